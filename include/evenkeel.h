@@ -1,0 +1,229 @@
+/* evenkeel: fused normalization kernels for transformers. The whole public API.
+ *
+ *     ek_context *ctx;
+ *     ek_open(&ctx, NULL);
+ *     ek_status status = ek_norm_forward(ctx, &(ek_norm_forward_args){
+ *         .size = sizeof(ek_norm_forward_args), .norm = EK_LAYER_NORM, .dtype = EK_F32,
+ *         .rows = 512, .cols = 768, .eps = 1e-5, .x = x, .weight = w, .bias = b, .y = y});
+ *     if (status != EK_OK) fprintf(stderr, "%s\n", ek_error(ctx));
+ *     ek_close(ctx);
+ *
+ * Results are one exact bit pattern for given inputs, on every backend, instruction set and number
+ * of threads: docs/numerics.md is the contract, EK_NUMERICS_VERSION its version.
+ *
+ * Conventions
+ * - Every argument struct starts with its own size and is meant for designated initialisers: a field
+ *   that is left out is zero, and zero is the default or "absent". Later versions append fields.
+ * - Tensors are matrices of `rows` rows of `cols` elements; a stride is the distance between the
+ *   starts of neighbouring rows, in elements, and 0 means cols. A normalized shape of several
+ *   dimensions is flattened by the caller: cols is its product, rows the product of the rest.
+ * - Pointers need no alignment, not even to the element size (the workspace alone does).
+ * - A call that returns anything but EK_OK has written nothing; ek_error() says why.
+ * - Finite results need eps > 0 and a row whose sum of |x| stays below 3.4e38; full accuracy needs the
+ *   sum of (x - mean)^2 (RMSNorm: of x^2) below 3.4e38. With EK_F64 read 1.8e308.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef EVENKEEL_H
+#define EVENKEEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define EK_API __attribute__((visibility("default")))
+#else
+#define EK_API
+#endif
+
+#define EK_VERSION_MAJOR 0
+#define EK_VERSION_MINOR 1
+#define EK_VERSION_PATCH 0
+#define EK_VERSION_STRING "0.1.0"
+
+/* The version of the numerics contract: results are equal bit for bit where this number is equal. */
+#define EK_NUMERICS_VERSION 1
+
+/* The widest row: column counts convert exactly to binary32. */
+#define EK_MAX_COLS 16777216
+
+/* The version of the library that runs, as opposed to the header that was compiled against. */
+EK_API const char *ek_version(void);
+EK_API int ek_numerics_version(void);
+
+/* ---- status ---- */
+
+typedef enum ek_status {
+	EK_OK = 0,
+	EK_ERROR_ARGUMENT = 1,    /* a value out of range, or NULL where a pointer is needed */
+	EK_ERROR_STRUCT_SIZE = 2, /* .size is not that of a struct this library knows */
+	EK_ERROR_DTYPE = 3,       /* an unknown dtype, or a combination that is not supported */
+	EK_ERROR_OVERLAP = 4,     /* buffers overlap in a way that is not an allowed in-place form */
+	EK_ERROR_WORKSPACE = 5,   /* workspace missing, too small or misaligned */
+	EK_ERROR_UNSUPPORTED = 6, /* this CPU or this build lacks what was asked for */
+	EK_ERROR_NO_DEVICE = 7,   /* the device asked for is not there */
+	EK_ERROR_MEMORY = 8       /* out of memory */
+} ek_status;
+
+/* "EK_ERROR_DTYPE" for EK_ERROR_DTYPE; "unknown status" for a number that is none. */
+EK_API const char *ek_status_name(ek_status status);
+
+typedef struct ek_context ek_context;
+
+/* What went wrong in the calling thread's last failed call, naming the argument and its values; "" if
+ * nothing has. ctx may be NULL (ek_open failed). Valid until the thread's next call. */
+EK_API const char *ek_error(const ek_context *ctx);
+
+/* ---- context ---- */
+
+typedef enum ek_device {
+	EK_CPU = 0,
+	EK_CUDA = 1 /* not in this version: ek_open answers EK_ERROR_NO_DEVICE */
+} ek_device;
+
+/* A caller's own parallel loop: call run(task, i) once for each i in 0 … count-1, from any threads in
+ * any order, and return when all have returned. */
+typedef void (*ek_parallel_for)(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task);
+
+typedef struct ek_options {
+	size_t size; /* sizeof(ek_options) */
+	ek_device device;
+	int ordinal; /* which GPU; 0 on the CPU */
+
+	/* Threads a call may use, the caller's included. 0: as many as the process's affinity mask and its
+	 * cgroup's CPU quota allow. Worker threads start with the first call that is large enough. */
+	int threads;
+
+	/* Level of the CPU kernels, by name (ek_cpu_level). NULL: $EVENKEEL_ISA if set, else the best. */
+	const char *isa;
+
+	/* Run tasks on the caller's threads instead of the library's own; `threads` then says how many
+	 * tasks are worth making. */
+	ek_parallel_for parallel_for;
+	void *parallel_user;
+
+	/* Results of at least this many bytes are written past the caches (non-temporal stores), which is
+	 * fastest when they will not be read again soon. 0: the default, 512 KiB; -1: never. */
+	int64_t stream_bytes;
+} ek_options;
+
+/* Opens a context on one device; options may be NULL. A context may be used by many threads at once,
+ * in a child after fork(), and costs nothing while idle. */
+EK_API ek_status ek_open(ek_context **ctx, const ek_options *options);
+/* Ends the context's threads. No call may be running on it. NULL is allowed. */
+EK_API void ek_close(ek_context *ctx);
+
+typedef struct ek_description {
+	size_t size; /* sizeof(ek_description) */
+	ek_device device;
+	int ordinal;
+	int threads;      /* threads a call may use, the caller's included */
+	const char *isa;  /* level of the CPU kernels */
+	char name[96];    /* of the CPU or GPU, as it names itself */
+	int64_t stream_bytes;
+} ek_description;
+
+/* Fills description with what the context runs on. */
+EK_API ek_status ek_describe(const ek_context *ctx, ek_description *description);
+
+/* The CPU levels of this build, slowest first: "reference" (the contract as scalar C, one thread),
+ * "scalar", … NULL past the last. *usable, if given, is set to 1 where this CPU can run it, else 0. */
+EK_API const char *ek_cpu_level(int index, int *usable);
+
+/* ---- tensors ---- */
+
+typedef enum ek_dtype {
+	EK_F32 = 1,
+	EK_F16 = 2,
+	EK_BF16 = 3,
+	EK_F64 = 4
+} ek_dtype;
+
+EK_API size_t ek_dtype_size(ek_dtype dtype);      /* in bytes; 0 for an unknown dtype */
+EK_API const char *ek_dtype_name(ek_dtype dtype); /* "f32", …; "unknown" */
+
+typedef enum ek_norm {
+	EK_LAYER_NORM = 1, /* xhat = (x - mean) * rstd */
+	EK_RMS_NORM = 2    /* xhat = x * rstd */
+} ek_norm;
+
+/* ---- normalization, forward ----
+ * y = xhat * weight + bias, statistics over each row: biased variance (RMSNorm: mean square) plus eps.
+ *
+ * Dtypes: x and y have `dtype`; weight and bias have `weight_dtype`, which is `dtype` (or 0, meaning the
+ * same) or EK_F32 beside 16-bit activations. Statistics are binary32 (binary64 with EK_F64).
+ * In place: y may be x with the same stride. Rows of different tensors may also interleave (two column
+ * ranges of one matrix); any other overlap is refused. */
+typedef struct ek_norm_forward_args {
+	size_t size; /* sizeof(ek_norm_forward_args) */
+	ek_norm norm;
+	ek_dtype dtype;
+	ek_dtype weight_dtype;
+	int64_t rows; /* >= 0 */
+	int64_t cols; /* 1 … EK_MAX_COLS */
+	int64_t x_stride;
+	int64_t y_stride;
+	double eps; /* finite and >= 0; rounded once to binary32 (binary64 with EK_F64) */
+	const void *x;
+	const void *weight; /* [cols]; NULL: ones */
+	const void *bias;   /* [cols]; NULL: none */
+	void *y;
+	/* Statistics to return, each [rows] and each optional. mean_lo is what rounding took from the mean:
+	 * with it, backward is as exact at mean 1e4 as at 0. EK_RMS_NORM has rstd alone. */
+	void *mean;
+	void *rstd;
+	void *mean_lo;
+	void *stream; /* CUDA stream; NULL on the CPU */
+} ek_norm_forward_args;
+
+EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
+
+/* ---- normalization, backward ----
+ * With g = dy * weight, over each row:
+ *     LayerNorm  dx = (g - mean(g) - xhat * mean(g * xhat)) * rstd
+ *     RMSNorm    dx = (g - xhat * mean(g * xhat)) * rstd
+ * and over the rows: dweight = sum of dy * xhat, dbias = sum of dy.
+ *
+ * Statistics: any mean and rstd, taken as they are, also ones that are not x's own; mean_lo is optional
+ * beside them. With rstd (and mean) NULL they are computed anew from x and eps, by forward's rules.
+ * Outputs: dx, dweight, dbias, each optional, at least one. dx may be dy or x with the same stride. */
+typedef struct ek_norm_backward_args {
+	size_t size; /* sizeof(ek_norm_backward_args) */
+	ek_norm norm;
+	ek_dtype dtype;        /* of dy, x, dx */
+	ek_dtype weight_dtype; /* of weight, dweight, dbias; 0: dtype */
+	int64_t rows;
+	int64_t cols;
+	int64_t dy_stride;
+	int64_t x_stride;
+	int64_t dx_stride;
+	double eps; /* used where statistics are computed anew */
+	const void *dy;
+	const void *x;
+	const void *weight;
+	const void *mean;
+	const void *rstd;
+	const void *mean_lo;
+	void *dx;
+	void *dweight;
+	void *dbias;
+	int accumulate; /* 1: add the sums to what dweight and dbias hold; 0: overwrite */
+	void *workspace; /* 64-byte aligned, of at least ek_norm_backward_workspace() bytes */
+	size_t workspace_size;
+	void *stream;
+} ek_norm_backward_args;
+
+/* Sets *bytes to the workspace that backward needs for args on ctx: 0 where neither dweight nor dbias is
+ * asked for. Reads the sizes, dtypes and whether dweight and dbias are NULL; ignores the other pointers. */
+EK_API ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args,
+					    size_t *bytes);
+
+EK_API ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
