@@ -1,0 +1,34 @@
+/* R of rule 6 of docs/numerics.md: how many rows a slot of a column sum holds. One fixed function, the
+ * same for every dtype, backend and device. SPDX-License-Identifier: MIT */
+#ifndef EK_REF_SLOTS_H
+#define EK_REF_SLOTS_H
+
+#include <stdint.h>
+
+enum { EK_CHUNK_ROWS = 32 }; /* a slot adds its rows in chunks of this many */
+
+/* Slots that a GPU can walk at once: one a warp up to 1024 columns (a segment), fewer for wider rows, and
+ * never so few that its multiprocessors lie idle. */
+static inline int64_t ek_slot_target(int64_t cols)
+{
+	int64_t target = 1024;
+	for (int64_t width = 1024; width < cols && target > 128; width *= 2)
+		target /= 2;
+	return target;
+}
+
+/* Even from 2 up, so that two neighbouring rows share a slot and a kernel may take them as a pair. */
+static inline int64_t ek_slot_rows(int64_t rows, int64_t cols)
+{
+	int64_t target = ek_slot_target(cols);
+	int64_t per_slot = rows / target + (rows % target != 0);
+	return per_slot <= 1 ? 1 : per_slot + per_slot % 2;
+}
+
+static inline int64_t ek_slot_count(int64_t rows, int64_t cols)
+{
+	int64_t per_slot = ek_slot_rows(rows, cols);
+	return rows / per_slot + (rows % per_slot != 0);
+}
+
+#endif
