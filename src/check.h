@@ -1,0 +1,27 @@
+/* Where arguments are judged: api.c calls these before anything else reads them. Each returns EK_OK, or
+ * the status of the first rule that is broken, with a message that names the argument and its values.
+ * SPDX-License-Identifier: MIT */
+#ifndef EK_CHECK_H
+#define EK_CHECK_H
+
+#include "context.h"
+
+/* The most threads that ek_options.threads may ask for. */
+#define EK_MAX_THREADS 4096
+
+/* All but isa, which is looked up (api.c). */
+ek_status ek_check_options(const ek_options *options);
+ek_status ek_check_describe(const ek_context *ctx, const ek_description *description);
+
+/* *resolved becomes a copy of args with the zero strides and weight_dtype filled in. */
+ek_status ek_check_norm_forward(const ek_context *ctx, const ek_norm_forward_args *args,
+				ek_norm_forward_args *resolved);
+
+/* Backward is judged in two steps, since its sizes must be right before they can say how much workspace
+ * it needs: first all that is not a buffer, then the buffers of what the first step resolved. */
+ek_status ek_check_norm_backward_sizes(const ek_context *ctx, const ek_norm_backward_args *args,
+				       ek_norm_backward_args *resolved);
+ek_status ek_check_norm_backward_buffers(const ek_context *ctx, const ek_norm_backward_args *resolved,
+					 size_t workspace_bytes);
+
+#endif

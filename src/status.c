@@ -1,0 +1,43 @@
+/* Names of statuses, and the last message of each thread (ek_status_name, ek_error).
+ * SPDX-License-Identifier: MIT */
+#include "status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define NAME(status) [status] = #status
+static const char *const names[] = {
+	NAME(EK_OK),
+	NAME(EK_ERROR_ARGUMENT),
+	NAME(EK_ERROR_STRUCT_SIZE),
+	NAME(EK_ERROR_DTYPE),
+	NAME(EK_ERROR_OVERLAP),
+	NAME(EK_ERROR_WORKSPACE),
+	NAME(EK_ERROR_UNSUPPORTED),
+	NAME(EK_ERROR_NO_DEVICE),
+	NAME(EK_ERROR_MEMORY),
+};
+
+/* Per thread rather than per context: many threads use one context, and ek_open can fail without one. */
+static _Thread_local char message[512];
+
+ek_status ek_fail(ek_status status, const char *format, ...)
+{
+	va_list values;
+	va_start(values, format);
+	vsnprintf(message, sizeof message, format, values);
+	va_end(values);
+	return status;
+}
+
+const char *ek_status_name(ek_status status)
+{
+	size_t i = (size_t)status;
+	return i < sizeof names / sizeof *names ? names[i] : "unknown status";
+}
+
+const char *ek_error(const ek_context *ctx)
+{
+	(void)ctx;
+	return message;
+}
