@@ -1,0 +1,5 @@
+/* The norm kernels at level "avx512bf16". SPDX-License-Identifier: MIT */
+#define SIMD "simd_avx512.h"
+#define EK_NATIVE_BF16
+#define LEVEL ek_norm_avx512bf16
+#include "norm_level.inc.h"

@@ -1,0 +1,219 @@
+/* The CPU backend of the norm ops: cuts a call into tasks and hands them to the threads. What runs in a task is
+ * a level's kernel (norm_kernels.h); where the cuts fall changes no bit. Called by api.c.
+ * SPDX-License-Identifier: MIT */
+#include "norm.h"
+
+#include "../ref/slots.h"
+#include "fpenv.h"
+#include "level.h"
+#include "norm_kernels.h"
+#include "pool.h"
+
+/* Below this many bytes read and written a second thread costs more than it brings: waking it takes 30 us. */
+enum { ALONE_BYTES = 256 << 10 };
+/* A task's rows of one tensor: long enough that its first rows, which nothing fetched ahead, do not matter. */
+enum { TASK_BYTES = 256 << 10 };
+/* Tasks a thread gets, so that one that is held up leaves work to the others. */
+enum { TASKS_A_THREAD = 4 };
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t quotient_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+/* ---- running tasks ---- */
+
+struct job {
+	void (*run)(void *arg, int64_t i);
+	void *arg;
+};
+
+/* On a caller's thread, whose floating-point environment is the caller's. */
+static void run_foreign(void *task, int64_t i)
+{
+	const struct job *job = task;
+	struct ek_fpenv saved = ek_fpenv_enter();
+	job->run(job->arg, i);
+	ek_fpenv_leave(saved);
+}
+
+static void run_tasks(const ek_context *ctx, int64_t count, void (*run)(void *arg, int64_t i), void *arg)
+{
+	if (count > 1 && ctx->parallel_for) {
+		struct job job = {run, arg};
+		ctx->parallel_for(ctx->parallel_user, count, run_foreign, &job);
+	} else if (count > 1 && ctx->pool) {
+		ek_pool_run(ctx->pool, count, run, arg);
+	} else {
+		for (int64_t i = 0; i < count; i++)
+			run(arg, i);
+	}
+}
+
+static const struct ek_norm_kernel *kernel_for(const ek_context *ctx, ek_dtype dtype, ek_dtype weight_dtype)
+{
+	const struct ek_norm_kernels *k = ctx->level->norm;
+	bool same = weight_dtype == dtype;
+	switch (dtype) {
+	case EK_F32:
+		return &k->f32_f32;
+	case EK_F16:
+		return same ? &k->f16_f16 : &k->f16_f32;
+	case EK_BF16:
+		return same ? &k->bf16_bf16 : &k->bf16_f32;
+	default:
+		return &k->f64_f64;
+	}
+}
+
+/* Past the caches, unless the output's lines are in them already (in place) or its elements straddle lines. */
+static bool streams(const ek_context *ctx, const void *out, const void *in0, const void *in1, int64_t bytes,
+		    size_t element)
+{
+	return bytes >= ctx->stream_bytes && out != in0 && out != in1 && (uintptr_t)out % element == 0;
+}
+
+static bool alone(const ek_context *ctx, int64_t rows, int64_t row_bytes)
+{
+	return ctx->threads == 1 || rows * row_bytes < ALONE_BYTES;
+}
+
+/* Rows of a task; even, since kernels take rows in pairs. */
+static int64_t task_rows(const ek_context *ctx, int64_t rows, int64_t row_bytes)
+{
+	int64_t fair = quotient_up(rows, (int64_t)ctx->threads * TASKS_A_THREAD);
+	int64_t long_enough = quotient_up(TASK_BYTES, row_bytes);
+	int64_t fewest = quotient_up(rows, ctx->threads);
+	int64_t count = smaller(larger(fair, long_enough), fewest);
+	return count + count % 2;
+}
+
+/* ---- forward ---- */
+
+struct forward {
+	const struct ek_norm_kernel *kernel;
+	const ek_norm_forward_args *args;
+	int64_t task_rows;
+	bool stream;
+};
+
+static void forward_task(void *arg, int64_t i)
+{
+	const struct forward *f = arg;
+	int64_t first = i * f->task_rows;
+	f->kernel->forward(f->args, first, smaller(first + f->task_rows, f->args->rows), f->stream);
+}
+
+void ek_cpu_norm_forward(const ek_context *ctx, const ek_norm_forward_args *args)
+{
+	size_t element = ek_dtype_size(args->dtype);
+	int64_t row_bytes = args->cols * (int64_t)element;
+	struct forward f = {
+		.kernel = kernel_for(ctx, args->dtype, args->weight_dtype),
+		.args = args,
+		.task_rows = args->rows,
+		.stream = streams(ctx, args->y, args->x, NULL, args->rows * row_bytes, element),
+	};
+	if (alone(ctx, args->rows, 2 * row_bytes)) {
+		f.kernel->forward(args, 0, args->rows, f.stream);
+		return;
+	}
+	f.task_rows = task_rows(ctx, args->rows, row_bytes);
+	run_tasks(ctx, quotient_up(args->rows, f.task_rows), forward_task, &f);
+}
+
+/* ---- backward ---- */
+
+/* How the column sums are cut: each task an aligned subtree of leaves, so of rule 6's tree. */
+struct column_plan {
+	int64_t slot_rows, leaf_rows, task_leaves, tasks;
+	int64_t row_numbers; /* [2][cols] */
+	int64_t scratch;     /* such rows in a task */
+};
+
+static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_backward_args *args)
+{
+	struct column_plan p = {.slot_rows = ek_slot_rows(args->rows, args->cols), .row_numbers = 2 * args->cols};
+	p.leaf_rows = ek_leaf_rows(p.slot_rows);
+	int64_t leaves = larger(1, quotient_up(args->rows, p.leaf_rows));
+	int64_t most = smaller((int64_t)ctx->threads * TASKS_A_THREAD, EK_MAX_COLUMN_TASKS);
+	if (alone(ctx, args->rows, 3 * args->cols * (int64_t)ek_dtype_size(args->dtype)))
+		most = 1;
+	for (p.task_leaves = 1; quotient_up(leaves, p.task_leaves) > most;)
+		p.task_leaves *= 2;
+	p.tasks = quotient_up(leaves, p.task_leaves);
+	p.scratch = ek_column_scratch(p.task_leaves);
+	return p;
+}
+
+size_t ek_cpu_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args)
+{
+	if (!args->dweight && !args->dbias)
+		return 0;
+	struct column_plan p = plan_columns(ctx, args);
+	size_t number = args->dtype == EK_F64 ? sizeof(double) : sizeof(float);
+	return (size_t)p.tasks * (size_t)(1 + p.scratch) * (size_t)p.row_numbers * number;
+}
+
+struct backward {
+	const struct ek_norm_kernel *kernel;
+	const ek_norm_backward_args *args;
+	struct column_plan plan;
+	int64_t task_rows, task_cols;
+	size_t row_size; /* bytes of [2][cols] */
+	bool stream;
+};
+
+static void backward_task(void *arg, int64_t i)
+{
+	const struct backward *b = arg;
+	int64_t first = i * b->task_rows;
+	b->kernel->backward(b->args, first, smaller(first + b->task_rows, b->args->rows), b->stream);
+}
+
+/* The results of all tasks come first in the workspace, then each task's scratch. */
+static void backward_sums_task(void *arg, int64_t i)
+{
+	const struct backward *b = arg;
+	const struct column_plan *p = &b->plan;
+	char *workspace = b->args->workspace;
+	int64_t rows = p->task_leaves * p->leaf_rows;
+	struct ek_column_task task = {
+		.first_row = i * rows,
+		.end_row = smaller((i + 1) * rows, b->args->rows),
+		.slot_rows = p->slot_rows,
+		.result = workspace + (size_t)i * b->row_size,
+		.scratch = workspace + (size_t)(p->tasks + i * p->scratch) * b->row_size,
+	};
+	b->kernel->backward_with_sums(b->args, &task, b->stream);
+}
+
+static void finish_columns_task(void *arg, int64_t i)
+{
+	const struct backward *b = arg;
+	int64_t first = i * b->task_cols;
+	b->kernel->finish_columns(b->args, b->args->workspace, b->plan.tasks, 1, first,
+				  smaller(first + b->task_cols, b->args->cols));
+}
+
+void ek_cpu_norm_backward(const ek_context *ctx, const ek_norm_backward_args *args)
+{
+	size_t element = ek_dtype_size(args->dtype);
+	int64_t row_bytes = args->cols * (int64_t)element;
+	bool is_alone = alone(ctx, args->rows, 3 * row_bytes);
+	struct backward b = {
+		.kernel = kernel_for(ctx, args->dtype, args->weight_dtype),
+		.args = args,
+		.stream = args->dx && streams(ctx, args->dx, args->x, args->dy, args->rows * row_bytes, element),
+	};
+	if (!args->dweight && !args->dbias) {
+		b.task_rows = is_alone ? args->rows : task_rows(ctx, args->rows, row_bytes);
+		run_tasks(ctx, args->rows ? quotient_up(args->rows, b.task_rows) : 0, backward_task, &b);
+		return;
+	}
+	b.plan = plan_columns(ctx, args);
+	b.row_size = (size_t)b.plan.row_numbers * (args->dtype == EK_F64 ? sizeof(double) : sizeof(float));
+	run_tasks(ctx, b.plan.tasks, backward_sums_task, &b);
+	int64_t parts = is_alone || (int64_t)b.row_size * b.plan.tasks < ALONE_BYTES ? 1 : ctx->threads;
+	b.task_cols = (quotient_up(args->cols, parts) + 63) / 64 * 64;
+	run_tasks(ctx, quotient_up(args->cols, b.task_cols), finish_columns_task, &b);
+}

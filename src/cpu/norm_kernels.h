@@ -1,0 +1,53 @@
+/* What a level exports: the norm kernels, one set per pair of activation and weight dtype, in the order
+ * of EK_NORM_DTYPES. norm.c decides which rows and columns each call gets. SPDX-License-Identifier: MIT */
+#ifndef EK_CPU_NORM_KERNELS_H
+#define EK_CPU_NORM_KERNELS_H
+
+#include <stdbool.h>
+
+#include "../dtype.h"
+
+/* Column sums of a task's rows: an aligned subtree of rule 6's tree. */
+struct ek_column_task {
+	int64_t first_row, end_row; /* starts with a slot */
+	int64_t slot_rows;          /* R */
+	void *result;               /* [2][cols]: dweight, dbias; real numbers */
+	void *scratch;              /* ek_column_scratch() such rows */
+};
+
+/* Rows of [2][cols] that a task needs beside its result: the leaf being summed, a chunk, and the pending
+ * subtrees of up to `leaves` leaves. */
+static inline int64_t ek_column_scratch(int64_t leaves)
+{
+	int64_t rows = 3;
+	for (; leaves > 1; leaves /= 2)
+		rows++;
+	return rows;
+}
+
+enum { EK_MAX_COLUMN_TASKS = 256 };
+
+/* Rows that a leaf of a task's tree covers: a slot, or two slots of one row, since rows go in pairs. */
+static inline int64_t ek_leaf_rows(int64_t slot_rows)
+{
+	return slot_rows == 1 ? 2 : slot_rows;
+}
+
+struct ek_norm_kernel {
+	/* Rows first … end-1, whole. */
+	void (*forward)(const ek_norm_forward_args *args, int64_t first, int64_t end, bool stream);
+	void (*backward)(const ek_norm_backward_args *args, int64_t first, int64_t end, bool stream);
+	void (*backward_with_sums)(const ek_norm_backward_args *args, const struct ek_column_task *task, bool stream);
+	/* dweight and dbias of columns first … end-1 from the results of count tasks, which lie `stride` rows
+	 * of [2][cols] apart. */
+	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count, int64_t stride,
+			       int64_t first, int64_t end);
+};
+
+struct ek_norm_kernels {
+#define EK_ROW(act, weight) struct ek_norm_kernel act##_##weight;
+	EK_NORM_DTYPES(EK_ROW)
+#undef EK_ROW
+};
+
+#endif

@@ -1,0 +1,55 @@
+/* All norm kernels of one level. An isa_*.c defines SIMD (its vocabulary) and LEVEL (the name of the table)
+ * and includes this file; each kernel source is then included once per pair of dtypes, with
+ *     ACT, WEIGHT    the dtypes of activations and weights
+ *     T, TW          their elements          A(word), B(word)   their words of the vocabulary
+ *     real, vec      the arithmetic          V(word)            its words of the vocabulary
+ *     N(name)        name, made unique
+ * SPDX-License-Identifier: MIT */
+#include <stddef.h>
+#include <string.h>
+
+#include "../ref/slots.h"
+#include "norm_kernels.h"
+#include "simd.h"
+
+/* What a sweep over a row sums: x; d = x - m0 and its square; the square of x. */
+enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
+
+/* What backward does for the column sums of a pair of rows: nothing; add two slots of one row each (R = 1); go on
+ * with a chunk of a slot. */
+enum columns { COLUMNS_NONE, COLUMNS_EACH, COLUMNS_CHAIN };
+
+#define T PASTE(ACT, element)
+#define TW PASTE(WEIGHT, element)
+#define A(word) PASTE(ACT, word)
+#define B(word) PASTE(WEIGHT, word)
+#define real PASTE(ACT, real)
+#define vec PASTE(ACT, vec)
+#define N(name) PASTE(name, PASTE(ACT, WEIGHT))
+
+#define V(word) PASTE(vf, word)
+#define ACT f32
+#define WEIGHT f32
+#include "norm_kernels.inc.h"
+#define ACT f16
+#define WEIGHT f16
+#include "norm_kernels.inc.h"
+#define ACT f16
+#define WEIGHT f32
+#include "norm_kernels.inc.h"
+#define ACT bf16
+#define WEIGHT bf16
+#include "norm_kernels.inc.h"
+#define ACT bf16
+#define WEIGHT f32
+#include "norm_kernels.inc.h"
+#undef V
+#define V(word) PASTE(vd, word)
+#define ACT f64
+#define WEIGHT f64
+#include "norm_kernels.inc.h"
+
+#define EK_ROW(act, weight) \
+	.act##_##weight = {forward_##act##_##weight, backward_##act##_##weight, backward_with_sums_##act##_##weight, \
+			   finish_columns_##act##_##weight},
+const struct ek_norm_kernels LEVEL = {EK_NORM_DTYPES(EK_ROW)};
