@@ -77,13 +77,12 @@ static bool alone(const ek_context *ctx, int64_t rows, int64_t row_bytes)
 	return ctx->threads == 1 || rows * row_bytes < ALONE_BYTES;
 }
 
-/* Rows of a task; even, since kernels take rows in pairs. */
+/* Rows of a task: each thread gets the same number of tasks. Even, since kernels take rows in pairs. */
 static int64_t task_rows(const ek_context *ctx, int64_t rows, int64_t row_bytes)
 {
-	int64_t fair = quotient_up(rows, (int64_t)ctx->threads * TASKS_A_THREAD);
-	int64_t long_enough = quotient_up(TASK_BYTES, row_bytes);
-	int64_t fewest = quotient_up(rows, ctx->threads);
-	int64_t count = smaller(larger(fair, long_enough), fewest);
+	int64_t thread_bytes = rows * row_bytes / ctx->threads;
+	int64_t tasks = larger(1, smaller(thread_bytes / TASK_BYTES, TASKS_A_THREAD)) * ctx->threads;
+	int64_t count = quotient_up(rows, tasks);
 	return count + count % 2;
 }
 

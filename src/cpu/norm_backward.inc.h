@@ -29,6 +29,7 @@ INLINE void N(reduce_terms)(const int count, const enum columns kind, const stru
 		xhat[k] = N(xhat)(part ? A(load_part)(r[k].x + i, n) : A(load)(r[k].x + i), &r[k].stats, centred);
 		if (part)
 			xhat[k] = V(first)(xhat[k], n); /* 0 * infinity must not come in */
+		IN_REGISTER(dy[k]);
 		vec g = V(mul)(dy[k], w);
 		*g_xhat[k] = first ? V(mul)(g, xhat[k]) : V(fma)(g, xhat[k], *g_xhat[k]);
 		if (centred)
@@ -105,11 +106,16 @@ INLINE void N(reduce_segment)(const int count, const enum columns kind, const st
 			      const bool centred, real g_xhat[2], real g_sum[2])
 {
 	struct N(grad_row) r[2] = {rows[0], rows[count - 1]};
+	struct N(affine) weights = *f; /* copies, which no store of the loop can change */
+	struct N(columns) columns = {0};
+	struct fetch fetch[2] = {ahead[0], ahead[1]};
+	if (kind != COLUMNS_NONE)
+		columns = *c;
 	vec a[2][N(BLOCKS)], b[2][N(BLOCKS)];
 	for (int block = 0; block < N(BLOCKS); block++) {
 		int64_t at = (int64_t)block * N(BLOCK);
 		vec lanes[2][GROUP], sums[2][GROUP];
-		N(reduce_block)(count, kind, r, start + at, n - at, f, c, ahead, centred, lanes, sums);
+		N(reduce_block)(count, kind, r, start + at, n - at, &weights, &columns, fetch, centred, lanes, sums);
 		UNROLL for (int k = 0; k < count; k++) {
 			a[k][block] = V(narrow)(lanes[k]);
 			if (centred)
@@ -120,6 +126,8 @@ INLINE void N(reduce_segment)(const int count, const enum columns kind, const st
 		g_xhat[k] = V(sum)(a[k]);
 		g_sum[k] = centred ? V(sum)(b[k]) : 0;
 	}
+	ahead[0] = fetch[0];
+	ahead[1] = fetch[1];
 }
 
 #define REDUCE(name, count, kind, centred)                                                                     \
@@ -168,13 +176,17 @@ INLINE void N(write_dx)(const int count, const struct N(grad_row) *rows, const s
 	int64_t i = from;
 	for (; i + 2 * N(W) <= to; i += 2 * N(W)) {
 		vec w0 = B(load)(f.weight + (i & f.weight_mask)), w1 = B(load)(f.weight + ((i + N(W)) & f.weight_mask));
+		vec dx[2][2];
 		UNROLL for (int k = 0; k < count; k++) {
-			vec dx0 = N(dx)(A(load)(r[k].x + i), A(load)(r[k].dy + i), w0, &r[k], centred);
-			vec dx1 = N(dx)(A(load)(r[k].x + i + N(W)), A(load)(r[k].dy + i + N(W)), w1, &r[k], centred);
+			dx[k][0] = N(dx)(A(load)(r[k].x + i), A(load)(r[k].dy + i), w0, &r[k], centred);
+			dx[k][1] = N(dx)(A(load)(r[k].x + i + N(W)), A(load)(r[k].dy + i + N(W)), w1, &r[k], centred);
+		}
+		ALL_LOADED;
+		UNROLL for (int k = 0; k < count; k++) {
 			if (stream)
-				A(stream2)(r[k].dx + i, dx0, dx1);
+				A(stream2)(r[k].dx + i, dx[k][0], dx[k][1]);
 			else
-				A(store2)(r[k].dx + i, dx0, dx1);
+				A(store2)(r[k].dx + i, dx[k][0], dx[k][1]);
 		}
 		fetch_ahead(&fetch[0], count * N(W) * (int)sizeof(T));
 		fetch_ahead(&fetch[1], count * N(W) * (int)sizeof(T));
@@ -365,17 +377,12 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 	struct N(column_tree) tree = {0};
 	struct N(grad_pair) now = {.count = 0};
 	int64_t bytes = a->cols * (int64_t)sizeof(T);
-	struct fetch ahead[2] = {{.bytes = bytes, .stride = a->x_stride * (int64_t)sizeof(T)},
-				 {.bytes = bytes, .stride = a->dy_stride * (int64_t)sizeof(T)}};
+	struct fetch ahead[2] = {fetch_rows(a->x, first + 2, end, bytes, a->x_stride * (int64_t)sizeof(T)),
+				 fetch_rows(a->dy, first + 2, end, bytes, a->dy_stride * (int64_t)sizeof(T))};
 	if (task)
 		tree = N(tree_in)(task->scratch, end - first, ek_leaf_rows(task->slot_rows), a->cols);
 	for (int64_t row = first; row < end || now.count; row += 2) {
 		struct N(grad_pair) next = N(grad_pair_at)(a, row, end, centred);
-		if (end - row > 2) {
-			ahead[0].at = ahead[0].end = (const char *)a->x + (row + 1) * ahead[0].stride + bytes;
-			ahead[1].at = ahead[1].end = (const char *)a->dy + (row + 1) * ahead[1].stride + bytes;
-			ahead[0].rows = ahead[1].rows = 2;
-		}
 		if (next.count && task)
 			N(reduce_into_tree)(a, task, row, &next, &f, &tree, ahead, centred);
 		else if (next.count)

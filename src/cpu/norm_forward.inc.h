@@ -19,13 +19,17 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 	for (; i + 2 * N(W) <= to; i += 2 * N(W)) {
 		vec w0 = B(load)(f.weight + (i & f.weight_mask)), w1 = B(load)(f.weight + ((i + N(W)) & f.weight_mask));
 		vec b0 = B(load)(f.bias + (i & f.bias_mask)), b1 = B(load)(f.bias + ((i + N(W)) & f.bias_mask));
+		vec y[2][2];
 		UNROLL for (int k = 0; k < count; k++) {
-			vec y0 = V(fma)(N(xhat)(A(load)(r[k].x + i), &r[k].stats, centred), w0, b0);
-			vec y1 = V(fma)(N(xhat)(A(load)(r[k].x + i + N(W)), &r[k].stats, centred), w1, b1);
+			y[k][0] = V(fma)(N(xhat)(A(load)(r[k].x + i), &r[k].stats, centred), w0, b0);
+			y[k][1] = V(fma)(N(xhat)(A(load)(r[k].x + i + N(W)), &r[k].stats, centred), w1, b1);
+		}
+		ALL_LOADED;
+		UNROLL for (int k = 0; k < count; k++) {
 			if (stream)
-				A(stream2)(r[k].y + i, y0, y1);
+				A(stream2)(r[k].y + i, y[k][0], y[k][1]);
 			else
-				A(store2)(r[k].y + i, y0, y1);
+				A(store2)(r[k].y + i, y[k][0], y[k][1]);
 		}
 		fetch_ahead(&fetch, count * N(W) * (int)sizeof(T));
 	}
@@ -123,23 +127,16 @@ INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_
 {
 	struct N(affine) f = N(affine_of)(a->weight, a->bias);
 	int64_t bytes = a->cols * (int64_t)sizeof(T), stride = a->x_stride * (int64_t)sizeof(T);
-	struct fetch ahead = {.bytes = bytes, .stride = stride};
-	struct N(pair) now = N(pair_at)(a, first, end), next;
-	N(sweep_pair)(a, &now, &ahead, false, centred);
+	struct fetch ahead = fetch_rows(a->x, first + 2, end, bytes, stride);
 	for (int64_t row = first; row < end; row += 2) {
-		next = N(pair_at)(a, row + 2, end);
-		if (end - row > 4) {
-			ahead.at = ahead.end = (const char *)a->x + (row + 3) * stride + bytes;
-			ahead.rows = 2;
-		}
+		struct N(pair) now = N(pair_at)(a, row, end);
+		N(sweep_pair)(a, &now, &ahead, false, centred);
 		if (centred)
 			N(sweep_pair)(a, &now, &ahead, true, centred);
 		for (int k = 0; k < now.count; k++)
 			N(put_stats)(a, row + k, &now.rows[k].stats);
-		N(sweep_pair)(a, &next, &ahead, false, centred);
 		for (int64_t start = 0; start < a->cols; start += SEGMENT)
 			N(normalize_segment)(now.rows, now.count, &f, start, a->cols, &ahead, centred, stream);
-		now = next;
 	}
 	if (stream)
 		stream_fence();

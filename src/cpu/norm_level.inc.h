@@ -32,16 +32,16 @@ enum columns { COLUMNS_NONE, COLUMNS_EACH, COLUMNS_CHAIN };
 #define WEIGHT f32
 #include "norm_kernels.inc.h"
 #define ACT f16
-#define WEIGHT f16
+#define WEIGHT f32
 #include "norm_kernels.inc.h"
 #define ACT f16
+#define WEIGHT f16
+#include "norm_kernels.inc.h"
+#define ACT bf16
 #define WEIGHT f32
 #include "norm_kernels.inc.h"
 #define ACT bf16
 #define WEIGHT bf16
-#include "norm_kernels.inc.h"
-#define ACT bf16
-#define WEIGHT f32
 #include "norm_kernels.inc.h"
 #undef V
 #define V(word) PASTE(vd, word)
@@ -49,7 +49,7 @@ enum columns { COLUMNS_NONE, COLUMNS_EACH, COLUMNS_CHAIN };
 #define WEIGHT f64
 #include "norm_kernels.inc.h"
 
-#define EK_ROW(act, weight) \
-	.act##_##weight = {forward_##act##_##weight, backward_##act##_##weight, backward_with_sums_##act##_##weight, \
-			   finish_columns_##act##_##weight},
+#define EK_ROW(act, weight)                                                                            \
+	.act##_##weight = {forward_##act##_##weight, backward_##act##_##weight,                            \
+			   backward_with_sums_##act##_##weight, finish_columns_##act##_##weight},
 const struct ek_norm_kernels LEVEL = {EK_NORM_DTYPES(EK_ROW)};

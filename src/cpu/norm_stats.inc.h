@@ -78,10 +78,11 @@ INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m
 			   real *squares)
 {
 	vec s[N(BLOCKS)], q[N(BLOCKS)], m = V(splat)(m0);
+	struct fetch fetch = *ahead;
 	UNROLL_BLOCKS for (int block = 0; block < N(BLOCKS); block++) {
 		int64_t at = (int64_t)block * N(BLOCK);
 		vec lanes[GROUP], squared[GROUP];
-		N(add_block)(sweep, x + at, n - at, m, ahead, lanes, squared);
+		N(add_block)(sweep, x + at, n - at, m, &fetch, lanes, squared);
 		if (sweep != SWEEP_SQUARES)
 			s[block] = A(narrow)(lanes);
 		if (sweep != SWEEP_SUM)
@@ -91,6 +92,7 @@ INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m
 		*sum = A(sum)(s);
 	if (sweep != SWEEP_SUM)
 		*squares = A(sum)(q);
+	*ahead = fetch;
 }
 
 #define SEGMENT_SWEEP(name, sweep)                                                                     \
