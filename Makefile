@@ -1,0 +1,127 @@
+# The front door. It finds (or brings into .venv) what a target needs and calls CMake and the scripts in
+# tools/. SPDX-License-Identifier: MIT
+
+## evenkeel: fused normalization kernels in C, the same bits everywhere
+##
+##   make run          build, verify bit for bit, benchmark on this machine (under two minutes)
+##   make test         every test: C, the program, installation, sanitizers, NEON in an emulator, fuzzing
+##   make install PREFIX=/usr/local
+##
+## More of the same
+##   make build        the libraries, the program build/evenkeel, the examples, the tests
+##   make test-c       the C tests alone; TEST=NAME runs one of them
+##   make test-slow    the C tests in their long form
+##   make bench        the speed list against a copy and oneDNN; OPTIONS="--quick --csv FILE"
+##   make report       tables and pictures in the documents, from docs/bench-cpu.json (OPTIONS=--measure
+##                     runs the speed list into it first)
+##
+## For those who change the code
+##   make lint         clang-format, clang-tidy, cppcheck, the scripts' syntax; make format reformats
+##   make fuzz         libFuzzer over the argument structs; FUZZ_SECONDS=60
+##   make coverage     lines and branches that the tests reach; pages in build-coverage/html/
+##   make mutate       breaks the code on purpose and sees the tests catch it; writes docs/mutation.md
+##   make golden       regenerates the golden digests and outputs (the diff is for a person to read)
+##   make venv         everything in requirements.txt into .venv
+##   make clean        removes the build folders (not .venv)
+##
+## Needed: a C compiler (gcc 10 or clang 11, or newer), make, Python 3.10. CMake and ninja are installed
+## into .venv where the system has none. Variables: CC, JOBS, PYTHON.
+
+PYTHON ?= python3
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+OPTIONS ?=
+VENV := .venv
+PIP := $(VENV)/bin/pip --disable-pip-version-check -q
+
+# The system's CMake where it is new enough, else the pinned one.
+system_cmake := $(shell cmake --version 2>/dev/null | \
+	awk 'NR == 1 { split($$3, v, "."); print (v[1] > 3 || (v[1] == 3 && v[2] >= 18)) }')
+ifeq ($(system_cmake),1)
+export CMAKE := cmake
+export CTEST := ctest
+export NINJA := $(shell command -v ninja)
+cmake_tools :=
+else
+export CMAKE := $(CURDIR)/$(VENV)/bin/cmake
+export CTEST := $(CURDIR)/$(VENV)/bin/ctest
+export NINJA := $(CURDIR)/$(VENV)/bin/ninja
+cmake_tools := $(VENV)/.cmake
+endif
+export JOBS
+
+# The peer that bench compares with has a package for x86-64 alone.
+ifeq ($(shell uname -m),x86_64)
+peer := $(VENV)/.peer
+endif
+
+.PHONY: help build run test test-c test-slow bench report lint format fuzz coverage mutate golden venv install clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^## \{0,1\}//p' Makefile
+
+build: $(cmake_tools)
+	@$(PYTHON) tools/build.py build
+
+run: build
+	build/evenkeel info
+	build/evenkeel verify --quick
+	build/evenkeel bench --quick
+
+test: $(cmake_tools)
+	@$(PYTHON) tools/test.py
+
+test-c: $(cmake_tools)
+	@$(PYTHON) tools/test.py --stages c $(if $(TEST),--only $(TEST))
+
+test-slow: $(cmake_tools)
+	@$(PYTHON) tools/test.py --stages c --slow
+
+bench: build $(peer)
+	LD_LIBRARY_PATH=$(VENV)/lib build/evenkeel bench $(OPTIONS)
+
+report: build $(VENV)/.report $(if $(findstring --measure,$(OPTIONS)),$(peer))
+	$(VENV)/bin/python tools/report.py $(OPTIONS)
+
+lint: $(cmake_tools)
+	@$(PYTHON) tools/lint.py
+
+format:
+	@$(PYTHON) tools/lint.py --fix
+
+fuzz: $(cmake_tools)
+	@$(PYTHON) tools/test.py --stages fuzz --fuzz-seconds $(FUZZ_SECONDS)
+
+coverage: $(cmake_tools) $(VENV)/.coverage
+	@$(PYTHON) tools/coverage.py
+
+mutate: $(cmake_tools)
+	@$(PYTHON) tools/mutate.py
+
+golden: build
+	build/tests/test_golden --update
+	$(PYTHON) tests/cli/run.py build/evenkeel --update
+
+install: build
+	$(CMAKE) --install build --prefix "$(PREFIX)"
+
+clean:
+	rm -rf build build-*
+
+# ---- .venv: each stamp is a group of packages, at the versions of requirements.txt ----
+
+venv: $(VENV)/bin/python
+	$(PIP) install -r requirements.txt
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || { echo "no venv module: install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+$(VENV)/.cmake: packages := cmake ninja
+$(VENV)/.report: packages := matplotlib numpy
+$(VENV)/.peer: packages := onednn-cpu-gomp
+$(VENV)/.coverage: packages := gcovr
+$(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage: requirements.txt | $(VENV)/bin/python
+	$(PIP) install -c requirements.txt $(packages)
+	@touch $@
