@@ -1,0 +1,148 @@
+/* evenkeel bench: every cell of the speed list beside a copy of the same bytes and, where it is there,
+ * oneDNN. SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cell.h"
+#include "cli.h"
+#include "compare.h"
+#include "json.h"
+#include "options.h"
+#include "peers.h"
+#include "term.h"
+
+/* Small and cached calls, forward f32: 1x1 is the overhead of a call. */
+static const struct shape cached_shapes[] = {{1, 1}, {1, 4096}, {8, 768}, {512, 768}};
+
+enum { CACHED_SHAPES = sizeof cached_shapes / sizeof cached_shapes[0] };
+
+struct bench {
+	const struct options *options;
+	ek_context *ctx;
+	struct team *team;
+	struct peer *peer; /* NULL: not there */
+	struct json *old;  /* NULL: no --compare */
+	struct test_case *cases;
+	int case_count;
+	struct results results;
+	FILE *out;
+};
+
+/* A head whenever op, pass or kind of list changes, then the row. */
+static void show(const struct bench *bench, const struct result *result)
+{
+	const struct result *before =
+		bench->results.count ? &bench->results.all[bench->results.count - 1] : NULL;
+	progress_clear();
+	if (!before || before->op != result->op || before->pass != result->pass ||
+	    before->cached != result->cached)
+		report_table_head(bench->out, result, bench->peer != NULL);
+	report_table_row(bench->out, result, bench->peer != NULL);
+}
+
+static int bench_case(struct bench *bench, const struct test_case *test_case, bool cached)
+{
+	static const struct effort whole = {7, 31, 0.9};
+	static const struct effort quick = {5, 15, 0.4};
+	struct cell cell;
+	struct result result;
+	progress_step("%s %s %s %lldx%lld", test_case->op->name, pass_names[test_case->pass],
+		      ek_dtype_name(test_case->dtype), (long long)test_case->rows,
+		      (long long)test_case->cols);
+	int status = cell_make(&cell, bench->ctx, bench->options, test_case, cached ? 1 : 0);
+	if (status != STATUS_FINE)
+		return status;
+	if (cached)
+		status = cell_measure_cached(&cell, bench->ctx, bench->peer, &result);
+	else
+		status = cell_measure(&cell, bench->ctx, bench->team, bench->peer,
+				      bench->options->quick ? &quick : &whole, &result);
+	cell_free(&cell);
+	if (status != STATUS_FINE)
+		return status;
+	show(bench, &result);
+	bench->results.all[bench->results.count++] = result;
+	return STATUS_FINE;
+}
+
+/* The small calls are part of the list, not of a question about certain shapes, dtypes or passes. */
+static bool wants_cached(const struct options *options)
+{
+	return !options->shape_count && !options->dtype_count && !options->pass[BACKWARD];
+}
+
+static int bench_all(struct bench *bench)
+{
+	int status = STATUS_FINE;
+	bool cached = wants_cached(bench->options);
+	progress_begin(bench->case_count + (cached ? CACHED_SHAPES : 0));
+	for (int i = 0; i < bench->case_count && status == STATUS_FINE; i++)
+		status = bench_case(bench, &bench->cases[i], false);
+	for (int i = 0; i < CACHED_SHAPES && cached && status == STATUS_FINE; i++) {
+		struct test_case small = bench->cases[0];
+		small.pass = FORWARD;
+		small.dtype = small.weight_dtype = EK_F32;
+		small.rows = cached_shapes[i].rows;
+		small.cols = cached_shapes[i].cols;
+		status = bench_case(bench, &small, true);
+	}
+	progress_clear();
+	return status;
+}
+
+static int prepare(struct bench *bench)
+{
+	const struct options *options = bench->options;
+	int status = report_files_possible(options);
+	if (status == STATUS_FINE && options->compare)
+		status = compare_read(options->compare, &bench->old);
+	if (status == STATUS_FINE)
+		status = open_context(&bench->ctx, options->isa, options->threads, 0);
+	if (status != STATUS_FINE)
+		return status;
+	ek_description description = {.size = sizeof description};
+	(void)ek_describe(bench->ctx, &description);
+	bench->cases = cases_list(options, true, &bench->case_count);
+	bench->results.all = calloc((size_t)bench->case_count + CACHED_SHAPES, sizeof *bench->results.all);
+	bench->team = team_create(description.threads);
+	if (!bench->cases || !bench->results.all || !bench->team)
+		return complain(STATUS_USAGE, "--threads %d: not enough memory or threads",
+				description.threads);
+	if (bench->case_count == 0)
+		return complain(STATUS_USAGE,
+				"--weight-dtype %s: no dtype of the list goes with it, name one with --dtype",
+				ek_dtype_name(options->weight_dtype));
+	bench->peer = peer_open(description.threads);
+	return STATUS_FINE;
+}
+
+static void release(struct bench *bench)
+{
+	peer_close(bench->peer);
+	team_destroy(bench->team);
+	ek_close(bench->ctx);
+	json_free(bench->old);
+	free(bench->cases);
+	free(bench->results.all);
+}
+
+int command_bench(const struct options *options)
+{
+	struct bench bench = {.options = options, .out = report_stream(options)};
+	int status = prepare(&bench);
+	if (status == STATUS_FINE) {
+		(void)fprintf(
+			bench.out,
+			"of copy: time of a copy of the same bytes over time of the op, 1.00 is the limit\n");
+		if (bench.peer)
+			(void)fprintf(bench.out, "oneDNN: times as long as evenkeel takes (%s)\n",
+				      peer_name(bench.peer));
+		status = bench_all(&bench);
+	}
+	if (status == STATUS_FINE && bench.old)
+		compare_print(bench.out, bench.old, &bench.results);
+	if (status == STATUS_FINE)
+		status = report_files(options, bench.ctx, &bench.results);
+	release(&bench);
+	return status;
+}

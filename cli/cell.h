@@ -1,0 +1,49 @@
+/* One cell of the speed list: a case with its buffers, many sets of them, so that calls that go through the
+ * sets find their data in memory and not in a cache. SPDX-License-Identifier: MIT */
+#ifndef CLI_CELL_H
+#define CLI_CELL_H
+
+#include "cases.h"
+#include "copy.h"
+#include "report.h"
+#include "tensors.h"
+
+struct peer;
+
+struct cell {
+	struct test_case test_case;
+	int64_t sets;
+	size_t step;       /* bytes from a tensor of one set to that of the next */
+	size_t stats_step; /* the same for statistics */
+	unsigned char *x, *dy, *out;
+	unsigned char *mean, *rstd, *mean_lo; /* backward */
+	void *weight, *bias, *dweight, *dbias;
+	void *workspace;
+	ek_norm_forward_args forward;
+	ek_norm_backward_args backward;
+};
+
+/* How long and how often to measure. */
+struct effort {
+	int least_rounds, most_rounds;
+	double seconds; /* rounds go on for so long */
+};
+
+enum { ROTATE_BYTES = 268435456 }; /* what the sets of a cell hold together, at least */
+
+/* Makes as many sets as fill ROTATE_BYTES (at least 2), or as told if sets > 0. Returns an exit status. */
+int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
+	      const struct test_case *test_case, int64_t sets);
+void cell_free(struct cell *cell);
+
+/* One call of the op on one set. */
+ek_status cell_call(struct cell *cell, ek_context *ctx, int64_t set);
+
+/* Times op, copy and peer (may be NULL) in interleaved rounds and fills result. Returns an exit status. */
+int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct peer *peer,
+		 const struct effort *effort, struct result *result);
+
+/* Times calls on one set that stays in the caches. Returns an exit status. */
+int cell_measure_cached(struct cell *cell, ek_context *ctx, struct peer *peer, struct result *result);
+
+#endif

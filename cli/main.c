@@ -1,0 +1,158 @@
+/* The program evenkeel: the table of commands, their help, and the dispatch to command_*().
+ * SPDX-License-Identifier: MIT */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "options.h"
+
+struct command_entry {
+	const char *name;
+	enum command command;
+	int (*function)(const struct options *options);
+	const char *arguments;
+	const char *summary;
+	const char *text; /* what it does and prints, and examples */
+};
+
+static const struct command_entry commands[] = {
+	{"info", COMMAND_INFO, command_info, "[options]", "what evenkeel is and what it runs on here",
+	 "Shows the version, the version of the numerics contract, the CPU, the levels of kernels that it can\n"
+	 "run and the one chosen, threads, caches, and from what size on results are written past the caches.\n\n"
+	 "Examples\n"
+	 "  evenkeel info\n"
+	 "  evenkeel info --json -              the same for a program\n"
+	 "  evenkeel info --measure here.json   measure this machine: copies by size, FLOP rate\n"},
+	{"run", COMMAND_RUN, command_run, "OP [options]", "one op on one shape: check it, time it",
+	 "Computes OP (layer_norm or rms_norm), compares every value with the reference bit for bit, and shows\n"
+	 "milliseconds, GB/s and the share of a copy's speed: a copy of the same bytes is the limit, 1.00.\n\n"
+	 "Examples\n"
+	 "  evenkeel run layer_norm\n"
+	 "  evenkeel run layer_norm --rows 512 --cols 768 --dtype bf16 --weight-dtype f32\n"
+	 "  evenkeel run rms_norm --pass backward --length 4096 8192 --threads 1\n"
+	 "  evenkeel run layer_norm --init integers --time 0      check only\n"},
+	{"verify", COMMAND_VERIFY, command_verify, "[OP...] [options]",
+	 "compare all kernels with the reference, bit for bit",
+	 "Computes a list of cases (shapes, dtypes, passes, operand forms) at every level that this CPU can run\n"
+	 "and with several numbers of threads, and compares all results with the reference bit for bit.\n"
+	 "Stops at the first difference, shows it and the command that repeats it, and exits with 1.\n\n"
+	 "Examples\n"
+	 "  evenkeel verify --quick                    about 15 seconds\n"
+	 "  evenkeel verify                            about a minute\n"
+	 "  evenkeel verify layer_norm --isa avx2 --dtype f32,bf16\n"
+	 "  evenkeel verify --rows 39 --cols 777 --pass backward\n"},
+	{"bench", COMMAND_BENCH, command_bench, "[OP...] [options]",
+	 "measure speed beside a copy of the same bytes",
+	 "Times each op from memory: buffers rotate through at least 256 MB, op and copy take turns, medians\n"
+	 "count. \"of copy\" is the time of a copy of the same bytes over the time of the op: 1.00 is the limit.\n"
+	 "Forward moves x and y; backward x, dy and dx, and its copy reads two streams and writes one. oneDNN is\n"
+	 "timed beside them where libdnnl.so.3 can be opened ($EVENKEEL_DNNL names another file).\n\n"
+	 "Examples\n"
+	 "  evenkeel bench --quick\n"
+	 "  evenkeel bench --json before.json          the whole list, some minutes\n"
+	 "  evenkeel bench --compare before.json       what changed since then\n"
+	 "  evenkeel bench layer_norm --shapes 512x768,333x1000 --dtype f32,bf16 --csv -\n"},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+int complain(int status, const char *format, ...)
+{
+	va_list arguments;
+	(void)fflush(stdout);
+	(void)fputs("evenkeel: ", stderr);
+	va_start(arguments, format);
+	(void)vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	(void)fputc('\n', stderr);
+	return status;
+}
+
+int open_context(ek_context **ctx, const char *isa, int threads, int64_t stream_bytes)
+{
+	ek_options options = {
+		.size = sizeof options, .isa = isa, .threads = threads, .stream_bytes = stream_bytes};
+	ek_status status = ek_open(ctx, &options);
+	if (status == EK_OK)
+		return STATUS_FINE;
+	return complain(status == EK_ERROR_NO_DEVICE ? STATUS_NO_DEVICE : STATUS_USAGE, "%s", ek_error(NULL));
+}
+
+static const struct command_entry *command_named(const char *name)
+{
+	for (int i = 0; i < COMMAND_COUNT; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+	return complain(STATUS_USAGE, "%s: unknown command, must be info, run, verify, bench or help", name);
+}
+
+static int print_help(FILE *out)
+{
+	(void)fprintf(
+		out,
+		"evenkeel %s: LayerNorm and RMSNorm with the same bits everywhere, at the speed of a copy\n\n"
+		"Usage: evenkeel COMMAND [options]\n\n",
+		ek_version());
+	for (int i = 0; i < COMMAND_COUNT; i++)
+		(void)fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+	(void)fputs(
+		"  help     this text; evenkeel help COMMAND for more\n\n"
+		"Start here\n"
+		"  evenkeel info                what runs on this machine\n"
+		"  evenkeel run layer_norm      one shape, checked and timed\n"
+		"  evenkeel verify --quick      every kernel against the reference\n"
+		"  evenkeel bench --quick       speed beside a copy of the same bytes\n\n"
+		"Exit status: 0 fine, 1 a check failed, 2 bad arguments, 3 the device asked for is not there.\n",
+		out);
+	return STATUS_FINE;
+}
+
+static int print_command_help(const struct command_entry *entry)
+{
+	printf("evenkeel %s %s: %s\n\n%s\nOptions (their defaults in brackets)\n", entry->name,
+	       entry->arguments, entry->summary, entry->text);
+	options_print(stdout, entry->command);
+	return STATUS_FINE;
+}
+
+static int help_command(int argc, char **argv)
+{
+	if (argc == 0)
+		return print_help(stdout);
+	const struct command_entry *entry = command_named(argv[0]);
+	return entry ? print_command_help(entry) : unknown_command(argv[0]);
+}
+
+static bool is_help(const char *argument)
+{
+	return strcmp(argument, "help") == 0 || strcmp(argument, "--help") == 0 ||
+	       strcmp(argument, "-h") == 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		(void)print_help(stderr);
+		return STATUS_USAGE;
+	}
+	if (is_help(argv[1]))
+		return help_command(argc - 2, argv + 2);
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("evenkeel %s, numerics %d\n", ek_version(), ek_numerics_version());
+		return STATUS_FINE;
+	}
+	const struct command_entry *entry = command_named(argv[1]);
+	if (!entry)
+		return unknown_command(argv[1]);
+	struct options options;
+	int status = options_parse(&options, entry->command, argc - 2, argv + 2);
+	if (status != STATUS_FINE)
+		return status;
+	return options.help ? print_command_help(entry) : entry->function(&options);
+}

@@ -1,0 +1,444 @@
+/* The table of options, and the parsing of it: a bad argument is one line that names it and says what it
+ * may be. Called by main.c. SPDX-License-Identifier: MIT */
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+enum { MAX_THREADS = 1024 };
+
+/* Sets one option from its values. Returns NULL, or what the value may be. */
+typedef const char *set_function(struct options *options, char **values);
+
+struct option {
+	const char *name;
+	const char *values; /* as help shows them; their number is value_count */
+	int value_count;
+	int commands;
+	set_function *set;
+	const char *help;
+};
+
+static bool parse_count(const char *text, int64_t low, int64_t high, int64_t *count)
+{
+	char *end;
+	errno = 0;
+	long long value = strtoll(text, &end, 10);
+	if (end == text || *end || errno || value < low || value > high)
+		return false;
+	*count = value;
+	return true;
+}
+
+static const char *set_switch(bool *target, const char *text)
+{
+	if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+		return "0 or 1";
+	*target = *text == '1';
+	return NULL;
+}
+
+#define MAX_ROWS INT64_C(1099511627776)
+static const char rows_range[] = "a whole number from 1 to 1099511627776";
+static const char cols_range[] = "a whole number from 1 to 16777216";
+
+static const char *set_rows(struct options *options, char **values)
+{
+	return parse_count(values[0], 1, MAX_ROWS, &options->rows) ? NULL : rows_range;
+}
+
+static const char *set_cols(struct options *options, char **values)
+{
+	return parse_count(values[0], 1, EK_MAX_COLS, &options->cols) ? NULL : cols_range;
+}
+
+static const char *set_length(struct options *options, char **values)
+{
+	if (set_rows(options, values) || set_cols(options, values + 1))
+		return "two whole numbers: rows from 1 to 1099511627776, columns from 1 to 16777216";
+	return NULL;
+}
+
+static const char *set_shapes(struct options *options, char **values)
+{
+	static const char form[] = "up to 64 shapes ROWSxCOLS with commas between, such as 512x768,7x131072";
+	char text[64];
+	const char *at = values[0];
+	options->shape_count = 0;
+	for (;;) {
+		size_t length = strcspn(at, ",");
+		if (length == 0 || length >= sizeof text || options->shape_count == MAX_SHAPES)
+			return form;
+		memcpy(text, at, length);
+		text[length] = 0;
+		char *x = strchr(text, 'x');
+		if (!x)
+			return form;
+		*x = 0;
+		struct shape *shape = &options->shapes[options->shape_count++];
+		if (!parse_count(text, 1, MAX_ROWS, &shape->rows) ||
+		    !parse_count(x + 1, 1, EK_MAX_COLS, &shape->cols))
+			return form;
+		at += length;
+		if (!*at)
+			return NULL;
+		at++;
+	}
+}
+
+static ek_dtype dtype_named(const char *name, size_t length)
+{
+	for (int dtype = EK_F32; dtype <= EK_F64; dtype++) {
+		const char *known = ek_dtype_name((ek_dtype)dtype);
+		if (strlen(known) == length && memcmp(known, name, length) == 0)
+			return (ek_dtype)dtype;
+	}
+	return (ek_dtype)0;
+}
+
+static const char *set_dtype(struct options *options, char **values)
+{
+	static const char names[] =
+		"f32, f16, bf16 or f64; verify and bench take several with commas between";
+	options->dtype_count = 0;
+	for (const char *at = values[0];;) {
+		size_t length = strcspn(at, ",");
+		ek_dtype dtype = dtype_named(at, length);
+		if (!dtype)
+			return names;
+		for (int i = 0; i < options->dtype_count; i++)
+			if (options->dtypes[i] == dtype)
+				return "a list that names each dtype once";
+		options->dtypes[options->dtype_count++] = dtype;
+		at += length;
+		if (!*at)
+			return NULL;
+		at++;
+	}
+}
+
+static const char *set_weight_dtype(struct options *options, char **values)
+{
+	options->weight_dtype = dtype_named(values[0], strlen(values[0]));
+	return options->weight_dtype ? NULL : "f32, f16, bf16 or f64";
+}
+
+static const char *set_pass(struct options *options, char **values)
+{
+	for (int pass = 0; pass < PASS_COUNT; pass++)
+		if (strcmp(values[0], pass_names[pass]) == 0) {
+			options->pass[FORWARD] = options->pass[BACKWARD] = false;
+			options->pass[pass] = true;
+			return NULL;
+		}
+	return "forward or backward";
+}
+
+static const char *set_init(struct options *options, char **values)
+{
+	static const char *const names[] = {"ones", "integers", "decimals"};
+	for (int i = 0; i < 3; i++) {
+		const char number[] = {(char)('0' + i), 0};
+		if (strcmp(values[0], names[i]) == 0 || strcmp(values[0], number) == 0) {
+			options->init = (enum init)i;
+			return NULL;
+		}
+	}
+	return "ones, integers or decimals (or 0, 1, 2)";
+}
+
+static const char *set_seed(struct options *options, char **values)
+{
+	int64_t seed;
+	if (!parse_count(values[0], 0, INT64_MAX, &seed))
+		return "a whole number from 0 to 9223372036854775807";
+	options->seed = (uint64_t)seed;
+	return NULL;
+}
+
+static const char *set_eps(struct options *options, char **values)
+{
+	char *end;
+	options->eps = strtod(values[0], &end);
+	if (end == values[0] || *end || !isfinite(options->eps) || options->eps < 0)
+		return "a finite number, 0 or more";
+	return NULL;
+}
+
+static const char *set_threads(struct options *options, char **values)
+{
+	int64_t threads;
+	if (!parse_count(values[0], 1, MAX_THREADS, &threads))
+		return "a whole number from 1 to 1024";
+	options->threads = (int)threads;
+	return NULL;
+}
+
+static const char *set_isa(struct options *options, char **values)
+{
+	static char names[256] = "one of this build's levels:";
+	int usable;
+	const char *name;
+	for (int i = 0; (name = ek_cpu_level(i, &usable)); i++)
+		if (strcmp(name, values[0]) == 0) {
+			options->isa = name;
+			return usable ? NULL : "a level that this CPU can run (evenkeel info lists them)";
+		}
+	for (int i = 0; (name = ek_cpu_level(i, &usable)); i++) {
+		size_t used = strlen(names);
+		(void)snprintf(names + used, sizeof names - used, "%s %s", i ? "," : "", name);
+	}
+	return names;
+}
+
+/* The device is judged here and not kept: the CPU is the only one there is. */
+static const char *set_device(struct options *options, char **values)
+{
+	(void)options;
+	const char *name = values[0];
+	int64_t ordinal;
+	if (strcmp(name, "cpu") == 0)
+		return NULL;
+	if (strcmp(name, "cuda") == 0 ||
+	    (strncmp(name, "cuda:", 5) == 0 && parse_count(name + 5, 0, 255, &ordinal)))
+		exit(complain(STATUS_NO_DEVICE, "--device %s: this build runs on the CPU alone", name));
+	return "cpu, cuda or cuda:N";
+}
+
+static const char *set_weight(struct options *options, char **values)
+{
+	return set_switch(&options->weight, values[0]);
+}
+
+static const char *set_bias(struct options *options, char **values)
+{
+	return set_switch(&options->bias, values[0]);
+}
+
+static const char *set_verify(struct options *options, char **values)
+{
+	return set_switch(&options->verify, values[0]);
+}
+
+static const char *set_time(struct options *options, char **values)
+{
+	return set_switch(&options->time, values[0]);
+}
+
+#define SET_TEXT(field)                                                        \
+	static const char *set_##field(struct options *options, char **values) \
+	{                                                                      \
+		options->field = values[0];                                    \
+		return *values[0] ? NULL : "the name of a file";               \
+	}
+SET_TEXT(json)
+SET_TEXT(csv)
+SET_TEXT(compare)
+SET_TEXT(measure)
+
+static const char *set_quick(struct options *options, char **values)
+{
+	(void)values;
+	options->quick = true;
+	return NULL;
+}
+
+static const char *set_full(struct options *options, char **values)
+{
+	(void)values;
+	options->full = true;
+	return NULL;
+}
+
+static const char *set_help(struct options *options, char **values)
+{
+	(void)values;
+	options->help = true;
+	return NULL;
+}
+
+enum {
+	TO_RUN = COMMAND_RUN,
+	TO_OPS = COMMAND_RUN | COMMAND_VERIFY | COMMAND_BENCH,
+	TO_LISTS = COMMAND_VERIFY | COMMAND_BENCH,
+	TO_ALL = TO_OPS | COMMAND_INFO
+};
+
+static const struct option table[] = {
+	{"--quick", "", 0, TO_LISTS, set_quick, "a short list that still touches everything"},
+	{"--full", "", 0, COMMAND_VERIFY, set_full, "the whole list, several minutes"},
+	{"--rows", "M", 1, TO_OPS, set_rows, "rows of the tensors (run: 2048; else: the list's)"},
+	{"--cols", "N", 1, TO_OPS, set_cols, "columns, the normalized size (run: 4096; else: the list's)"},
+	{"--length", "M N", 2, TO_OPS, set_length, "rows and columns at once"},
+	{"--shapes", "MxN,MxN", 1, TO_LISTS, set_shapes, "these shapes instead of the list's"},
+	{"--pass", "PASS", 1, TO_OPS, set_pass, "forward or backward (run: forward; else: both)"},
+	{"--dtype", "TYPE", 1, TO_OPS, set_dtype, "f32, f16, bf16 or f64 (run: f32; else: the list's)"},
+	{"--weight-dtype", "TYPE", 1, TO_OPS, set_weight_dtype,
+	 "f32 beside 16-bit tensors (the same as --dtype)"},
+	{"--weight", "0|1", 1, TO_OPS, set_weight, "with a weight, and its gradient (1)"},
+	{"--bias", "0|1", 1, TO_OPS, set_bias, "with a bias, and its gradient (1)"},
+	{"--eps", "E", 1, TO_OPS, set_eps, "added to the variance (1e-5)"},
+	{"--init", "KIND", 1, TO_OPS, set_init,
+	 "ones, integers from -5 to 4, or decimals; or 0, 1, 2 (decimals)"},
+	{"--seed", "S", 1, TO_OPS, set_seed, "of the random values (1)"},
+	{"--verify", "0|1", 1, TO_RUN, set_verify, "compare the result with the reference (1)"},
+	{"--time", "0|1", 1, TO_RUN, set_time, "measure the time (1)"},
+	{"--device", "NAME", 1, TO_OPS, set_device, "cpu (cpu)"},
+	{"--threads", "T", 1, TO_ALL, set_threads, "threads a call may use (as many as the process may)"},
+	{"--isa", "NAME", 1, TO_ALL, set_isa, "level of the kernels; evenkeel info lists them (the best)"},
+	{"--compare", "OLD.json", 1, COMMAND_BENCH, set_compare,
+	 "show what changed since that --json, mark losses"},
+	{"--measure", "FILE", 1, COMMAND_INFO, set_measure,
+	 "measure copies and FLOP rate, write a machine file"},
+	{"--json", "FILE", 1, COMMAND_INFO | COMMAND_RUN | COMMAND_BENCH, set_json,
+	 "write JSON; - is standard output"},
+	{"--csv", "FILE", 1, COMMAND_RUN | COMMAND_BENCH, set_csv, "write CSV; - is standard output"},
+	{"--help", "", 0, TO_ALL, set_help, "this text"},
+};
+
+enum { OPTION_COUNT = sizeof table / sizeof table[0] };
+
+static const struct option *option_named(const char *name, size_t length)
+{
+	for (int i = 0; i < OPTION_COUNT; i++)
+		if (strlen(table[i].name) == length && memcmp(table[i].name, name, length) == 0)
+			return &table[i];
+	return NULL;
+}
+
+/* Reads the option at argv[0] with its values. Returns how many arguments it took; 0 after complaining. */
+static int parse_option(struct options *options, enum command command, int argc, char **argv)
+{
+	const char *name = strcmp(argv[0], "-h") == 0 ? "--help" : argv[0];
+	char *inline_value = strchr(argv[0], '=');
+	size_t length = inline_value ? (size_t)(inline_value - argv[0]) : strlen(name);
+	const struct option *option = option_named(name, length);
+	if (!option || !(option->commands & (int)command)) {
+		complain(STATUS_USAGE, "%.*s: %s (--help lists the options)", (int)length, name,
+			 option ? "this command does not take it" : "unknown option");
+		return 0;
+	}
+	char **values = argv + 1;
+	int taken = 1 + option->value_count;
+	if (inline_value && option->value_count == 1) {
+		inline_value++;
+		values = &inline_value;
+		taken = 1;
+	} else if (inline_value || argc < taken) {
+		complain(STATUS_USAGE, "%s: must be followed by %s", option->name,
+			 option->value_count ? option->values : "nothing");
+		return 0;
+	}
+	const char *allowed = option->set(options, values);
+	if (allowed) {
+		complain(STATUS_USAGE, "%s %s%s%s: must be %s", option->name, values[0],
+			 option->value_count == 2 ? " " : "", option->value_count == 2 ? values[1] : "",
+			 allowed);
+		return 0;
+	}
+	return taken;
+}
+
+static int parse_op(struct options *options, const char *name)
+{
+	for (int i = 0; i < OP_COUNT; i++)
+		if (strcmp(ops[i].name, name) == 0) {
+			for (int k = 0; k < options->op_count; k++)
+				if (options->ops[k] == &ops[i])
+					return complain(STATUS_USAGE, "%s: named twice", name);
+			options->ops[options->op_count++] = &ops[i];
+			return STATUS_FINE;
+		}
+	return complain(STATUS_USAGE, "%s: unknown op, must be layer_norm or rms_norm", name);
+}
+
+static bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype)
+{
+	return !weight_dtype || weight_dtype == dtype ||
+	       (weight_dtype == EK_F32 && ek_dtype_size(dtype) == 2);
+}
+
+/* What no single option can see: how they go together. */
+static int check_together(struct options *options, enum command command)
+{
+	if (options->quick && options->full)
+		return complain(STATUS_USAGE, "--quick --full: must be one of the two");
+	if (command == COMMAND_RUN && options->op_count != 1)
+		return complain(STATUS_USAGE, "run: must be followed by one op, layer_norm or rms_norm");
+	if (command == COMMAND_INFO && options->op_count)
+		return complain(STATUS_USAGE, "%s: info takes no op", options->ops[0]->name);
+	if (command == COMMAND_RUN && options->dtype_count > 1)
+		return complain(STATUS_USAGE, "--dtype: run takes one dtype, f32, f16, bf16 or f64");
+	for (int i = 0; i < options->dtype_count; i++)
+		if (!weight_dtype_fits(options->dtypes[i], options->weight_dtype))
+			return complain(STATUS_USAGE, "--weight-dtype %s: with --dtype %s it must be %s%s",
+					ek_dtype_name(options->weight_dtype),
+					ek_dtype_name(options->dtypes[i]), ek_dtype_name(options->dtypes[i]),
+					ek_dtype_size(options->dtypes[i]) == 2 ? " or f32" : "");
+	if (options->json && options->csv && strcmp(options->json, "-") == 0 &&
+	    strcmp(options->csv, "-") == 0)
+		return complain(STATUS_USAGE, "--json - --csv -: only one of them can be standard output");
+	if (command == COMMAND_RUN || (!options->rows && !options->cols))
+		return STATUS_FINE;
+	if (options->shape_count)
+		return complain(STATUS_USAGE, "--shapes: must be without --rows, --cols and --length");
+	if (!options->rows || !options->cols)
+		return complain(STATUS_USAGE, "%s: must come with %s", options->rows ? "--rows" : "--cols",
+				options->rows ? "--cols" : "--rows");
+	options->shapes[options->shape_count++] = (struct shape){options->rows, options->cols};
+	return STATUS_FINE;
+}
+
+int options_parse(struct options *options, enum command command, int argc, char **argv)
+{
+	*options = (struct options){.init = DECIMALS,
+				    .seed = 1,
+				    .eps = 1e-5,
+				    .weight = true,
+				    .bias = true,
+				    .verify = true,
+				    .time = true};
+	for (int i = 0; i < argc && !options->help;) {
+		if (argv[i][0] == '-') {
+			int taken = parse_option(options, command, argc - i, argv + i);
+			if (!taken)
+				return STATUS_USAGE;
+			i += taken;
+		} else {
+			int status = parse_op(options, argv[i++]);
+			if (status != STATUS_FINE)
+				return status;
+		}
+	}
+	return options->help ? STATUS_FINE : check_together(options, command);
+}
+
+/* Help may end in "(run: A; else: B)", where run's default is not that of the other commands. */
+static void print_option_help(FILE *out, const char *help, bool run)
+{
+	const char *both = strstr(help, "(run: ");
+	const char *rest = strstr(help, "; else: ");
+	if (!both || !rest)
+		(void)fprintf(out, "%s\n", help);
+	else if (run)
+		(void)fprintf(out, "%.*s(%.*s)\n", (int)(both - help), help, (int)(rest - both - 6),
+			      both + 6);
+	else
+		(void)fprintf(out, "%.*s(%s\n", (int)(both - help), help, rest + 8);
+}
+
+void options_print(FILE *out, enum command command)
+{
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		if (!(table[i].commands & (int)command))
+			continue;
+		char left[40];
+		(void)snprintf(left, sizeof left, "%s %s", table[i].name, table[i].values);
+		(void)fprintf(out, "  %-22s ", left);
+		print_option_help(out, table[i].help, command == COMMAND_RUN);
+	}
+}

@@ -1,0 +1,45 @@
+/* The options of all commands: one table (options.c) that parsing and --help both read. Called by main.c.
+ * SPDX-License-Identifier: MIT */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "cases.h"
+#include "tensors.h"
+
+/* One bit per command: the table says which commands take an option. */
+enum command { COMMAND_INFO = 1, COMMAND_RUN = 2, COMMAND_VERIFY = 4, COMMAND_BENCH = 8 };
+
+enum { MAX_SHAPES = 64 };
+
+struct options {
+	const struct op *ops[OP_COUNT];  /* in the order given */
+	int op_count;                    /* 0: all */
+	bool pass[PASS_COUNT];           /* both false: the command's default */
+	int64_t rows, cols;              /* 0: not given */
+	struct shape shapes[MAX_SHAPES]; /* --shapes, or the one of --rows and --cols */
+	int shape_count;
+	ek_dtype dtypes[4];
+	int dtype_count;
+	ek_dtype weight_dtype; /* 0: the same as dtype */
+	enum init init;
+	uint64_t seed;
+	double eps;
+	bool weight, bias;
+	bool verify, time;
+	int threads;     /* 0: all */
+	const char *isa; /* NULL: the best */
+	bool quick, full;
+	const char *json, *csv, *compare, *measure;
+	bool help;
+};
+
+/* Reads the arguments after the command's name. Returns an exit status; has complained unless it is 0. */
+int options_parse(struct options *options, enum command command, int argc, char **argv);
+
+/* The options that command takes, one line each, with their defaults. */
+void options_print(FILE *out, enum command command);
+
+#endif

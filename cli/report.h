@@ -1,0 +1,53 @@
+/* Results of run and bench: the table for people, JSON and CSV for programs. SPDX-License-Identifier: MIT */
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "cases.h"
+
+struct options;
+
+struct result {
+	const struct op *op;
+	enum pass pass;
+	ek_dtype dtype, weight_dtype;
+	int64_t rows, cols;
+	int threads;
+	const char *isa;
+	double seconds, bytes;
+	double copy_seconds;   /* 0: not measured, the data stays in the caches */
+	double onednn_seconds; /* 0: it cannot, or is not there */
+	bool cached;
+};
+
+struct results {
+	struct result *all;
+	int count;
+};
+
+/* of_copy: 1.0 is the limit. */
+double result_of_copy(const struct result *result);
+
+/* The stream that the table goes to: standard error if JSON or CSV takes standard output. */
+FILE *report_stream(const struct options *options);
+void report_table_head(FILE *out, const struct result *result, bool peers);
+void report_table_row(FILE *out, const struct result *result, bool peers);
+/* "1.93 ms" and the like. */
+void format_seconds(char *text, size_t size, double seconds);
+
+/* Writes what --json and --csv ask for. Returns an exit status. */
+int report_files(const struct options *options, const ek_context *ctx, const struct results *results);
+/* Whether the files can be written: before the work, not after it. Returns an exit status. */
+int report_files_possible(const struct options *options);
+
+/* A file for writing, `-` being standard output; complains and returns NULL if it cannot be. */
+FILE *open_output(const char *option, const char *name);
+/* Closes it; complains and returns an exit status if the text could not be written. */
+int close_output(FILE *file, const char *option, const char *name);
+void write_json_string(FILE *file, const char *text);
+/* The members of the "machine" object, without its braces. */
+void write_machine(FILE *file, const ek_context *ctx);
+
+#endif

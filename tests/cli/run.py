@@ -1,0 +1,297 @@
+"""Tests of the program evenkeel: golden sessions (*.session beside this file), the shape of its JSON and CSV,
+and what it does on a terminal.
+
+    python3 tests/cli/run.py build/evenkeel             run all; ends with "N passed, N failed"
+    python3 tests/cli/run.py build/evenkeel --update    rewrite the sessions that differ, for a person to read
+
+A session is a list of commands with what they answer:
+
+    $ evenkeel run layer_norm --rows 3     the command; it runs in a folder with the files of data/
+    exit 0
+    | a line of standard output            with {int}, {number}, {any}, {version}, {isa}, {cpu} as patterns
+    ! a line of standard error
+
+SPDX-License-Identifier: MIT
+"""
+
+import argparse
+import json
+import os
+import pty
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+# What a result of bench --json has, and of what type; scripts rely on it.
+RESULT = {"device": str, "op": str, "pass": str, "dtype": str, "rows": int, "cols": int, "threads": int,
+          "isa": str, "seconds": float, "bytes": int, "copy_seconds": float, "of_copy": float, "peers": dict}
+
+
+class Program:
+    """The program under test, run in a folder of its own, without what the environment may add."""
+
+    def __init__(self, path, folder):
+        self.path = str(Path(path).resolve())
+        self.folder = folder
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith(("EVENKEEL_", "NO_COLOR", "LC_"))}
+        # No peer: whether one is installed must not change the outputs.
+        self.environment.update(EVENKEEL_DNNL="/nonexistent", LANG="C.UTF-8", TERM="xterm")
+
+    def run(self, arguments, **environment):
+        return subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              timeout=300, env={**self.environment, **environment}, check=False)
+
+    def run_on_terminal(self, arguments, **environment):
+        """Standard output and error as one text, both a terminal."""
+        parent, child = pty.openpty()
+        with subprocess.Popen([self.path, *arguments], cwd=self.folder, stdout=child, stderr=child,
+                              env={**self.environment, **environment}) as process:
+            os.close(child)
+            text = b""
+            while True:
+                try:
+                    piece = os.read(parent, 65536)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                text += piece
+        os.close(parent)
+        return text.decode()
+
+
+class Checks:
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def check(self, name, fine, detail=""):
+        self.passed += bool(fine)
+        self.failed += not fine
+        print(("ok    " if fine else "FAIL  ") + name)
+        if not fine and detail:
+            print("      " + str(detail).replace("\n", "\n      "))
+
+
+# ---- golden sessions ----
+
+def split_command(line):
+    """The arguments and the environment of a line such as `$ EVENKEEL_ISA=avx9 evenkeel info`."""
+    words = shlex.split(line)
+    at = words.index("evenkeel")
+    return words[at + 1:], dict(word.split("=", 1) for word in words[:at])
+
+
+def read_session(path):
+    """A list of (comment lines, command, expected lines)."""
+    blocks, comments = [], []
+    for line in path.read_text().splitlines():
+        if line.startswith("$ "):
+            blocks.append((comments, line[2:], []))
+            comments = []
+        elif not blocks or line.startswith("#") or not line.strip():
+            comments.append(line)
+        else:
+            blocks[-1][2].append(line)
+    return blocks
+
+
+def machine_values(program):
+    info = json.loads(program.run(["info", "--json", "-"]).stdout)
+    return {"version": info["evenkeel"], "isa": info["machine"]["isa"], "cpu": info["machine"]["cpu"]}
+
+
+def pattern_of(line, values):
+    patterns = {"int": r"-?\d+", "number": r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", "any": r".*",
+                **{name: re.escape(value) for name, value in values.items()}}
+    parts = re.split(r"\{(\w+)\}", line)
+    return "".join(patterns[part] if i % 2 else re.escape(part) for i, part in enumerate(parts))
+
+
+def actual_lines(done):
+    # A line without text is a bare mark, so that no session has blanks at the end of a line.
+    return [f"exit {done.returncode}",
+            *[f"| {line}".rstrip() if not line else f"| {line}" for line in done.stdout.splitlines()],
+            *[f"! {line}".rstrip() if not line else f"! {line}" for line in done.stderr.splitlines()]]
+
+
+def matches(expected, actual, values):
+    return len(expected) == len(actual) and all(
+        re.fullmatch(pattern_of(want, values), have) for want, have in zip(expected, actual))
+
+
+def generalized(line, values):
+    """For --update: what differs from machine to machine and run to run becomes a pattern."""
+    line = re.sub(r"\d+\.\d+(e[-+]?\d+)? (ms|us|ns|s|GB/s|of a copy|GB)\b", r"{number} \2", line)
+    line = re.sub(r"(caches +).*", r"\1{any}", line)
+    line = re.sub(r"(reference|scalar)( \(chosen\))?, (avx2|neon).*", r"\1\2, {any}", line)
+    line = re.sub(r"^\|   (\d+x\d+ +\w+) .*", r"|   \1 {any}", line)
+    for name in ("cpu", "version"):
+        line = line.replace(values[name], "{" + name + "}")
+    return re.sub(rf"\b{re.escape(values['isa'])}\b", "{isa}", line)
+
+
+def first_difference(expected, actual, values):
+    for i in range(max(len(expected), len(actual))):
+        want = expected[i] if i < len(expected) else "(nothing)"
+        have = actual[i] if i < len(actual) else "(nothing)"
+        if i >= len(expected) or i >= len(actual) or not re.fullmatch(pattern_of(want, values), have):
+            return f"expected  {want}\nbut got   {have}"
+    return ""
+
+
+def run_session(path, program, checks, values, update):
+    blocks, changed, text = read_session(path), False, []
+    for comments, command, expected in blocks:
+        arguments, environment = split_command(command)
+        actual = actual_lines(program.run(arguments, **environment))
+        same = matches(expected, actual, values)
+        if update and not same:
+            expected, changed = [generalized(line, values) for line in actual], True
+        text += [*comments, f"$ {command}", *expected]
+        if not update:
+            checks.check(f"{path.stem}: {command}", same, first_difference(expected, actual, values))
+    if changed:
+        path.write_text("\n".join(text) + "\n")
+        print(f"updated {path.name}")
+
+
+# ---- JSON and CSV ----
+
+def wrong_fields(result):
+    return [name for name, kind in RESULT.items()
+            if not isinstance(result.get(name), (int, float) if kind is float else kind)]
+
+
+def check_bench_json(program, checks):
+    arguments = ["bench", "--quick", "--shapes", "5x33,64x256", "--dtype", "f32,bf16", "--json", "-"]
+    done = program.run(arguments)
+    checks.check("bench --json - exits with 0", done.returncode == 0, done.stderr)
+    data = json.loads(done.stdout)
+    checks.check("bench --json has evenkeel, machine, results",
+                 isinstance(data["evenkeel"], str) and isinstance(data["machine"]["cpu"], str)
+                 and isinstance(data["results"], list), list(data))
+    results = data["results"]
+    checks.check("bench --json has a result for each op, pass, dtype and shape",
+                 len({(r["op"], r["pass"], r["dtype"], r["rows"]) for r in results}) == len(results) == 8,
+                 len(results))
+    wrong = [f"{r.get('op')}: {wrong_fields(r)}" for r in results if wrong_fields(r)]
+    checks.check("each result has the fields that scripts rely on", not wrong, wrong)
+    sizes = {"f32": 4, "bf16": 2}
+    wrong = [r for r in results
+             if r["bytes"] != r["rows"] * r["cols"] * sizes[r["dtype"]] * (2 if r["pass"] == "forward" else 3)]
+    checks.check("bytes are x + y forward, x + dy + dx backward", not wrong, wrong)
+    wrong = [r for r in results if abs(r["of_copy"] - r["copy_seconds"] / r["seconds"]) > 1e-3]
+    checks.check("of_copy is copy_seconds / seconds", not wrong, wrong)
+    checks.check("with JSON on standard output the table is on standard error", "of copy" in done.stderr)
+    return data
+
+
+def check_bench_list(program, checks):
+    """bench without shapes also has the small calls, as a list of their own."""
+    done = program.run(["bench", "--quick", "rms_norm", "--pass", "forward", "--threads", "1", "--json", "list.json"])
+    checks.check("bench --quick exits with 0", done.returncode == 0, done.stderr)
+    data = json.loads((program.folder / "list.json").read_text())
+    shapes = {(r["rows"], r["cols"]) for r in data["results"]}
+    checks.check("bench --quick measures its three shapes", shapes == {(512, 768), (2048, 4096), (333, 1000)}, shapes)
+    cached = [(r["rows"], r["cols"]) for r in data["cached"]]
+    checks.check("and the small calls", cached == [(1, 1), (1, 4096), (8, 768), (512, 768)], cached)
+
+
+def check_csv(program, checks):
+    done = program.run(["bench", "--quick", "layer_norm", "--shapes", "5x33", "--dtype", "f64", "--csv", "-"])
+    rows = [line.split(",") for line in done.stdout.splitlines()]
+    checks.check("bench --csv - has a head and a line for each cell, of the same length",
+                 len(rows) == 3 and len({len(row) for row in rows}) == 1, done.stdout)
+    checks.check("its head names the fields of JSON", set(RESULT) - {"peers"} <= set(rows[0]), rows[0])
+
+
+def check_compare(program, checks, data):
+    """An older file that was twice as fast is a loss in every cell; one that was half as fast in none."""
+    cells = len(data["results"])
+    arguments = ["bench", "--quick", "--shapes", "5x33,64x256", "--dtype", "f32,bf16", "--compare", "older.json"]
+    for factor, losses in ((100, cells), (0.01, 0)):
+        older = json.loads(json.dumps(data))
+        for result in older["results"]:
+            result["of_copy"] *= factor
+        (program.folder / "older.json").write_text(json.dumps(older))
+        done = program.run(arguments)
+        checks.check(f"bench --compare marks {losses} losses against {factor} times the speed",
+                     f"{cells} cells compared, {losses} lost" in done.stdout and done.stdout.count("LOSS") == losses,
+                     done.stdout + done.stderr)
+
+
+def check_info(program, checks):
+    data = json.loads(program.run(["info", "--json", "-"]).stdout)
+    levels = {level["name"]: level["usable"] for level in data["levels"]}
+    checks.check("info --json lists levels, reference and scalar among them",
+                 levels.get("reference") is True and levels.get("scalar") is True, levels)
+    checks.check("the level chosen is usable", levels[data["machine"]["isa"]] is True, data)
+    done = program.run(["info", "--threads", "1", "--measure", "here.json"])
+    measured = json.loads((program.folder / "here.json").read_text()) if done.returncode == 0 else {}
+    checks.check("info --measure writes copies by size and FLOP rates",
+                 len(measured.get("copy", [])) >= 5 and all(c["bytes_per_second"] > 1e8 for c in measured["copy"])
+                 and {f["dtype"] for f in measured["flops"]} == {"f32", "f64"}, done.stderr)
+
+
+# ---- terminal ----
+
+def check_terminal(program, checks):
+    run = ["run", "layer_norm", "--rows", "8", "--cols", "64", "--time", "0"]
+    checks.check("in a pipe there are no escape sequences", "\033" not in program.run(run).stdout)
+    checks.check("on a terminal there is colour", "\033[1m" in program.run_on_terminal(run))
+    checks.check("NO_COLOR turns it off", "\033" not in program.run_on_terminal(run, NO_COLOR="1"))
+    checks.check("a dumb terminal gets plain text", "\033" not in program.run_on_terminal(run, TERM="dumb"))
+    bench = ["bench", "layer_norm", "--quick", "--shapes", "64x256", "--dtype", "f32", "--pass", "forward"]
+    text = program.run_on_terminal(bench, NO_COLOR="1", LANG="C")
+    row = [line for line in text.splitlines() if "64x256" in line and "f32" in line]
+    checks.check("bench draws bars on a terminal", row and len(row[-1]) >= 70, text)
+    # How long this takes is the machine's business: both answers are judged by the time it says it took.
+    verify = ["verify", "layer_norm", "--dtype", "f32", "--shapes", ",".join(["2048x1024"] * 8)]
+    text = program.run_on_terminal(verify)
+    summary = re.search(r"bit for bit, in ([\d.]+) s", text)
+    if not summary:
+        checks.check("verify on a terminal ends with its summary", False, text)
+        return
+    seconds = float(summary.group(1))
+    shown = " %  layer_norm" in text
+    checks.check("a progress line is shown after two seconds and not before",
+                 shown if seconds > 4 else not shown if seconds < 2 else True, text)
+    end = text.rsplit("\033[K", 1)[-1]
+    checks.check("and is gone at the end", not shown or end.startswith("\033[32mall equal"), repr(text[-400:]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("program", help="the program evenkeel")
+    parser.add_argument("--update", action="store_true", help="rewrite sessions that differ")
+    options = parser.parse_args()
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in (HERE / "data").iterdir():
+            shutil.copy(file, folder)
+        program = Program(options.program, folder)
+        values = machine_values(program)
+        for path in sorted(HERE.glob("*.session")):
+            run_session(path, program, checks, values, options.update)
+        if options.update:
+            return 0
+        data = check_bench_json(program, checks)
+        check_compare(program, checks, data)
+        check_bench_list(program, checks)
+        check_csv(program, checks)
+        check_info(program, checks)
+        check_terminal(program, checks)
+    print(f"{checks.passed} passed, {checks.failed} failed")
+    return 1 if checks.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
