@@ -1,0 +1,188 @@
+/* The rules of the numerics contract written a second time, for one type of arithmetic, as a reader would
+ * on paper: explicit lists of terms, a recursive tree, no loop shared between two sums. test_rules.c
+ * includes it twice. Parameters: REAL (float or double), NAME(x) (x with a suffix), FMA, SQRT.
+ * Nothing here comes from src/ but the number of rows in a slot. SPDX-License-Identifier: MIT */
+
+/* Rule 2, the tree: neighbours first, so the left half of an aligned span is complete before the right. */
+static REAL NAME(tree)(const REAL *list, int64_t count, int64_t first, int64_t span)
+{
+	if (span == 1)
+		return list[first];
+	REAL left = NAME(tree)(list, count, first, span / 2);
+	if (first + span / 2 >= count)
+		return left; /* a missing partner adds nothing */
+	return left + NAME(tree)(list, count, first + span / 2, span / 2);
+}
+
+static REAL NAME(fold)(const REAL *list, int64_t count)
+{
+	int64_t span = 1;
+	while (span < count)
+		span *= 2;
+	return NAME(tree)(list, count, 0, span);
+}
+
+/* Rule 2, the lanes: the sum of a[i] * b[i] by fma, or of a[i] alone where b is NULL. */
+static REAL NAME(segment)(const REAL *a, const REAL *b, int64_t count)
+{
+	REAL lanes[256];
+	int64_t used = count < 256 ? count : 256;
+	for (int64_t lane = 0; lane < used; lane++) {
+		REAL sum = 0;
+		for (int64_t i = lane; i < count; i += 256)
+			sum = b ? FMA(a[i], b[i], sum) : sum + a[i];
+		lanes[lane] = sum;
+	}
+	return NAME(fold)(lanes, used);
+}
+
+static REAL NAME(rowsum)(const REAL *a, const REAL *b, int64_t cols)
+{
+	int64_t segments = (cols + 1023) / 1024;
+	REAL *sums = list_of(segments, sizeof(REAL));
+	for (int64_t s = 0; s < segments; s++) {
+		int64_t count = s + 1 < segments ? 1024 : cols - s * 1024;
+		sums[s] = NAME(segment)(a + s * 1024, b ? b + s * 1024 : NULL, count);
+	}
+	REAL sum = NAME(fold)(sums, segments) + (REAL)0;
+	free(sums);
+	return sum;
+}
+
+/* Rule 3: the statistics of one row. */
+struct NAME(stats) {
+	REAL mean, mean_lo, rstd;
+};
+
+static struct NAME(stats) NAME(statistics)(ek_norm norm, const REAL *x, int64_t cols, REAL eps)
+{
+	struct NAME(stats) stats = {0, 0, 0};
+	REAL n = (REAL)cols;
+	if (norm == EK_RMS_NORM) {
+		stats.rstd = 1 / SQRT(NAME(rowsum)(x, x, cols) / n + eps);
+		return stats;
+	}
+	REAL m0 = NAME(rowsum)(x, NULL, cols) / n;
+	REAL *d = list_of(cols, sizeof(REAL));
+	for (int64_t i = 0; i < cols; i++)
+		d[i] = x[i] - m0;
+	REAL c = NAME(rowsum)(d, NULL, cols) / n;
+	REAL v = FMA(-c, c, NAME(rowsum)(d, d, cols) / n);
+	stats.mean = m0 + c;
+	stats.mean_lo = (m0 - stats.mean) + c;
+	stats.rstd = 1 / SQRT((v < 0 ? (REAL)0 : v) + eps);
+	free(d);
+	return stats;
+}
+
+/* Rule 4: the normalized row. */
+static void NAME(normalise)(ek_norm norm, const REAL *x, int64_t cols, struct NAME(stats) s, REAL *xhat)
+{
+	for (int64_t i = 0; i < cols; i++)
+		xhat[i] = norm == EK_RMS_NORM ? x[i] * s.rstd : FMA(x[i] - s.mean, s.rstd,
+			-(s.mean_lo * s.rstd));
+}
+
+static REAL *NAME(widened)(const struct operand *o, int64_t row)
+{
+	if (!o->present)
+		return NULL;
+	REAL *list = list_of(o->cols, sizeof(REAL));
+	for (int64_t i = 0; i < o->cols; i++)
+		list[i] = (REAL)value_get(o->dtype, o->buffer.data, row * o->stride + i);
+	return list;
+}
+
+static void NAME(forward)(const struct norm_case *c, struct operand out[])
+{
+	REAL *weight = NAME(widened)(&case_inputs[WEIGHT], 0), *bias = NAME(widened)(&case_inputs[BIAS], 0);
+	REAL *xhat = list_of(c->cols, sizeof(REAL));
+	for (int64_t r = 0; r < c->rows; r++) {
+		REAL *x = NAME(widened)(&case_inputs[X], r);
+		struct NAME(stats) s = NAME(statistics)(c->norm, x, c->cols, (REAL)c->eps);
+		NAME(normalise)(c->norm, x, c->cols, s, xhat);
+		for (int64_t i = 0; i < c->cols; i++) {
+			REAL y = weight && bias ? FMA(xhat[i], weight[i], bias[i])
+				: weight ? xhat[i] * weight[i] : bias ? xhat[i] + bias[i] : xhat[i];
+			put(&out[Y], r * out[Y].stride + i, (double)y);
+		}
+		put(&out[Y_MEAN], r, (double)s.mean);
+		put(&out[Y_RSTD], r, (double)s.rstd);
+		put(&out[Y_MEAN_LO], r, (double)s.mean_lo);
+		free(x);
+	}
+	free(xhat), free(weight), free(bias);
+}
+
+/* Rule 5: dx of one row. */
+static void NAME(row_backward)(const struct norm_case *c, const REAL *dy, const REAL *xhat, const REAL *weight,
+			       REAL rstd, int64_t r, struct operand *dx)
+{
+	REAL *g = list_of(c->cols, sizeof(REAL)), n = (REAL)c->cols;
+	for (int64_t i = 0; i < c->cols; i++)
+		g[i] = weight ? dy[i] * weight[i] : dy[i];
+	REAL a = NAME(rowsum)(g, xhat, c->cols) / n, b = NAME(rowsum)(g, NULL, c->cols) / n;
+	for (int64_t i = 0; i < c->cols; i++) {
+		REAL value = c->norm == EK_RMS_NORM ? FMA(-xhat[i], a, g[i]) : g[i] - FMA(xhat[i], a, b);
+		put(dx, r * dx->stride + i, (double)(value * rstd));
+	}
+	free(g);
+}
+
+/* Rule 6: the sum over rows of dy * xhat, or of dy, in one column; tables[row][col]. */
+static REAL NAME(column)(REAL *const *dy, REAL *const *xhat, int64_t rows, int64_t cols, int64_t col)
+{
+	int64_t per_slot = ek_slot_rows(rows, cols), slots = (rows + per_slot - 1) / per_slot;
+	if (rows == 0)
+		return 0;
+	REAL *sums = list_of(slots, sizeof(REAL));
+	for (int64_t k = 0; k < slots; k++) {
+		int64_t end = (k + 1) * per_slot < rows ? (k + 1) * per_slot : rows;
+		sums[k] = 0;
+		for (int64_t chunk = k * per_slot; chunk < end; chunk += 32) {
+			REAL sum = 0;
+			for (int64_t r = chunk; r < end && r < chunk + 32; r++)
+				sum = xhat ? FMA(dy[r][col], xhat[r][col], sum) : sum + dy[r][col];
+			sums[k] += sum;
+		}
+	}
+	REAL sum = NAME(fold)(sums, slots) + (REAL)0;
+	free(sums);
+	return sum;
+}
+
+static void NAME(column_gradient)(const struct norm_case *c, REAL *const *dy, REAL *const *xhat,
+	struct operand *out)
+{
+	for (int64_t i = 0; out->present && i < c->cols; i++) {
+		REAL sum = NAME(column)(dy, xhat, c->rows, c->cols, i);
+		REAL held = (REAL)value_get(out->dtype, out->buffer.data, i);
+		put(out, i, (double)(c->form & FORM_ACCUMULATE ? held + sum : sum));
+	}
+}
+
+static void NAME(backward)(const struct norm_case *c, struct operand out[])
+{
+	struct operand *in = case_inputs;
+	REAL *weight = NAME(widened)(&in[WEIGHT], 0);
+	REAL *mean = NAME(widened)(&in[MEAN], 0), *rstd = NAME(widened)(&in[RSTD], 0),
+		*lo = NAME(widened)(&in[MEAN_LO], 0);
+	REAL **dy = list_of(c->rows, sizeof(REAL *)), **xhat = list_of(c->rows, sizeof(REAL *));
+	for (int64_t r = 0; r < c->rows; r++) {
+		REAL *x = NAME(widened)(&in[X], r);
+		struct NAME(stats) s = {mean ? mean[r] : 0, lo ? lo[r] : 0, rstd ? rstd[r] : 0};
+		if (!rstd)
+			s = NAME(statistics)(c->norm, x, c->cols, (REAL)c->eps);
+		dy[r] = NAME(widened)(&in[DY], r);
+		xhat[r] = list_of(c->cols, sizeof(REAL));
+		NAME(normalise)(c->norm, x, c->cols, s, xhat[r]);
+		if (out[DX].present)
+			NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, &out[DX]);
+		free(x);
+	}
+	NAME(column_gradient)(c, dy, xhat, &out[DWEIGHT]);
+	NAME(column_gradient)(c, dy, NULL, &out[DBIAS]);
+	for (int64_t r = 0; r < c->rows; r++)
+		free(dy[r]), free(xhat[r]);
+	free(dy), free(xhat), free(weight), free(mean), free(rstd), free(lo);
+}

@@ -1,0 +1,97 @@
+/* Buffers whose surroundings tell when they are touched: canaries on the heap, or pages that may not be
+ * touched at all. SPDX-License-Identifier: MIT */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support.h"
+
+enum { MARGIN = 128 };
+
+static void out_of_memory(size_t bytes)
+{
+	fprintf(stderr, "the tests need %zu more bytes of memory\n", bytes);
+	exit(1);
+}
+
+static size_t page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void release(struct buffer *buffer)
+{
+	if (!buffer->block)
+		return;
+	if (buffer->placement == PLACE_OFFSET)
+		free(buffer->block);
+	else
+		munmap(buffer->block - page_size(), buffer->block_bytes + 2 * page_size());
+	buffer->block = NULL;
+	buffer->block_bytes = 0;
+}
+
+static void acquire_heap(struct buffer *buffer, size_t bytes)
+{
+	size_t needed = (bytes + 2 * MARGIN + 64 + 63) / 64 * 64;
+	if (buffer->block && buffer->block_bytes >= needed)
+		return;
+	release(buffer);
+	buffer->block = aligned_alloc(64, needed);
+	if (!buffer->block)
+		out_of_memory(needed);
+	buffer->block_bytes = needed;
+}
+
+/* A block of whole pages between two that may not be touched. */
+static void acquire_guarded(struct buffer *buffer, size_t bytes)
+{
+	size_t page = page_size(), needed = (bytes + page - 1) / page * page;
+	if (needed == 0)
+		needed = page;
+	if (buffer->block && buffer->block_bytes >= needed)
+		return;
+	release(buffer);
+	unsigned char *map = mmap(NULL, needed + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (map == MAP_FAILED || mprotect(map + page, needed, PROT_READ | PROT_WRITE) != 0)
+		out_of_memory(needed);
+	buffer->block = map + page;
+	buffer->block_bytes = needed;
+}
+
+void buffer_reset(struct buffer *buffer, size_t bytes, enum placement placement, int offset)
+{
+	if (buffer->block && (buffer->placement == PLACE_OFFSET) != (placement == PLACE_OFFSET))
+		release(buffer);
+	buffer->placement = placement;
+	buffer->bytes = bytes;
+	if (placement == PLACE_OFFSET) {
+		acquire_heap(buffer, bytes);
+		buffer->data = buffer->block + MARGIN + offset;
+		memset(buffer->data - MARGIN, CANARY, bytes + 2 * MARGIN);
+		return;
+	}
+	acquire_guarded(buffer, bytes);
+	buffer_protect(buffer, false);
+	buffer->data = buffer->block + (placement == PLACE_GUARD_AFTER ? buffer->block_bytes - bytes : 0);
+	memset(buffer->data, CANARY, bytes);
+}
+
+bool buffer_margins_whole(const struct buffer *buffer)
+{
+	if (buffer->placement != PLACE_OFFSET)
+		return true;
+	static unsigned char canaries[MARGIN];
+	memset(canaries, CANARY, MARGIN);
+	return memcmp(buffer->data - MARGIN, canaries, MARGIN) == 0 &&
+	       memcmp(buffer->data + buffer->bytes, canaries, MARGIN) == 0;
+}
+
+void buffer_protect(struct buffer *buffer, bool read_only)
+{
+	if (buffer->block && buffer->placement != PLACE_OFFSET)
+		mprotect(buffer->block, buffer->block_bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE);
+}

@@ -1,0 +1,376 @@
+/* Norm cases: one struct says which call, over which buffers, with which values; it is run on the
+ * reference once and on any number of contexts, and everything they wrote is compared by bits (NaN equals
+ * NaN), gaps between rows and canaries around buffers included. SPDX-License-Identifier: MIT */
+#define _DEFAULT_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+const struct dtype_pair dtype_pairs[DTYPE_PAIRS] = {
+	{EK_F32, EK_F32}, {EK_F16, EK_F16}, {EK_BF16, EK_BF16},
+	{EK_F64, EK_F64}, {EK_F16, EK_F32}, {EK_BF16, EK_F32},
+};
+static const char *const operand_names[OPERANDS] = {
+	"x",    "dy",   "weight",  "bias", "mean",    "rstd",  "mean_lo",   "y",
+	"mean", "rstd", "mean_lo", "dx",   "dweight", "dbias", "workspace",
+};
+
+struct operand case_inputs[OPERANDS], case_expected[OPERANDS], case_actual[OPERANDS];
+
+/* ---- levels and contexts ---- */
+
+static const char *levels[16];
+
+/* Asked once: finding out what a CPU has is slow on a virtual machine. */
+static void find_levels(void)
+{
+	const char *name;
+	int count = 0, usable;
+	for (int i = 0; (name = ek_cpu_level(i, &usable)); i++)
+		if (usable && strcmp(name, "reference") != 0 && count + 1 < COUNT_OF(levels))
+			levels[count++] = name;
+}
+
+const char *level_name(int index)
+{
+	if (!levels[0])
+		find_levels();
+	return levels[index];
+}
+
+int level_count(void)
+{
+	int count = 0;
+	while (level_name(count))
+		count++;
+	return count;
+}
+
+const char *level_best(void)
+{
+	return level_name(level_count() - 1);
+}
+
+static void loop_serial(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task)
+{
+	(void)user;
+	for (int64_t i = 0; i < count; i++)
+		run(task, i);
+}
+
+static void loop_reverse(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task)
+{
+	(void)user;
+	for (int64_t i = count; i-- > 0;)
+		run(task, i);
+}
+
+struct loop {
+	void (*run)(void *task, int64_t i);
+	void *task;
+	int64_t count;
+	_Atomic int64_t next;
+};
+
+static void *loop_worker(void *argument)
+{
+	struct loop *loop = argument;
+	for (int64_t i; (i = atomic_fetch_add(&loop->next, 1)) < loop->count;)
+		loop->run(loop->task, i);
+	return NULL;
+}
+
+/* On threads of the test's own, made anew for each loop. */
+static void loop_threads(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task)
+{
+	(void)user;
+	struct loop loop = {run, task, count, 0};
+	pthread_t threads[3];
+	int started = 0;
+	while (started < 3 && pthread_create(&threads[started], NULL, loop_worker, &loop) == 0)
+		started++;
+	loop_worker(&loop);
+	while (started > 0)
+		pthread_join(threads[--started], NULL);
+}
+
+ek_context *context_of(struct setting setting)
+{
+	static struct {
+		struct setting setting;
+		ek_context *ctx;
+	} opened[64];
+	static const ek_parallel_for loops[FLAVOURS] = {
+		[LOOP_SERIAL] = loop_serial, [LOOP_REVERSE] = loop_reverse, [LOOP_THREADS] = loop_threads};
+	int i = 0;
+	for (; i < COUNT_OF(opened) && opened[i].ctx; i++)
+		if (strcmp(opened[i].setting.level, setting.level) == 0 &&
+		    opened[i].setting.threads == setting.threads &&
+		    opened[i].setting.flavour == setting.flavour)
+			return opened[i].ctx;
+	ek_options options = {.size = sizeof(options),
+			      .threads = setting.threads,
+			      .isa = setting.level,
+			      .parallel_for = loops[setting.flavour],
+			      .stream_bytes = setting.flavour == STREAM_ALWAYS  ? 1
+					      : setting.flavour == STREAM_NEVER ? -1
+										: 0};
+	if (i == COUNT_OF(opened) || ek_open(&opened[i].ctx, &options) != EK_OK) {
+		fprintf(stderr, "no context for level %s, %d threads: %s\n", setting.level, setting.threads,
+			ek_error(NULL));
+		exit(1);
+	}
+	opened[i].setting = setting;
+	return opened[i].ctx;
+}
+
+static ek_context *reference(void)
+{
+	return context_of((struct setting){"reference", 1, PLAIN});
+}
+
+/* ---- the case ---- */
+
+struct norm_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, int64_t rows, int64_t cols)
+{
+	struct norm_case c = {.backward = backward,
+			      .norm = norm,
+			      .dtype = dtypes.dtype,
+			      .weight_dtype = dtypes.weight_dtype,
+			      .rows = rows,
+			      .cols = cols,
+			      .form = backward ? FORM_BACKWARD : FORM_FORWARD,
+			      .eps = 1e-5,
+			      .seed = 1};
+	case_normalise(&c);
+	return c;
+}
+
+void case_normalise(struct norm_case *c)
+{
+	const unsigned backward_only =
+		FORM_DX | FORM_DWEIGHT | FORM_DBIAS | FORM_ACCUMULATE | FORM_ARBITRARY | FORM_OVER_X;
+	if (!c->backward) {
+		c->form &= ~backward_only;
+		if (c->norm == EK_RMS_NORM)
+			c->form &= ~(unsigned)(FORM_MEAN | FORM_MEAN_LO);
+		return;
+	}
+	c->form &= ~(unsigned)FORM_BIAS;
+	if (!(c->form & (FORM_DX | FORM_DWEIGHT | FORM_DBIAS)))
+		c->form |= FORM_DX;
+	if (!(c->form & FORM_DX))
+		c->form &= ~(unsigned)(FORM_IN_PLACE | FORM_OVER_X);
+	if (c->form & FORM_IN_PLACE)
+		c->form &= ~(unsigned)FORM_OVER_X;
+	if (!(c->form & FORM_RSTD)) /* mean goes with rstd, mean_lo with both */
+		c->form &= ~(unsigned)(FORM_STATS | FORM_ARBITRARY);
+	else if (c->norm == EK_RMS_NORM)
+		c->form &= ~(unsigned)(FORM_MEAN | FORM_MEAN_LO);
+	else
+		c->form |= FORM_MEAN;
+}
+
+const char *case_text(const struct norm_case *c)
+{
+	static const char *const names[] = {"weight",     "bias",      "mean",     "rstd",
+					    "mean_lo",    "dx",        "dweight",  "dbias",
+					    "accumulate", "arbitrary", "in_place", "over_x"};
+	static const char *const fillings[] = {"normal",   "integers", "ones",  "offset",   "special",
+					       "positive", "constant", "clamp", "underflow"};
+	static char text[512];
+	int n = snprintf(text, sizeof(text), "%s %s %lldx%lld %s/%s eps %g %s",
+			 c->norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
+			 c->backward ? "backward" : "forward", (long long)c->rows, (long long)c->cols,
+			 ek_dtype_name(c->dtype), ek_dtype_name(c->weight_dtype), c->eps,
+			 fillings[c->filling]);
+	for (int i = 0; i < COUNT_OF(names); i++)
+		if (c->form >> i & 1)
+			n += snprintf(text + n, sizeof(text) - (size_t)n, " %s", names[i]);
+	for (int i = 0; i < OPERANDS; i++) {
+		if (c->pad[i])
+			n += snprintf(text + n, sizeof(text) - (size_t)n, " %s_pad %lld", operand_names[i],
+				      (long long)c->pad[i]);
+		if (c->offset[i])
+			n += snprintf(text + n, sizeof(text) - (size_t)n, " %s_offset %d", operand_names[i],
+				      c->offset[i]);
+	}
+	snprintf(text + n, sizeof(text) - (size_t)n, " seed %llu", (unsigned long long)c->seed);
+	return text;
+}
+
+/* Describes an operand of a case and gives it memory. */
+static void operand_reset(struct operand set[], enum operand_id id, const struct norm_case *c, bool present)
+{
+	struct operand *o = &set[id];
+	bool statistic = (id >= MEAN && id <= MEAN_LO) || (id >= Y_MEAN && id <= Y_MEAN_LO);
+	bool vector = id == WEIGHT || id == BIAS || id == DWEIGHT || id == DBIAS;
+	o->present = present;
+	if (!present)
+		return;
+	o->dtype = statistic ? (c->dtype == EK_F64 ? EK_F64 : EK_F32) : vector ? c->weight_dtype : c->dtype;
+	o->rows = vector || statistic ? 1 : c->rows;
+	o->cols = statistic ? c->rows : c->cols;
+	o->stride = vector || statistic ? o->cols : c->cols + c->pad[id];
+	size_t elements = o->rows > 0 ? (size_t)((o->rows - 1) * o->stride + o->cols) : 0;
+	buffer_reset(&o->buffer, elements * ek_dtype_size(o->dtype), c->placement, c->offset[id]);
+}
+
+static void *data_of(struct operand set[], enum operand_id id)
+{
+	return set[id].present ? set[id].buffer.data : NULL;
+}
+
+static void operand_fill(struct operand *o, enum filling filling, uint64_t seed)
+{
+	if (o->present)
+		fill_rows(filling, o->dtype, o->buffer.data, o->rows, o->cols, o->stride, seed);
+}
+
+/* The statistics that backward is given: x's own, by the reference, or any values at all. */
+static void fill_statistics(const struct norm_case *c)
+{
+	struct operand *in = case_inputs;
+	enum filling any = c->filling == FILL_SPECIAL ? FILL_SPECIAL : FILL_NORMAL;
+	if (c->form & FORM_ARBITRARY) {
+		operand_fill(&in[MEAN], any, c->seed + 4);
+		operand_fill(&in[RSTD], any == FILL_SPECIAL ? any : FILL_POSITIVE, c->seed + 5);
+		operand_fill(&in[MEAN_LO], any, c->seed + 6);
+		return;
+	}
+	struct norm_case forward = *c;
+	forward.backward = false;
+	forward.form &= FORM_STATS;
+	static struct operand set[OPERANDS];
+	if (case_call(reference(), &forward, set) != EK_OK) {
+		test_fail("%s: statistics: %s", case_text(c), ek_error(reference()));
+		return;
+	}
+	for (int i = 0; i < 3; i++)
+		if (in[MEAN + i].present)
+			memcpy(in[MEAN + i].buffer.data, set[Y_MEAN + i].buffer.data,
+			       in[MEAN + i].buffer.bytes);
+}
+
+void case_fill(const struct norm_case *c)
+{
+	struct operand *in = case_inputs;
+	operand_reset(in, X, c, true);
+	operand_reset(in, DY, c, c->backward);
+	operand_reset(in, WEIGHT, c, c->form & FORM_WEIGHT);
+	operand_reset(in, BIAS, c, c->form & FORM_BIAS);
+	for (int i = 0; i < 3; i++)
+		operand_reset(in, MEAN + (unsigned)i, c, c->backward && (c->form & (unsigned)FORM_MEAN << i));
+	bool underflow = c->filling == FILL_UNDERFLOW;
+	enum filling rest =
+		c->filling == FILL_OFFSET || c->filling == FILL_CONSTANT || c->filling == FILL_CLAMP
+			? FILL_NORMAL
+			: c->filling;
+	operand_fill(&in[X], underflow ? (enum filling)FILL_TINY : c->filling, c->seed);
+	operand_fill(&in[DY], rest, c->seed + 1);
+	operand_fill(&in[WEIGHT], underflow ? FILL_ONES : rest, c->seed + 2);
+	operand_fill(&in[BIAS], rest, c->seed + 3);
+	if (c->backward && (c->form & FORM_STATS))
+		fill_statistics(c);
+}
+
+void case_outputs(ek_context *ctx, const struct norm_case *c, struct operand set[OPERANDS])
+{
+	operand_reset(set, Y, c, !c->backward);
+	for (int i = 0; i < 3; i++)
+		operand_reset(set, Y_MEAN + (unsigned)i, c,
+			      !c->backward && (c->form & (unsigned)FORM_MEAN << i));
+	operand_reset(set, DX, c, c->form & FORM_DX);
+	operand_reset(set, DWEIGHT, c, c->form & FORM_DWEIGHT);
+	operand_reset(set, DBIAS, c, c->form & FORM_DBIAS);
+	if (c->form & FORM_ACCUMULATE) {
+		operand_fill(&set[DWEIGHT], c->filling, c->seed + 7);
+		operand_fill(&set[DBIAS], c->filling, c->seed + 8);
+	}
+	if (c->form & (FORM_IN_PLACE | FORM_OVER_X)) {
+		struct operand *to = &set[c->backward ? DX : Y];
+		struct operand *from = &case_inputs[c->backward && (c->form & FORM_IN_PLACE) ? DY : X];
+		for (int64_t r = 0; r < c->rows; r++)
+			memcpy(to->buffer.data + (size_t)(r * to->stride) * ek_dtype_size(c->dtype),
+			       from->buffer.data + (size_t)(r * from->stride) * ek_dtype_size(c->dtype),
+			       (size_t)c->cols * ek_dtype_size(c->dtype));
+	}
+	struct operand *work = &set[WORKSPACE];
+	size_t bytes = 0;
+	work->present = false;
+	if (!c->backward)
+		return;
+	ek_norm_backward_args args = case_backward_args(c, set);
+	if (ek_norm_backward_workspace(ctx, &args, &bytes) != EK_OK)
+		test_fail("%s: workspace: %s", case_text(c), ek_error(ctx));
+	work->present = bytes > 0;
+	/* A multiple of 64 leaves it aligned whichever end stands beside a guard page. */
+	buffer_reset(&work->buffer, (bytes + 63) / 64 * 64, c->placement, 0);
+	work->buffer.bytes = bytes;
+}
+
+ek_norm_forward_args case_forward_args(const struct norm_case *c, struct operand set[OPERANDS])
+{
+	struct operand *in = case_inputs;
+	bool in_place = c->form & FORM_IN_PLACE;
+	return (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
+				      .norm = c->norm,
+				      .dtype = c->dtype,
+				      .weight_dtype = c->weight_dtype,
+				      .rows = c->rows,
+				      .cols = c->cols,
+				      .eps = c->eps,
+				      .x_stride = c->cols + c->pad[in_place ? Y : X],
+				      .y_stride = c->cols + c->pad[Y],
+				      .x = in_place ? data_of(set, Y) : data_of(in, X),
+				      .weight = data_of(in, WEIGHT),
+				      .bias = data_of(in, BIAS),
+				      .y = data_of(set, Y),
+				      .mean = data_of(set, Y_MEAN),
+				      .rstd = data_of(set, Y_RSTD),
+				      .mean_lo = data_of(set, Y_MEAN_LO)};
+}
+
+ek_norm_backward_args case_backward_args(const struct norm_case *c, struct operand set[OPERANDS])
+{
+	struct operand *in = case_inputs;
+	bool over_dy = c->form & FORM_IN_PLACE, over_x = c->form & FORM_OVER_X;
+	return (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
+				       .norm = c->norm,
+				       .dtype = c->dtype,
+				       .weight_dtype = c->weight_dtype,
+				       .rows = c->rows,
+				       .cols = c->cols,
+				       .eps = c->eps,
+				       .dy_stride = c->cols + c->pad[over_dy ? DX : DY],
+				       .x_stride = c->cols + c->pad[over_x ? DX : X],
+				       .dx_stride = c->cols + c->pad[DX],
+				       .dy = over_dy ? data_of(set, DX) : data_of(in, DY),
+				       .x = over_x ? data_of(set, DX) : data_of(in, X),
+				       .weight = data_of(in, WEIGHT),
+				       .mean = data_of(in, MEAN),
+				       .rstd = data_of(in, RSTD),
+				       .mean_lo = data_of(in, MEAN_LO),
+				       .dx = data_of(set, DX),
+				       .dweight = data_of(set, DWEIGHT),
+				       .dbias = data_of(set, DBIAS),
+				       .accumulate = !!(c->form & FORM_ACCUMULATE),
+				       .workspace = data_of(set, WORKSPACE),
+				       .workspace_size =
+					       set[WORKSPACE].present ? set[WORKSPACE].buffer.bytes : 0};
+}
+
+ek_status case_call(ek_context *ctx, const struct norm_case *c, struct operand set[OPERANDS])
+{
+	case_outputs(ctx, c, set);
+	if (c->backward) {
+		ek_norm_backward_args args = case_backward_args(c, set);
+		return ek_norm_backward(ctx, &args);
+	}
+	ek_norm_forward_args args = case_forward_args(c, set);
+	return ek_norm_forward(ctx, &args);
+}

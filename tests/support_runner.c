@@ -1,0 +1,92 @@
+/* The test runner: names, modes, messages, totals. Needs nothing of the library, so that a test may open
+ * that at run time. SPDX-License-Identifier: MIT */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { MESSAGES_PER_TEST = 5 };
+
+enum test_mode test_mode = TEST_DEFAULT;
+const char *test_argument;
+
+static const char *program, *only, *running;
+static int passed, failed, messages;
+
+void test_begin(int argc, char **argv)
+{
+	program = argv[0];
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "short") == 0)
+			test_mode = TEST_SHORT;
+		else if (strcmp(argv[i], "long") == 0)
+			test_mode = TEST_LONG;
+		else if (strchr(argv[i], '_') && !strchr(argv[i], '/') && argv[i][0] != '-')
+			only = argv[i];
+		else
+			test_argument = argv[i];
+	}
+}
+
+void test_run(const char *name, void (*test)(void))
+{
+	if (only && strcmp(only, name) != 0)
+		return;
+	running = name;
+	messages = 0;
+	test();
+	if (messages == 0)
+		passed++;
+	else
+		failed++;
+	printf("%s %s\n", messages == 0 ? "ok" : "FAILED", name);
+	if (messages > MESSAGES_PER_TEST)
+		printf("  (%d more messages)\n", messages - MESSAGES_PER_TEST);
+	if (messages > 0) {
+		static const char *const modes[] = {" short", "", " long"};
+		printf("  again: %s%s %s\n", program, modes[test_mode], name);
+	}
+	fflush(stdout);
+}
+
+void test_fail(const char *format, ...)
+{
+	if (messages++ >= MESSAGES_PER_TEST)
+		return;
+	va_list arguments;
+	va_start(arguments, format);
+	printf("  %s: ", running);
+	vprintf(format, arguments);
+	printf("\n");
+	va_end(arguments);
+}
+
+bool test_failed(void)
+{
+	return messages > 0;
+}
+
+int64_t test_scaled(int64_t count)
+{
+	if (test_mode == TEST_LONG)
+		return count * 10;
+	return test_mode == TEST_DEFAULT || count < 10 ? count : count / 10;
+}
+
+int64_t test_step(int64_t i)
+{
+	/* Below 40 nothing is skipped: tails and single registers are where kernels differ most. */
+	return test_mode == TEST_SHORT && i >= 40 ? i + 11 : i + 1;
+}
+
+int test_end(void)
+{
+	if (only && passed + failed == 0) {
+		printf("no test is called %s\n", only);
+		return 1;
+	}
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed > 0;
+}

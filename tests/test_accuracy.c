@@ -1,0 +1,335 @@
+/* Accuracy against higher precision computed from the same inputs: the figures of docs/numerics.md. Bits
+ * are equal on every level (test_bits.c), so one level stands for all: the best, which is the fastest.
+ * SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+static ek_context *context(void)
+{
+	return context_of((struct setting){level_best(), 1, PLAIN});
+}
+
+/* Statistics of a row of X, in long double. */
+struct exact {
+	long double mean, rstd;
+};
+
+static struct exact exact_statistics(const struct norm_case *c, int64_t row)
+{
+	const struct operand *x = &case_inputs[X];
+	long double sum = 0, squares = 0,
+		    eps = c->dtype == EK_F64 ? (long double)c->eps : (long double)(float)c->eps;
+	struct exact s = {0, 0};
+	for (int64_t i = 0; c->norm == EK_LAYER_NORM && i < c->cols; i++)
+		sum += (long double)value_get(x->dtype, x->buffer.data, row * x->stride + i);
+	s.mean = sum / (long double)c->cols;
+	for (int64_t i = 0; i < c->cols; i++) {
+		long double d =
+			(long double)value_get(x->dtype, x->buffer.data, row * x->stride + i) - s.mean;
+		squares += d * d;
+	}
+	s.rstd = 1 / sqrtl(squares / (long double)c->cols + eps);
+	return s;
+}
+
+static long double exact_xhat(const struct norm_case *c, struct exact s, int64_t row, int64_t i)
+{
+	return ((long double)value_get(c->dtype, case_inputs[X].buffer.data,
+				       row * case_inputs[X].stride + i) -
+		s.mean) *
+	       s.rstd;
+}
+
+static double vector_at(enum operand_id id, int64_t i, double otherwise)
+{
+	struct operand *o = &case_inputs[id];
+	return o->present ? value_get(o->dtype, o->buffer.data, i) : otherwise;
+}
+
+/* The distance of neighbouring floats at a magnitude. */
+static long double ulp(long double magnitude)
+{
+	int exponent;
+	frexpl(magnitude, &exponent);
+	return ldexpl(1, (exponent < -125 ? -125 : exponent) - 24);
+}
+
+/* x = mean + scale * filling, over case_inputs[X], then one value replaced where outlier is not 0. */
+static void shape_x(const struct norm_case *c, double mean, double scale, double outlier)
+{
+	struct operand *x = &case_inputs[X];
+	for (int64_t r = 0; r < c->rows; r++) {
+		for (int64_t i = 0; i < c->cols; i++)
+			value_set(x->dtype, x->buffer.data, r * x->stride + i,
+				  mean + scale * value_get(x->dtype, x->buffer.data, r * x->stride + i));
+		if (outlier != 0)
+			value_set(x->dtype, x->buffer.data, r * x->stride + r * 31 % c->cols, outlier);
+	}
+}
+
+/* The largest error of y in ulps of max(|y|, |weight|, |xhat * weight|). */
+static double worst_forward_ulps(const struct norm_case *c)
+{
+	long double worst = 0;
+	ek_status status = case_call(context(), c, case_actual);
+	EXPECT(status == EK_OK, "%s: %s", case_text(c), ek_error(context()));
+	for (int64_t r = 0; r < c->rows; r++) {
+		struct exact s = exact_statistics(c, r);
+		for (int64_t i = 0; i < c->cols; i++) {
+			long double xhat = exact_xhat(c, s, r, i), w = (long double)vector_at(WEIGHT, i, 1);
+			long double y = xhat * w + (long double)vector_at(BIAS, i, 0);
+			long double unit = ulp(fmaxl(fabsl(y), fmaxl(fabsl(w), fabsl(xhat * w))));
+			long double got = (long double)value_get(c->dtype, case_actual[Y].buffer.data,
+								 r * case_actual[Y].stride + i);
+			long double error = fabsl(got - y) / unit;
+			if (!(error <= worst))
+				worst = error;
+		}
+	}
+	return (double)worst;
+}
+
+static void check_forward(ek_norm norm, int64_t rows, int64_t cols, double mean, double scale, double outlier)
+{
+	struct norm_case c = case_of(false, norm, dtype_pairs[0], rows, cols);
+	c.seed = (uint64_t)cols;
+	case_fill(&c);
+	shape_x(&c, mean, scale, outlier);
+	double worst = worst_forward_ulps(&c);
+	EXPECT(worst <= 6,
+	       "%s, mean %g, scale %g, outlier %g, level %s: y errs by %.2f ulp, at most 6 allowed",
+	       case_text(&c), mean, scale, outlier, level_best(), worst);
+}
+
+static void y_is_within_6_ulp(void)
+{
+	static const int64_t widths[] = {1,   2,    3,    7,    17,   64,   100,   256,    257,
+					 768, 1000, 1024, 1025, 4096, 5000, 65536, 1048576};
+	static const struct {
+		double mean, scale, outlier;
+	} inputs[] = {{0, 1, 0},    {1e3, 1, 0}, {1e4, 1, 0}, {0, 1e-6, 0},
+		      {0, 1e-3, 0}, {0, 1e3, 0}, {0, 1, 1e4}, {0, 1, -1e18}};
+	for (int w = 0; w < COUNT_OF(widths) - (test_mode == TEST_SHORT ? 2 : 0); w++)
+		for (int n = EK_LAYER_NORM; n <= EK_RMS_NORM; n++)
+			for (int i = 0; i < COUNT_OF(inputs); i++)
+				check_forward(
+					(ek_norm)n,
+					widths[w] < 5000 ? 1 + test_scaled(100) * 100 / (widths[w] + 100) : 1,
+					widths[w], inputs[i].mean, inputs[i].scale, inputs[i].outlier);
+}
+
+/* 16-bit results are the binary32 value rounded once, so few differ from correct rounding. */
+static void sixteen_bit_results_are_rounded_once(void)
+{
+	for (int p = 1; p < DTYPE_PAIRS; p++) {
+		if (dtype_pairs[p].dtype == EK_F64)
+			continue;
+		struct norm_case c = case_of(false, EK_LAYER_NORM, dtype_pairs[p], test_scaled(300), 768);
+		int64_t wrong = 0, total = c.rows * c.cols;
+		case_fill(&c);
+		EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s", case_text(&c),
+		       ek_error(context()));
+		for (int64_t r = 0; r < c.rows; r++) {
+			struct exact s = exact_statistics(&c, r);
+			for (int64_t i = 0; i < c.cols; i++) {
+				float y = (float)(exact_xhat(&c, s, r, i) *
+							  (long double)vector_at(WEIGHT, i, 1) +
+						  (long double)vector_at(BIAS, i, 0));
+				uint16_t want = c.dtype == EK_F16 ? half_from_float(y) : bfloat_from_float(y);
+				wrong += want !=
+					 value_bits(c.dtype, case_actual[Y].buffer.data, r * c.cols + i);
+			}
+		}
+		EXPECT(wrong * 1000 < total,
+		       "%s, level %s: %lld of %lld elements differ from correct rounding, 0.1 %% allowed",
+		       case_text(&c), level_best(), (long long)wrong, (long long)total);
+	}
+}
+
+/* Any constant, at any width: y is exactly bias. */
+static void constant_rows_give_exactly_bias(void)
+{
+	static const int64_t widths[] = {1, 2, 3, 5, 7, 10, 33, 100, 255, 768, 1000, 1023, 3000};
+	uint64_t state = 5;
+	for (int w = 0; w < COUNT_OF(widths); w++) {
+		struct norm_case c = case_of(false, EK_LAYER_NORM, dtype_pairs[0],
+					     test_scaled(widths[w] < 1000 ? 6000 : 600), widths[w]);
+		case_fill(&c);
+		for (int64_t r = 0; r < c.rows; r++) {
+			/* Any float whose row sum does not overflow. */
+			uint32_t bits = (uint32_t)random_bits(&state) & 0xbfffffff;
+			float constant;
+			memcpy(&constant, &bits, 4);
+			if (r % 3 == 0)
+				constant = (float)(random_below(&state, 2000000) - 1000000) / 1000;
+			for (int64_t i = 0; i < c.cols; i++)
+				value_set(EK_F32, case_inputs[X].buffer.data, r * c.cols + i,
+					  (double)constant);
+		}
+		EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s", case_text(&c),
+		       ek_error(context()));
+		for (int64_t r = 0; r < c.rows; r++)
+			for (int64_t i = 0; i < c.cols; i++) {
+				double y = value_get(EK_F32, case_actual[Y].buffer.data, r * c.cols + i),
+				       bias = vector_at(BIAS, i, 0);
+				if (y != bias) {
+					test_fail(
+						"%s, level %s: a row of %.9g: y[%lld][%lld] is %.9g, bias %.9g",
+						case_text(&c), level_best(),
+						value_get(EK_F32, case_inputs[X].buffer.data, r * c.cols),
+						(long long)r, (long long)i, y, bias);
+					break;
+				}
+			}
+	}
+}
+
+/* eps > 0 and a row sum of |x| below 3.4e38 are enough for finite results. */
+static void finite_inputs_give_finite_results(void)
+{
+	static const double scales[] = {1e-45, 1e-30, 1e10, 1e19, 1e25, 1e35};
+	for (int s = 0; s < COUNT_OF(scales); s++)
+		for (int n = EK_LAYER_NORM; n <= EK_RMS_NORM; n++)
+			for (int64_t cols = 1; cols <= 1100; cols = cols * 2 + 1) {
+				struct norm_case c = case_of(false, (ek_norm)n, dtype_pairs[0], 5, cols);
+				case_fill(&c);
+				shape_x(&c, 0, scales[s], 0);
+				EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s",
+				       case_text(&c), ek_error(context()));
+				for (int64_t i = 0; i < c.rows * c.cols; i++) {
+					double y = value_get(EK_F32, case_actual[Y].buffer.data, i);
+					EXPECT(isfinite(y), "%s, scale %g, level %s: y[%lld][%lld] is %g",
+					       case_text(&c), scales[s], level_best(), (long long)(i / cols),
+					       (long long)(i % cols), y);
+				}
+			}
+}
+
+/* ---- backward ---- */
+
+/* The exact gradients of a case whose inputs are filled; statistics are x's own. */
+static void exact_backward(const struct norm_case *c, double *dx_error, double *sums_error)
+{
+	long double *dweight = calloc((size_t)c->cols, sizeof(long double)),
+		    *dbias = calloc((size_t)c->cols, sizeof(long double));
+	long double worst = 0, off[2] = {0, 0}, norm[2] = {0, 0};
+	for (int64_t r = 0; r < c->rows; r++) {
+		struct exact s = exact_statistics(c, r);
+		long double a = 0, b = 0, g_norm = 0, error = 0;
+		for (int64_t i = 0; i < c->cols; i++) {
+			long double xhat = exact_xhat(c, s, r, i),
+				    dy = (long double)value_get(c->dtype, case_inputs[DY].buffer.data,
+								r * c->cols + i);
+			long double g = dy * (long double)vector_at(WEIGHT, i, 1);
+			a += g * xhat, b += g, g_norm += g * g;
+			dweight[i] += dy * xhat, dbias[i] += dy;
+		}
+		a /= (long double)c->cols;
+		b = c->norm == EK_LAYER_NORM ? b / (long double)c->cols : 0;
+		for (int64_t i = 0; i < c->cols; i++) {
+			long double dy = (long double)value_get(c->dtype, case_inputs[DY].buffer.data,
+								r * c->cols + i);
+			long double dx =
+				(dy * (long double)vector_at(WEIGHT, i, 1) - b - exact_xhat(c, s, r, i) * a) *
+				s.rstd;
+			long double d = dx - (long double)value_get(c->dtype, case_actual[DX].buffer.data,
+								    r * c->cols + i);
+			error += d * d;
+		}
+		error = sqrtl(error / g_norm) / s.rstd;
+		worst = error <= worst ? worst : error; /* a NaN stays */
+	}
+	for (int64_t i = 0; i < c->cols; i++)
+		for (int k = 0; k < 2; k++) {
+			long double want = k ? dbias[i] : dweight[i];
+			long double d =
+				want - (long double)value_get(
+					       c->dtype, case_actual[k ? DBIAS : DWEIGHT].buffer.data, i);
+			off[k] += d * d, norm[k] += want * want;
+		}
+	*dx_error = (double)worst;
+	*sums_error =
+		(double)sqrtl(off[0] / norm[0] <= off[1] / norm[1] ? off[1] / norm[1] : off[0] / norm[0]);
+	if (off[1] != off[1])
+		*sums_error = (double)NAN;
+	free(dweight), free(dbias);
+}
+
+static void check_backward(struct norm_case c, double mean, bool constant_dy, double dx_limit,
+			   double sums_limit)
+{
+	double dx_error, sums_error;
+	case_fill(&c);
+	shape_x(&c, mean, 1, 0);
+	if (c.form & FORM_STATS) { /* the statistics of the shifted x */
+		struct norm_case forward = c;
+		forward.backward = false;
+		forward.form = c.form & FORM_STATS;
+		static struct operand set[OPERANDS];
+		EXPECT(case_call(context(), &forward, set) == EK_OK, "%s: %s", case_text(&c),
+		       ek_error(context()));
+		for (int i = 0; i < 3; i++)
+			if (case_inputs[MEAN + i].present)
+				memcpy(case_inputs[MEAN + i].buffer.data, set[Y_MEAN + i].buffer.data,
+				       case_inputs[MEAN + i].buffer.bytes);
+	}
+	for (int64_t i = 0; constant_dy && i < c.rows * c.cols; i++)
+		value_set(c.dtype, case_inputs[DY].buffer.data, i, 0.7);
+	EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s", case_text(&c), ek_error(context()));
+	exact_backward(&c, &dx_error, &sums_error);
+	EXPECT(dx_error < dx_limit, "%s, mean %g, level %s: dx errs by %.3g of |g| rstd, %g allowed",
+	       case_text(&c), mean, level_best(), dx_error, dx_limit);
+	EXPECT(sums_error < sums_limit, "%s, mean %g, level %s: dweight or dbias errs by %.3g, %g allowed",
+	       case_text(&c), mean, level_best(), sums_error, sums_limit);
+}
+
+static void backward_is_within_1e_6(void)
+{
+	static const int64_t shapes[][2] = {{4, 64},   {70, 768},  {33, 1000},
+					    {8, 4097}, {2, 65536}, {1000, 100}};
+	static const double means[] = {0, 1e3, 1e4};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int m = 0; m < COUNT_OF(means); m++)
+			for (int k = 0; k < 4; k++) {
+				struct norm_case c = case_of(true, k & 1 ? EK_RMS_NORM : EK_LAYER_NORM,
+							     dtype_pairs[0], shapes[s][0], shapes[s][1]);
+				if (k & 2)
+					c.form &= ~(unsigned)FORM_STATS;
+				check_backward(c, means[m], false, 1e-6, 1e-6);
+			}
+}
+
+/* (Three columns leave some rows nearly constant, so dx is not judged here.) */
+static void column_sums_of_a_million_rows_are_within_1e_6(void)
+{
+	for (int constant = 0; constant < 2; constant++)
+		for (int n = EK_LAYER_NORM; n <= EK_RMS_NORM; n++) {
+			int64_t rows = test_mode == TEST_SHORT ? 65536 : 1048576;
+			check_backward(case_of(true, (ek_norm)n, dtype_pairs[0], rows, 3), 0, constant,
+				       (double)INFINITY, 1e-6);
+		}
+}
+
+static void statistics_without_mean_lo_cost_digits_at_mean_1000(void)
+{
+	struct norm_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 100, 768);
+	c.form &= ~(unsigned)FORM_MEAN_LO;
+	check_backward(c, 1e3, false, 2e-5, 2e-5);
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(y_is_within_6_ulp);
+	TEST(sixteen_bit_results_are_rounded_once);
+	TEST(constant_rows_give_exactly_bias);
+	TEST(finite_inputs_give_finite_results);
+	TEST(backward_is_within_1e_6);
+	TEST(column_sums_of_a_million_rows_are_within_1e_6);
+	TEST(statistics_without_mean_lo_cost_digits_at_mean_1000);
+	return test_end();
+}

@@ -1,0 +1,383 @@
+/* Bad arguments: each is refused with its status, a message that names the argument and both values, and
+ * not one byte written; and the forms that look bad but are allowed are allowed. SPDX-License-Identifier: MIT */
+#define _DEFAULT_SOURCE
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { ROWS = 6, COLS = 40, STRIDE = 100 };
+
+/* All buffers of a call, in one place so that one comparison sees every byte. */
+static struct arena {
+	float x[ROWS * STRIDE], y[ROWS * STRIDE], dy[ROWS * STRIDE], dx[ROWS * STRIDE];
+	float weight[COLS], bias[COLS], dweight[COLS], dbias[COLS], mean[ROWS], rstd[ROWS], mean_lo[ROWS];
+	_Alignas(64) unsigned char workspace[1 << 20];
+} arena, before;
+
+static ek_context *ctx;
+static size_t workspace_size;
+
+static ek_norm_forward_args forward_args(void)
+{
+	return (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
+				      .norm = EK_LAYER_NORM,
+				      .dtype = EK_F32,
+				      .rows = ROWS,
+				      .cols = COLS,
+				      .eps = 1e-5,
+				      .x = arena.x,
+				      .weight = arena.weight,
+				      .bias = arena.bias,
+				      .y = arena.y,
+				      .mean = arena.mean,
+				      .rstd = arena.rstd,
+				      .mean_lo = arena.mean_lo};
+}
+
+static ek_norm_backward_args backward_args(void)
+{
+	return (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
+				       .norm = EK_LAYER_NORM,
+				       .dtype = EK_F32,
+				       .rows = ROWS,
+				       .cols = COLS,
+				       .eps = 1e-5,
+				       .dy = arena.dy,
+				       .x = arena.x,
+				       .weight = arena.weight,
+				       .mean = arena.mean,
+				       .rstd = arena.rstd,
+				       .mean_lo = arena.mean_lo,
+				       .dx = arena.dx,
+				       .dweight = arena.dweight,
+				       .dbias = arena.dbias,
+				       .workspace = arena.workspace,
+				       .workspace_size = workspace_size};
+}
+
+/* The verdict on a call that should have been refused: status, message, and nothing written. */
+static void judge(const char *what, ek_status status, ek_status wanted, const ek_context *of,
+		  const char *const *parts)
+{
+	const char *message = ek_error(of);
+	EXPECT(status == wanted, "%s: answered %s (\"%s\"), expected %s", what, ek_status_name(status),
+	       message, ek_status_name(wanted));
+	for (; status == wanted && *parts; parts++)
+		EXPECT(strstr(message, *parts), "%s: the message \"%s\" does not say \"%s\"", what, message,
+		       *parts);
+	EXPECT(memcmp(&arena, &before, sizeof(arena)) == 0, "%s: bytes were written", what);
+	memcpy(&arena, &before, sizeof(arena));
+}
+
+/* REFUSED(forward, STATUS, change of a.field, parts of the message …) */
+#define REFUSED(pass, wanted, change, ...)                                      \
+	do {                                                                    \
+		ek_norm_##pass##_args a = pass##_args();                        \
+		change;                                                         \
+		judge(#pass ": " #change, ek_norm_##pass(ctx, &a), wanted, ctx, \
+		      (const char *const[]){__VA_ARGS__, NULL});                \
+	} while (0)
+#define BOTH(wanted, change, ...)                               \
+	do {                                                    \
+		REFUSED(forward, wanted, change, __VA_ARGS__);  \
+		REFUSED(backward, wanted, change, __VA_ARGS__); \
+	} while (0)
+#define ALLOWED(pass, change)                                                                           \
+	do {                                                                                            \
+		ek_norm_##pass##_args a = pass##_args();                                                \
+		change;                                                                                 \
+		ek_status status = ek_norm_##pass(ctx, &a);                                             \
+		EXPECT(status == EK_OK, #pass ": " #change ": answered %s: %s", ek_status_name(status), \
+		       ek_error(ctx));                                                                  \
+		memcpy(&arena, &before, sizeof(arena));                                                 \
+	} while (0)
+
+static void good_arguments_are_taken(void)
+{
+	ALLOWED(forward, (void)0);
+	ALLOWED(backward, (void)0);
+	ALLOWED(forward, a.weight_dtype = EK_F32);
+	ALLOWED(forward, a.x_stride = COLS; a.y_stride = STRIDE);
+	ALLOWED(forward, a.eps = 0);
+	ALLOWED(backward, a.accumulate = 1);
+	ALLOWED(backward, a.workspace_size += 64);
+	ALLOWED(backward, a.dweight = a.dbias = a.workspace = NULL; a.workspace_size = 0);
+}
+
+static void missing_pointers(void)
+{
+	BOTH(EK_ERROR_ARGUMENT, a.x = NULL, "x", "NULL");
+	REFUSED(forward, EK_ERROR_ARGUMENT, a.y = NULL, "y", "NULL");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.dy = NULL, "dy", "NULL");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx = a.dweight = a.dbias = NULL, "dx", "dweight", "dbias",
+		"NULL");
+	judge("forward without args", ek_norm_forward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
+	      (const char *const[]){"args", "NULL", NULL});
+	judge("backward without args", ek_norm_backward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
+	      (const char *const[]){"args", "NULL", NULL});
+	ek_norm_forward_args f = forward_args();
+	ek_norm_backward_args b = backward_args();
+	size_t bytes = 77;
+	judge("forward without ctx", ek_norm_forward(NULL, &f), EK_ERROR_ARGUMENT, NULL,
+	      (const char *const[]){"ctx", "NULL", NULL});
+	judge("backward without ctx", ek_norm_backward(NULL, &b), EK_ERROR_ARGUMENT, NULL,
+	      (const char *const[]){"ctx", "NULL", NULL});
+	judge("workspace without ctx", ek_norm_backward_workspace(NULL, &b, &bytes), EK_ERROR_ARGUMENT, NULL,
+	      (const char *const[]){"ctx", NULL});
+	judge("workspace without args", ek_norm_backward_workspace(ctx, NULL, &bytes), EK_ERROR_ARGUMENT, ctx,
+	      (const char *const[]){"args", NULL});
+	judge("workspace without bytes", ek_norm_backward_workspace(ctx, &b, NULL), EK_ERROR_ARGUMENT, ctx,
+	      (const char *const[]){"bytes", NULL});
+	EXPECT(bytes == 77, "a refused ek_norm_backward_workspace wrote %zu", bytes);
+}
+
+static void sizes_out_of_range(void)
+{
+	BOTH(EK_ERROR_ARGUMENT, a.rows = -1, "rows", "-1");
+	BOTH(EK_ERROR_ARGUMENT, a.rows = INT64_MIN, "rows", "-9223372036854775808");
+	BOTH(EK_ERROR_ARGUMENT, a.cols = 0, "cols", "(0)");
+	BOTH(EK_ERROR_ARGUMENT, a.cols = -3, "cols", "-3");
+	BOTH(EK_ERROR_ARGUMENT, a.cols = 16777217, "cols", "16777217", "16777216");
+	BOTH(EK_ERROR_ARGUMENT, a.rows = INT64_MAX, "rows", "9223372036854775807");
+	BOTH(EK_ERROR_ARGUMENT, a.rows = INT64_MAX / 100, "rows", "92233720368547758");
+	BOTH(EK_ERROR_ARGUMENT, a.norm = (ek_norm)7, "norm", "7");
+	BOTH(EK_ERROR_ARGUMENT, a.norm = (ek_norm)0, "norm", "0");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.accumulate = 2, "accumulate", "2");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.accumulate = -1, "accumulate", "-1");
+	BOTH(EK_ERROR_ARGUMENT, a.stream = &arena, "stream", "CPU");
+}
+
+static void bad_strides(void)
+{
+	BOTH(EK_ERROR_ARGUMENT, a.x_stride = COLS - 1, "x_stride", "39", "cols", "40");
+	BOTH(EK_ERROR_ARGUMENT, a.x_stride = -COLS, "x_stride", "-40");
+	BOTH(EK_ERROR_ARGUMENT, a.x_stride = INT64_MAX, "x_stride", "9223372036854775807", "rows", "6");
+	BOTH(EK_ERROR_ARGUMENT, a.x_stride = INT64_MAX / 5, "x_stride", "1844674407370955161");
+	BOTH(EK_ERROR_ARGUMENT, a.x_stride = INT64_MAX / 20, "x_stride", "461168601842738790");
+	REFUSED(forward, EK_ERROR_ARGUMENT, a.y_stride = 1, "y_stride", "(1)", "cols", "40");
+	REFUSED(forward, EK_ERROR_ARGUMENT, a.y_stride = -1, "y_stride", "-1");
+	REFUSED(forward, EK_ERROR_ARGUMENT, a.y_stride = INT64_MAX / 4, "y_stride", "2305843009213693951");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.dy_stride = 39, "dy_stride", "39", "cols", "40");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx_stride = 39, "dx_stride", "39", "cols", "40");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx_stride = INT64_MIN, "dx_stride", "-9223372036854775808");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.dy_stride = INT64_MAX / 4, "dy_stride", "2305843009213693951");
+}
+
+static void bad_eps(void)
+{
+	BOTH(EK_ERROR_ARGUMENT, a.eps = (double)NAN, "eps", "nan");
+	BOTH(EK_ERROR_ARGUMENT, a.eps = -1e-5, "eps", "-1e-05");
+	BOTH(EK_ERROR_ARGUMENT, a.eps = (double)INFINITY, "eps", "inf");
+	BOTH(EK_ERROR_ARGUMENT, a.eps = -(double)INFINITY, "eps", "-inf");
+}
+
+static void bad_dtypes(void)
+{
+	BOTH(EK_ERROR_DTYPE, a.dtype = (ek_dtype)0, "dtype", "0");
+	BOTH(EK_ERROR_DTYPE, a.dtype = (ek_dtype)9, "dtype", "9");
+	BOTH(EK_ERROR_DTYPE, a.weight_dtype = (ek_dtype)5, "weight_dtype", "5");
+	BOTH(EK_ERROR_DTYPE, a.weight_dtype = EK_F16, "weight_dtype", "f16", "f32");
+	BOTH(EK_ERROR_DTYPE, a.weight_dtype = EK_F64, "weight_dtype", "f64", "f32");
+	BOTH(EK_ERROR_DTYPE, a.dtype = EK_F16; a.weight_dtype = EK_BF16, "weight_dtype", "bf16", "f16");
+	BOTH(EK_ERROR_DTYPE, a.dtype = EK_BF16; a.weight_dtype = EK_F16, "weight_dtype", "bf16", "f16");
+	BOTH(EK_ERROR_DTYPE, a.dtype = EK_F64; a.weight_dtype = EK_F32, "weight_dtype", "f64", "f32");
+}
+
+static void struct_sizes(void)
+{
+	BOTH(EK_ERROR_STRUCT_SIZE, a.size = 0, "size", "(0)");
+	BOTH(EK_ERROR_STRUCT_SIZE, a.size -= 8, "size");
+	BOTH(EK_ERROR_STRUCT_SIZE, a.size += 8, "size");
+	BOTH(EK_ERROR_STRUCT_SIZE, a.size = 5, "size", "(5)");
+	ek_context *made = (ek_context *)&arena;
+	ek_options options = {.size = sizeof(options) + 8};
+	judge("options of another size", ek_open(&made, &options), EK_ERROR_STRUCT_SIZE, NULL,
+	      (const char *const[]){"size", NULL});
+	EXPECT(made == (ek_context *)&arena, "a refused ek_open wrote *ctx");
+	ek_description description = {.size = 3, .threads = 12345};
+	judge("description of another size", ek_describe(ctx, &description), EK_ERROR_STRUCT_SIZE, ctx,
+	      (const char *const[]){"size", "3", NULL});
+	EXPECT(description.threads == 12345, "a refused ek_describe wrote");
+	judge("no description", ek_describe(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
+	      (const char *const[]){"description", NULL});
+	judge("description without ctx", ek_describe(NULL, &description), EK_ERROR_ARGUMENT, NULL,
+	      (const char *const[]){"ctx", NULL});
+}
+
+static void statistics_that_do_not_go_together(void)
+{
+	BOTH(EK_ERROR_ARGUMENT, a.norm = EK_RMS_NORM; a.mean_lo = NULL, "mean", "EK_RMS_NORM");
+	BOTH(EK_ERROR_ARGUMENT, a.norm = EK_RMS_NORM; a.mean = NULL, "mean_lo", "EK_RMS_NORM");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.rstd = NULL, "mean", "rstd");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.mean = NULL; a.mean_lo = NULL, "mean", "rstd");
+	REFUSED(backward, EK_ERROR_ARGUMENT, a.mean = a.rstd = NULL, "mean_lo", "mean");
+	ALLOWED(backward, a.mean = a.rstd = a.mean_lo = NULL);
+	ALLOWED(backward, a.mean_lo = NULL);
+	ALLOWED(backward, a.norm = EK_RMS_NORM; a.mean = a.mean_lo = NULL);
+	ALLOWED(forward, a.mean = NULL);
+}
+
+static void bad_workspaces(void)
+{
+	char asked[32], given[32];
+	snprintf(asked, sizeof(asked), "%zu", workspace_size);
+	snprintf(given, sizeof(given), "%zu", workspace_size - 1);
+	EXPECT(workspace_size > 0 && workspace_size <= sizeof(arena.workspace), "the workspace is %zu bytes",
+	       workspace_size);
+	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace = NULL, "workspace", asked);
+	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace_size--, "workspace_size", asked, given);
+	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace_size = 0, "workspace_size", asked, "0");
+	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace = arena.workspace + 32, "workspace", "64");
+	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace = arena.workspace + 1, "workspace", "64");
+	ek_norm_backward_args a = backward_args();
+	size_t bytes = 1;
+	a.dweight = a.dbias = NULL;
+	EXPECT(ek_norm_backward_workspace(ctx, &a, &bytes) == EK_OK && bytes == 0,
+	       "without dweight and dbias: %zu bytes", bytes);
+	a = backward_args();
+	a.dy = a.x = a.weight = a.mean = a.rstd = a.mean_lo = NULL; /* "ignores the other pointers" */
+	a.dx = a.workspace = NULL;
+	a.workspace_size = 0;
+	EXPECT(ek_norm_backward_workspace(ctx, &a, &bytes) == EK_OK && bytes == workspace_size,
+	       "%zu bytes, and %zu without pointers: %s", workspace_size, bytes, ek_error(ctx));
+	a.cols = 0;
+	judge("workspace of no columns", ek_norm_backward_workspace(ctx, &a, &bytes), EK_ERROR_ARGUMENT, ctx,
+	      (const char *const[]){"cols", NULL});
+}
+
+static void overlaps_that_are_refused(void)
+{
+	REFUSED(forward, EK_ERROR_OVERLAP, a.y = arena.x + 1, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.y = arena.x + COLS, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.y = (char *)arena.x + 1, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.x = arena.y + ROWS * COLS - 1, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.y = arena.x; a.y_stride = STRIDE, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.weight = arena.y + 3, "y", "weight");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.bias = arena.y, "y", "bias");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.mean = arena.rstd + 1, "mean", "rstd");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.rstd = arena.y + 8, "rstd", "y");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.mean_lo = arena.x, "mean_lo", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.mean = arena.weight, "mean", "weight");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dx = arena.dy + 1, "dx", "dy");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dx = arena.x; a.dx_stride = STRIDE, "dx", "x");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dweight = arena.dbias, "dweight", "dbias");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dweight = arena.weight, "dweight", "weight");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dbias = arena.dx + 39, "dbias", "dx");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dbias = arena.x, "dbias", "x");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.mean = arena.dweight + 39, "dweight", "mean");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dx = arena.workspace + 4, "dx", "workspace");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.x = arena.workspace, "workspace", "x");
+	/* Column ranges of one matrix that share a column, or of matrices of other strides. */
+	REFUSED(forward, EK_ERROR_OVERLAP, a.x_stride = a.y_stride = STRIDE;
+		a.y = arena.x + COLS - 1, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.x_stride = a.y_stride = STRIDE;
+		a.y = arena.x + STRIDE - COLS + 1, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.x_stride = STRIDE; a.y_stride = STRIDE - 10;
+		a.y = arena.x + COLS, "y", "x");
+}
+
+static void overlaps_that_are_allowed(void)
+{
+	ALLOWED(forward, a.y = arena.x);
+	ALLOWED(forward, a.y = arena.x; a.x_stride = a.y_stride = STRIDE);
+	ALLOWED(forward, a.y = arena.x; a.y_stride = COLS); /* 0 is cols */
+	ALLOWED(forward, a.weight = a.bias = arena.x);
+	ALLOWED(forward, a.y = arena.x + ROWS * COLS); /* neighbours */
+	ALLOWED(forward, a.x_stride = a.y_stride = STRIDE; a.y = arena.x + COLS);
+	ALLOWED(forward, a.x_stride = a.y_stride = STRIDE; a.y = arena.x + STRIDE - COLS);
+	ALLOWED(forward, a.x_stride = a.y_stride = 2 * COLS; a.x = arena.y + COLS; a.y = arena.y);
+	ALLOWED(backward, a.dx = arena.dy);
+	ALLOWED(backward, a.dx = arena.x);
+	ALLOWED(backward, a.dy = arena.x);
+	ALLOWED(backward, a.dy_stride = a.dx_stride = STRIDE; a.dx = arena.dy + COLS);
+	ALLOWED(backward, a.mean_lo = arena.mean);
+}
+
+/* Interleaved rows keep to their columns. */
+static void interleaved_rows_stay_apart(void)
+{
+	ek_norm_forward_args apart = forward_args(), woven = forward_args();
+	float wanted[ROWS * STRIDE];
+	apart.x_stride = STRIDE;
+	EXPECT(ek_norm_forward(ctx, &apart) == EK_OK, "%s", ek_error(ctx));
+	memcpy(wanted, arena.y, sizeof(wanted));
+	memcpy(&arena, &before, sizeof(arena));
+	woven.x_stride = woven.y_stride = STRIDE;
+	woven.y = arena.x + COLS;
+	EXPECT(ek_norm_forward(ctx, &woven) == EK_OK, "%s", ek_error(ctx));
+	for (int r = 0; r < ROWS; r++)
+		for (int i = 0; i < STRIDE; i++) {
+			float want = i >= COLS && i < 2 * COLS ? wanted[r * COLS + i - COLS]
+							       : before.x[r * STRIDE + i];
+			EXPECT(arena.x[r * STRIDE + i] == want, "element [%d][%d] is %g, expected %g", r, i,
+			       (double)arena.x[r * STRIDE + i], (double)want);
+		}
+	memcpy(&arena, &before, sizeof(arena));
+}
+
+static void zero_rows(void)
+{
+	ek_norm_forward_args f = forward_args();
+	f.rows = 0;
+	judge("forward of zero rows", ek_norm_forward(ctx, &f), EK_OK, ctx, (const char *const[]){NULL});
+	f.x = f.y = NULL;
+	judge("forward of zero rows without pointers", ek_norm_forward(ctx, &f), EK_OK, ctx,
+	      (const char *const[]){NULL});
+	for (int l = -1; l < level_count(); l++) {
+		ek_context *level =
+			context_of((struct setting){l < 0 ? "reference" : level_name(l), 1, PLAIN});
+		for (int accumulate = 0; accumulate < 2; accumulate++) {
+			ek_norm_backward_args b = backward_args();
+			b.rows = 0;
+			b.accumulate = accumulate;
+			b.workspace_size = sizeof(arena.workspace);
+			EXPECT(ek_norm_backward(level, &b) == EK_OK, "backward of zero rows: %s",
+			       ek_error(level));
+			for (int i = 0; i < COLS; i++) /* the sum of nothing: +0, or what was there */
+				EXPECT(value_bits(EK_F32, arena.dweight, i) ==
+						       (accumulate ? value_bits(EK_F32, before.dweight, i)
+								   : 0) &&
+					       value_bits(EK_F32, arena.dbias, i) ==
+						       (accumulate ? value_bits(EK_F32, before.dbias, i) : 0),
+				       "backward of zero rows, accumulate %d: dweight[%d] is %g, dbias %g",
+				       accumulate, i, (double)arena.dweight[i], (double)arena.dbias[i]);
+			memcpy(arena.dweight, before.dweight, sizeof(arena.dweight));
+			memcpy(arena.dbias, before.dbias, sizeof(arena.dbias));
+			memcpy(arena.workspace, before.workspace, sizeof(arena.workspace));
+			EXPECT(memcmp(&arena, &before, sizeof(arena)) == 0,
+			       "backward of zero rows wrote elsewhere");
+			memcpy(&arena, &before, sizeof(arena));
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	fill_rows(FILL_NORMAL, EK_F32, arena.x, 1, (int64_t)(offsetof(struct arena, workspace) / 4), 0, 1);
+	memset(arena.workspace, CANARY, sizeof(arena.workspace));
+	memcpy(&before, &arena, sizeof(arena));
+	ctx = context_of((struct setting){level_best(), 1, PLAIN});
+	ek_norm_backward_args a = backward_args();
+	if (ek_norm_backward_workspace(ctx, &a, &workspace_size) != EK_OK ||
+	    workspace_size > sizeof(arena.workspace) - 128)
+		return printf("the workspace cannot be asked for: %s\n", ek_error(ctx)), 1;
+	TEST(good_arguments_are_taken);
+	TEST(missing_pointers);
+	TEST(sizes_out_of_range);
+	TEST(bad_strides);
+	TEST(bad_eps);
+	TEST(bad_dtypes);
+	TEST(struct_sizes);
+	TEST(statistics_that_do_not_go_together);
+	TEST(bad_workspaces);
+	TEST(overlaps_that_are_refused);
+	TEST(overlaps_that_are_allowed);
+	TEST(interleaved_rows_stay_apart);
+	TEST(zero_rows);
+	return test_end();
+}

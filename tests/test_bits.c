@@ -1,0 +1,353 @@
+/* Every level's bits against the reference's: each axis swept alone (widths, rows, threads, offsets,
+ * strides, operand forms, streaming), the shapes that users bring, special values, and rows on their own.
+ * Pairs of axes and random cases are in test_sample.c. SPDX-License-Identifier: MIT */
+#include <string.h>
+
+#include "support.h"
+
+enum { OPS = 2 * 2 * DTYPE_PAIRS };
+
+struct shape {
+	int64_t rows, cols;
+};
+
+/* Op k of forward/backward x LayerNorm/RMSNorm x dtypes, with every operand. */
+static struct norm_case op_case(int k, int64_t rows, int64_t cols)
+{
+	struct norm_case c =
+		case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[k / 4], rows, cols);
+	c.seed = (uint64_t)(k + 100 * rows + 7919 * cols);
+	return c;
+}
+
+static void all_widths_to_2100(void)
+{
+	for (int64_t cols = 1; cols <= 2100; cols = test_step(cols))
+		for (int k = 0; k < OPS; k++) {
+			struct norm_case c = op_case(k, 3, cols);
+			case_check_levels(&c);
+		}
+}
+
+/* Wide rows take another path when there are many threads. */
+static void large_widths(void)
+{
+	static const int64_t widths[] = {4095,  4096,   4097,   8191,   8192,   8193,   32767,
+					 65536, 100000, 131071, 131072, 131073, 1048579};
+	int last = COUNT_OF(widths) - (test_mode == TEST_SHORT ? 4 : 0);
+	for (int w = 0; w < last; w++)
+		for (int k = 0; k < OPS; k++) {
+			if (widths[w] > 1000000 && k >= 8 && test_mode != TEST_LONG)
+				continue;
+			struct norm_case c = op_case(k, 2, widths[w]);
+			case_expect(&c);
+			for (int i = 0; i < level_count(); i++) {
+				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
+				case_check(&c, (struct setting){level_name(i), 3, PLAIN});
+			}
+		}
+}
+
+static void row_counts_to_70(void)
+{
+	static const int64_t widths[] = {3, 40, 300};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int64_t rows = 0; rows <= 70; rows = test_step(rows))
+			for (int k = 0; k < OPS; k++) {
+				struct norm_case c = op_case(k, rows, widths[w]);
+				if (w == 2 && k >= 8 && test_mode != TEST_LONG)
+					continue;
+				case_check_levels(&c);
+			}
+}
+
+/* The rows of a slot change with the row count and the width; 40000 rows make slots of several chunks. */
+static void row_counts_around_slots_and_chunks(void)
+{
+	static const struct shape shapes[] = {
+		{1023, 17},  {1024, 2},   {1025, 17},  {2047, 65},   {2048, 3},   {2049, 17},
+		{2050, 33},  {4097, 17},  {40000, 1},  {40000, 2},   {33000, 5},  {65537, 3},
+		{511, 1025}, {512, 1025}, {513, 1025}, {1026, 1030}, {255, 2049}, {257, 2049},
+		{515, 2050}, {127, 4097}, {129, 4097}, {300, 4100}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < OPS; k++) {
+			if (shapes[s].cols > 1000 && test_mode != TEST_LONG && (k / 4 + s) % DTYPE_PAIRS > 1)
+				continue;
+			if (test_mode == TEST_SHORT && (k / 4 + s) % DTYPE_PAIRS > 0)
+				continue;
+			struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+			case_expect(&c);
+			for (int i = 0; i < level_count(); i++) {
+				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
+				case_check(&c, (struct setting){level_name(i), 3, LOOP_REVERSE});
+			}
+		}
+}
+
+static void bits_do_not_depend_on_threads(void)
+{
+	static const struct shape shapes[] = {{4097, 64},  {301, 1000}, {67, 4097}, {1025, 300},
+					      {2, 200003}, {7, 40000},  {5, 131073}};
+	static const int counts[] = {2, 3, 7};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < OPS; k++) {
+			if (test_mode == TEST_SHORT && (k + s) % 7 > 0)
+				continue;
+			struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+			case_expect(&c);
+			for (int i = 0; i < level_count(); i++) {
+				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
+				for (int t = 0; t < COUNT_OF(counts); t++)
+					case_check(&c, (struct setting){level_name(i), counts[t], PLAIN});
+				for (enum flavour f = LOOP_SERIAL; f <= LOOP_THREADS; f++)
+					case_check(&c, (struct setting){level_name(i), 3, f});
+			}
+		}
+}
+
+static void bits_do_not_depend_on_base_offsets(void)
+{
+	static const int64_t widths[] = {70, 1030};
+	for (int k = 0; k < OPS; k++)
+		for (int offset = 0; offset < 64; offset = (int)test_step(offset)) {
+			for (int id = 0; id < WORKSPACE; id++) {
+				struct norm_case c = op_case(k, 3, widths[0]);
+				c.offset[id] = offset;
+				case_check_levels(&c);
+			}
+			for (int w = 0; w < COUNT_OF(widths); w++) {
+				struct norm_case c = op_case(k, 4, widths[w]);
+				for (int id = 0; id < WORKSPACE; id++)
+					c.offset[id] = offset;
+				case_check_levels(&c);
+			}
+		}
+}
+
+static void bits_do_not_depend_on_strides(void)
+{
+	static const int64_t pads[] = {1, 2, 3, 8, 16, 61, 64, 1000, 4096};
+	static const int64_t widths[] = {1, 13, 64, 100, 513};
+	static const enum operand_id padded[] = {X, DY, Y, DX};
+	for (int k = 0; k < OPS; k++)
+		for (int w = 0; w < COUNT_OF(widths); w++)
+			for (int p = 0; p < COUNT_OF(pads); p++) {
+				struct norm_case all = op_case(k, 6, widths[w]);
+				for (int i = 0; i < COUNT_OF(padded); i++) {
+					struct norm_case c = op_case(k, 6, widths[w]);
+					c.pad[padded[i]] = pads[p];
+					all.pad[padded[i]] = pads[p] + i;
+					case_check_levels(&c);
+				}
+				case_check_levels(&all);
+			}
+	struct norm_case strided[] = {op_case(0, 99, 13), op_case(1, 99, 13), op_case(0, 3, 17134),
+				      op_case(1, 3, 17134)};
+	for (int i = 0; i < COUNT_OF(strided); i++) {
+		strided[i].pad[X] = 7;
+		strided[i].pad[Y] = strided[i].pad[DX] = 19;
+		case_check_levels(&strided[i]);
+	}
+}
+
+/* All combinations of what may be there or not, as far as the op has them. */
+static void every_operand_form(void)
+{
+	static const struct shape shapes[] = {{5, 1}, {5, 37}, {40, 260}};
+	const unsigned bits[2][9] = {
+		{FORM_WEIGHT, FORM_BIAS, FORM_MEAN, FORM_RSTD, FORM_MEAN_LO, FORM_IN_PLACE},
+		{FORM_WEIGHT, FORM_RSTD, FORM_MEAN_LO, FORM_DX, FORM_DWEIGHT, FORM_DBIAS, FORM_ACCUMULATE,
+		 FORM_ARBITRARY, FORM_IN_PLACE}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < OPS; k++)
+			for (unsigned set = 0; set < (k & 1 ? 512u : 64u); set++) {
+				if (s == 2 && test_mode != TEST_LONG && (k / 4 + (int)set) % DTYPE_PAIRS > 0)
+					continue;
+				if (test_mode == TEST_SHORT && (set + (unsigned)k) % 10 > 0)
+					continue;
+				struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+				c.form = 0;
+				for (int b = 0; b < 9; b++)
+					c.form |= set >> b & 1 ? bits[k & 1][b] : 0;
+				case_normalise(&c);
+				case_check_levels(&c);
+				if (c.form & FORM_IN_PLACE && c.backward) {
+					c.form ^= FORM_IN_PLACE | FORM_OVER_X;
+					case_check_levels(&c);
+				}
+			}
+}
+
+static void streaming_on_and_off(void)
+{
+	static const struct shape shapes[] = {{3, 1}, {7, 65}, {3, 1000}, {40, 1024}, {33, 4099}, {2, 70001}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < OPS; k++)
+			for (int variant = 0; variant < 4; variant++) {
+				struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+				c.offset[Y] = c.offset[DX] = variant * 6;
+				c.pad[Y] = c.pad[DX] = variant == 2 ? 5 : 0;
+				if (variant == 3)
+					c.form |= FORM_IN_PLACE;
+				case_expect(&c);
+				for (int i = 0; i < level_count(); i++) {
+					case_check(&c, (struct setting){level_name(i), 1, STREAM_ALWAYS});
+					case_check(&c, (struct setting){level_name(i), 3, STREAM_ALWAYS});
+					case_check(&c, (struct setting){level_name(i), 1, STREAM_NEVER});
+				}
+			}
+}
+
+static void shapes_that_users_bring(void)
+{
+	static const struct shape small[] = {
+		{1, 1},   {1, 17},    {1, 4095},  {1, 4097}, {1, 32767}, {1, 32768},  {1000, 1},
+		{13, 13}, {17, 1023}, {4, 256},   {8, 511},  {9, 1032},  {4, 2048},   {1, 8192},
+		{25, 16}, {39, 777},  {100, 200}, {7, 343},  {49, 49},   {256, 2048}, {343, 7}};
+	static const struct shape large[] = {
+		{200, 10000}, {1024, 512},  {1024, 1024}, {4096, 1280},  {2048, 1600},  {2048, 2048},
+		{4000, 2000}, {1502, 4096}, {512, 12288}, {1024, 8192},  {8192, 1024},  {2048, 4096},
+		{2048, 5120}, {2048, 6144}, {16384, 768}, {16384, 1024}, {12288, 2048}, {4096, 8192}};
+	int count = test_mode == TEST_SHORT  ? 2
+		    : test_mode == TEST_LONG ? COUNT_OF(large)
+					     : COUNT_OF(large) - 2;
+	for (int s = 0; s < COUNT_OF(small); s++)
+		for (int k = 0; k < OPS; k++) {
+			struct norm_case c = op_case(k, small[s].rows, small[s].cols);
+			if (small[s].rows * small[s].cols < 100000 || (k / 4 + s) % DTYPE_PAIRS == 0)
+				case_check_levels(&c);
+		}
+	for (int s = 0; s < count; s++)
+		for (int k = 0; k < OPS; k++) {
+			if (test_mode != TEST_LONG && k != (s * 11 + 1) % OPS) /* each op in turn */
+				continue;
+			struct norm_case c = op_case(k, large[s].rows, large[s].cols);
+			c.filling = s % 3 == 2 ? FILL_INTEGERS : FILL_NORMAL;
+			case_expect(&c);
+			for (int i = 0; i < level_count(); i++)
+				case_check(&c, (struct setting){level_name(i), 1 + i % 3, PLAIN});
+		}
+}
+
+static void special_values(void)
+{
+	static const struct shape shapes[] = {{20, 1},    {1, 2},    {20, 3},    {1, 5},   {20, 16},
+					      {1, 17},    {20, 64},  {20, 255},  {1, 256}, {20, 257},
+					      {20, 1000}, {1, 1024}, {20, 1025}, {3, 3001}};
+	static const unsigned forms[] = {
+		FORM_FORWARD | FORM_BACKWARD, FORM_FORWARD | FORM_BACKWARD | FORM_ARBITRARY,
+		FORM_WEIGHT | FORM_BIAS | FORM_DX | FORM_DWEIGHT | FORM_DBIAS | FORM_ACCUMULATE,
+		FORM_DX | FORM_DWEIGHT | FORM_RSTD | FORM_ARBITRARY, FORM_DX | FORM_RSTD};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < OPS; k++)
+			for (int f = 0; f < COUNT_OF(forms); f++)
+				for (int seed = 0; seed < (shapes[s].rows == 1 ? (int)test_scaled(20) : 2);
+				     seed++) {
+					struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+					c.filling = FILL_SPECIAL;
+					c.seed = (uint64_t)seed;
+					c.form = forms[f];
+					c.eps = seed % 3 == 0 ? 0 : seed % 3 == 1 ? 1e-5 : 1e-40;
+					case_normalise(&c);
+					case_check_levels(&c);
+				}
+}
+
+/* Each row alone, and in the middle of a batch of another size, has the bits it has in the whole. */
+static void a_row_does_not_depend_on_the_rows_around_it(void)
+{
+	static const int64_t widths[] = {5, 64, 100, 1000, 1024, 2500};
+	enum { ROWS = 33 };
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < OPS; k++) {
+			struct norm_case c = op_case(k, ROWS, widths[w]);
+			c.form &= ~(unsigned)(FORM_DWEIGHT | FORM_DBIAS);
+			case_expect(&c);
+			size_t element = ek_dtype_size(c.dtype), stat = c.dtype == EK_F64 ? 8 : 4;
+			for (int i = 0; i < level_count(); i++) {
+				ek_context *ctx = context_of((struct setting){level_name(i), 1, PLAIN});
+				case_outputs(ctx, &c, case_actual);
+				for (int64_t r = 0, count; r < ROWS; r += count) {
+					count = r < 20 ? 1 : 5;
+					count = count < ROWS - r ? count : ROWS - r;
+					size_t skip = (size_t)(r * widths[w]) * element;
+					ek_norm_forward_args f = case_forward_args(&c, case_actual);
+					ek_norm_backward_args b = case_backward_args(&c, case_actual);
+#define MOVED(pointer, bytes) ((pointer) = (pointer) ? (char *)(pointer) + (bytes) : NULL)
+					MOVED(f.x, skip), MOVED(f.y, skip), MOVED(b.dy, skip),
+						MOVED(b.x, skip), MOVED(b.dx, skip);
+					MOVED(f.mean, (size_t)r * stat), MOVED(f.rstd, (size_t)r * stat);
+					MOVED(f.mean_lo, (size_t)r * stat), MOVED(b.mean, (size_t)r * stat);
+					MOVED(b.rstd, (size_t)r * stat), MOVED(b.mean_lo, (size_t)r * stat);
+					f.rows = b.rows = count;
+					ek_status status = c.backward ? ek_norm_backward(ctx, &b)
+								      : ek_norm_forward(ctx, &f);
+					EXPECT(status == EK_OK, "%s: %s", case_text(&c), ek_error(ctx));
+				}
+				case_compare(&c, level_name(i), 1, case_actual);
+			}
+		}
+}
+
+static void fillings_of_the_command_line(void)
+{
+	static const enum filling fillings[] = {FILL_ONES, FILL_INTEGERS, FILL_OFFSET};
+	for (int f = 0; f < COUNT_OF(fillings); f++)
+		for (int k = 0; k < OPS; k++) {
+			struct norm_case c = op_case(k, 37, 515);
+			c.filling = fillings[f];
+			case_check_levels(&c);
+		}
+}
+
+/* Where var is clamped, and where only the +0 at the end of a sum decides a sign. */
+static void constant_rows_and_signs_of_zero(void)
+{
+	static const int64_t odd[] = {3, 5, 7, 10, 100, 769, 1000};
+	for (int w = 0; w < COUNT_OF(odd); w++)
+		for (int k = 0; k < OPS; k++) {
+			struct norm_case c = op_case(k, 100, odd[w]);
+			c.filling = FILL_CONSTANT;
+			if (w % 2)
+				c.form &= ~(unsigned)FORM_STATS;
+			case_check_levels(&c);
+		}
+	for (int w = 0; w < COUNT_OF(odd); w++)
+		for (int k = 0; k < 2; k++) {
+			struct norm_case c = op_case(k, 300, odd[w]);
+			c.filling = FILL_CLAMP;
+			c.eps = 0;
+			c.form &= k ? ~(unsigned)FORM_STATS : ~0u;
+			case_check_levels(&c);
+		}
+	for (int64_t cols = 1; cols <= 1024; cols = cols < 256 ? cols * 2 : cols + 256)
+		for (int k = 0; k < OPS; k++)
+			for (int given = 0; given < 2; given++) {
+				struct norm_case c = op_case(k, 3, cols);
+				c.filling = FILL_UNDERFLOW;
+				c.form = FORM_DX | FORM_DWEIGHT | FORM_DBIAS | FORM_BIAS |
+					 (given ? FORM_RSTD | FORM_ARBITRARY : FORM_WEIGHT);
+				case_normalise(&c);
+				case_check_levels(&c);
+			}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(all_widths_to_2100);
+	TEST(large_widths);
+	TEST(row_counts_to_70);
+	TEST(row_counts_around_slots_and_chunks);
+	TEST(bits_do_not_depend_on_threads);
+	TEST(bits_do_not_depend_on_base_offsets);
+	TEST(bits_do_not_depend_on_strides);
+	TEST(every_operand_form);
+	TEST(streaming_on_and_off);
+	TEST(shapes_that_users_bring);
+	TEST(special_values);
+	TEST(a_row_does_not_depend_on_the_rows_around_it);
+	TEST(fillings_of_the_command_line);
+	TEST(constant_rows_and_signs_of_zero);
+	return test_end();
+}

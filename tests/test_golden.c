@@ -1,0 +1,156 @@
+/* Digests of a list of cases, kept in tests/golden/numerics-v1.txt: bits that changed since they were
+ * written down are found even where reference and kernels changed together.
+ * `test_golden [FILE]` checks every level against the file, `test_golden --update [FILE]` writes it from
+ * the reference. SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+#ifndef EK_GOLDEN_FILE
+#define EK_GOLDEN_FILE "tests/golden/numerics-v1.txt"
+#endif
+
+struct golden {
+	struct norm_case c;
+	uint64_t digest;
+};
+
+static const char *path = EK_GOLDEN_FILE;
+
+/* The list: shapes that meet each rule's corners, in turn with forms and fillings. Inputs depend on the
+ * case alone; statistics are arbitrary or recomputed, never the result of another call. */
+static int golden_cases(struct golden *cases, int room)
+{
+	static const int64_t shapes[][2] = {{1, 1},    {3, 2},    {2, 17},   {5, 64},   {4, 100},
+					    {3, 255},  {3, 256},  {3, 257},  {33, 300}, {2, 1000},
+					    {2, 1024}, {2, 1025}, {3, 2049}, {2, 4096}, {1, 10007},
+					    {1025, 3}, {2050, 5}, {33000, 2}};
+	static const unsigned forms[] = {FORM_FORWARD | FORM_BACKWARD | FORM_ARBITRARY,
+					 FORM_WEIGHT | FORM_BIAS | FORM_DX | FORM_DWEIGHT | FORM_DBIAS,
+					 FORM_RSTD | FORM_ARBITRARY | FORM_DX | FORM_DWEIGHT |
+						 FORM_ACCUMULATE | FORM_BIAS};
+	static const enum filling fillings[] = {FILL_NORMAL, FILL_NORMAL, FILL_SPECIAL, FILL_OFFSET,
+						FILL_INTEGERS};
+	int count = 0;
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < 4 * DTYPE_PAIRS && count < room; k++) {
+			struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+						     dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
+			c.form = forms[(s + k / 4) % COUNT_OF(forms)];
+			c.filling = fillings[(s * 3 + k) % COUNT_OF(fillings)];
+			c.seed = (uint64_t)count;
+			case_normalise(&c);
+			cases[count++].c = c;
+		}
+	return count;
+}
+
+static uint64_t digest_case(const struct norm_case *c, const char *level)
+{
+	ek_context *ctx = context_of((struct setting){level, strcmp(level, "reference") == 0 ? 1 : 2, PLAIN});
+	uint64_t digest = DIGEST_START;
+	case_fill(c);
+	ek_status status = case_call(ctx, c, case_actual);
+	EXPECT(status == EK_OK, "%s, level %s: %s", case_text(c), level, ek_error(ctx));
+	for (int id = Y; id < WORKSPACE; id++) {
+		struct operand *o = &case_actual[id];
+		if (o->present)
+			digest = digest_rows(digest, o->dtype, o->buffer.data, o->rows, o->cols, o->stride);
+	}
+	return digest;
+}
+
+static struct golden cases[1024];
+static int count;
+
+static void write_file(void)
+{
+	FILE *file = fopen(path, "w");
+	if (!file) {
+		test_fail("%s cannot be written", path);
+		return;
+	}
+	fprintf(file,
+		"# Digests of the reference's results, numerics version %d: what the case is, then 64-bit FNV-1a of all\n"
+		"# outputs (y, mean, rstd, mean_lo or dx, dweight, dbias; little-endian; NaN as 0x7ff8).\n"
+		"# `make golden` writes this file; it changes only with EK_NUMERICS_VERSION.\n",
+		ek_numerics_version());
+	for (int i = 0; i < count; i++)
+		fprintf(file, "%016llx  %s\n", (unsigned long long)digest_case(&cases[i].c, "reference"),
+			case_text(&cases[i].c));
+	EXPECT(fclose(file) == 0, "%s cannot be written", path);
+	printf("%d digests written to %s\n", count, path);
+}
+
+/* Reads the digests and sees that the file lists the cases of this program, in order. */
+static void the_file_lists_these_cases(void)
+{
+	FILE *file = fopen(path, "r");
+	char line[1024];
+	int found = 0;
+	if (!file) {
+		test_fail("%s cannot be read", path);
+		return;
+	}
+	while (fgets(line, sizeof(line), file)) {
+		unsigned long long digest;
+		int text = 0;
+		line[strcspn(line, "\n")] = 0;
+		if (line[0] == '#')
+			continue;
+		if (sscanf(line, "%16llx  %n", &digest, &text) != 1 || found == count ||
+		    strcmp(line + text, case_text(&cases[found].c)) != 0) {
+			test_fail("%s: case %d is \"%s\", expected \"%s\"", path, found, line,
+				  found < count ? case_text(&cases[found].c) : "no more");
+			break;
+		}
+		cases[found++].digest = digest;
+	}
+	EXPECT(found == count, "%s has %d cases, the list has %d", path, found, count);
+	fclose(file);
+}
+
+static void check_level(const char *level)
+{
+	for (int i = 0; i < count; i += test_mode == TEST_SHORT ? 5 : 1) {
+		uint64_t digest = digest_case(&cases[i].c, level);
+		EXPECT(digest == cases[i].digest, "%s, level %s: digest %016llx, the file has %016llx",
+		       case_text(&cases[i].c), level, (unsigned long long)digest,
+		       (unsigned long long)cases[i].digest);
+	}
+}
+
+static void the_reference_has_the_golden_bits(void)
+{
+	check_level("reference");
+}
+
+static void every_level_has_the_golden_bits(void)
+{
+	for (int i = 0; i < level_count(); i++)
+		check_level(level_name(i));
+}
+
+int main(int argc, char **argv)
+{
+	bool update = false;
+	if (argc > 1 && strcmp(argv[1], "--update") == 0) {
+		update = true;
+		argv[1] = argv[0];
+		argc--, argv++;
+	}
+	test_begin(argc, argv);
+	if (test_argument)
+		path = test_argument;
+	count = golden_cases(cases, COUNT_OF(cases));
+	if (update) {
+		TEST(write_file);
+		return test_end();
+	}
+	TEST(the_file_lists_these_cases);
+	TEST(the_reference_has_the_golden_bits);
+	TEST(every_level_has_the_golden_bits);
+	return test_end();
+}

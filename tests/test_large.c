@@ -1,0 +1,170 @@
+/* Indices past 2^31: huge row strides over a mapping of which only the rows are ever touched, so that a few
+ * pages of memory do; in long mode also more than 2^31 elements of which every one is read and written,
+ * over a mapping that shows the same memory again and again. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support.h"
+
+/* Address space without memory behind it until it is touched. */
+static unsigned char *reserve(size_t bytes)
+{
+	unsigned char *map =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (map == MAP_FAILED) {
+		perror("mmap");
+		exit(1);
+	}
+	return map;
+}
+
+/* Rows of a dense operand spread over a huge one, or gathered from it. */
+static void move_rows(unsigned char *sparse, size_t stride_bytes, unsigned char *dense, int64_t rows,
+		      size_t row_bytes, bool spread)
+{
+	for (int64_t r = 0; r < rows; r++) {
+		unsigned char *far = sparse + (size_t)r * stride_bytes, *near = dense + (size_t)r * row_bytes;
+		memcpy(spread ? far : near, spread ? near : far, row_bytes);
+	}
+}
+
+/* A case run with strides of over 2^31 elements must equal the dense one. */
+static void check_spread(struct norm_case c, int64_t stride, const char *level, int threads)
+{
+	size_t element = ek_dtype_size(c.dtype), row = (size_t)c.cols * element;
+	size_t map_bytes = ((size_t)(c.rows - 1) * (size_t)stride + (size_t)c.cols) * element;
+	ek_context *ctx = context_of((struct setting){level, threads, PLAIN});
+	unsigned char *x = reserve(map_bytes), *dy = reserve(map_bytes), *out = reserve(map_bytes);
+	case_outputs(ctx, &c, case_actual);
+	move_rows(x, (size_t)stride * element, case_inputs[X].buffer.data, c.rows, row, true);
+	if (c.backward)
+		move_rows(dy, (size_t)stride * element, case_inputs[DY].buffer.data, c.rows, row, true);
+	ek_norm_forward_args f = case_forward_args(&c, case_actual);
+	ek_norm_backward_args b = case_backward_args(&c, case_actual);
+	f.x = b.x = x, b.dy = dy, f.y = b.dx = out;
+	f.x_stride = f.y_stride = b.x_stride = b.dy_stride = b.dx_stride = stride;
+	ek_status status = c.backward ? ek_norm_backward(ctx, &b) : ek_norm_forward(ctx, &f);
+	EXPECT(status == EK_OK, "%s, stride %lld: %s", case_text(&c), (long long)stride, ek_error(ctx));
+	move_rows(out, (size_t)stride * element, case_actual[c.backward ? DX : Y].buffer.data, c.rows, row,
+		  false);
+	case_compare(&c, level, threads, case_actual);
+	munmap(x, map_bytes), munmap(dy, map_bytes), munmap(out, map_bytes);
+}
+
+static void strides_past_2_31_elements(void)
+{
+	static const struct {
+		int64_t rows, cols, stride;
+	} shapes[] = {{4, 1000, (INT64_C(1) << 31) + 5},
+		      {3, 70, (INT64_C(1) << 30) + 1},
+		      {600, 300, (INT64_C(1) << 23) + 3},
+		      {5, 3, (INT64_C(1) << 32) + 64}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < 4 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1) {
+			struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+						     dtype_pairs[k / 4], shapes[s].rows, shapes[s].cols);
+			case_expect(&c);
+			check_spread(c, shapes[s].stride, "reference", 1);
+			for (int i = 0; i < level_count(); i++) {
+				check_spread(c, shapes[s].stride, level_name(i), 1);
+				check_spread(c, shapes[s].stride, level_name(i), 3);
+			}
+		}
+}
+
+/* ---- every element of more than 2^31 ---- */
+
+/* `times` views, one after another, of one block of memory. */
+static unsigned char *repeat(size_t bytes, int64_t times, int *file)
+{
+	unsigned char *map = reserve(bytes * (size_t)times);
+	*file = memfd_create("evenkeel-test", 0);
+	if (*file < 0 || ftruncate(*file, (off_t)bytes) != 0)
+		return NULL;
+	for (int64_t i = 0; i < times; i++)
+		if (mmap(map + (size_t)i * bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			 *file, 0) == MAP_FAILED)
+			return NULL;
+	return map;
+}
+
+enum { BLOCK_ROWS = 16384, BLOCK_COLS = 1024 };
+
+/* Rows repeat with the memory, so y and dx must be those of one block, and the column sums the reference's
+ * over all rows. */
+static void check_repeated(bool backward, ek_norm norm, ek_dtype dtype)
+{
+	int64_t times = (INT64_C(1) << 31) / (BLOCK_ROWS * BLOCK_COLS) + 2;
+	size_t block = (size_t)BLOCK_ROWS * BLOCK_COLS * ek_dtype_size(dtype);
+	int files[3];
+	unsigned char *x = repeat(block, times, &files[0]), *dy = repeat(block, times, &files[1]),
+		      *out = repeat(block, times, &files[2]);
+	struct norm_case c =
+		case_of(backward, norm, (struct dtype_pair){dtype, dtype}, BLOCK_ROWS, BLOCK_COLS);
+	c.form &= ~(unsigned)FORM_STATS;
+	case_expect(&c);
+	if (!x || !dy || !out) {
+		test_fail("%s: no mapping of %lld blocks", case_text(&c), (long long)times);
+		return;
+	}
+	memcpy(x, case_inputs[X].buffer.data, block);
+	if (backward)
+		memcpy(dy, case_inputs[DY].buffer.data, block);
+	struct norm_case all = c;
+	all.rows = BLOCK_ROWS * times;
+	const char *levels[] = {"reference", level_best()};
+	for (int l = backward ? 0 : 1; l < 2; l++) {
+		ek_context *ctx = context_of((struct setting){levels[l], l ? 2 : 1, PLAIN});
+		case_outputs(ctx, &c, case_actual);
+		ek_norm_forward_args f = case_forward_args(&c, case_actual);
+		ek_norm_backward_args b = case_backward_args(&c, case_actual);
+		f.rows = b.rows = all.rows;
+		f.x = b.x = x, b.dy = dy, f.y = b.dx = out;
+		if (backward && ek_norm_backward_workspace(ctx, &b, &b.workspace_size) == EK_OK) {
+			b.workspace = aligned_alloc(64, (b.workspace_size + 63) / 64 * 64);
+			b.dx = l == 0 ? NULL : b.dx;
+		}
+		ek_status status = backward ? ek_norm_backward(ctx, &b) : ek_norm_forward(ctx, &f);
+		EXPECT(status == EK_OK, "%s: %s", case_text(&all), ek_error(ctx));
+		free(b.workspace);
+		if (l == 0) { /* the column sums to come up to */
+			memcpy(case_expected[DWEIGHT].buffer.data, b.dweight,
+			       case_expected[DWEIGHT].buffer.bytes);
+			memcpy(case_expected[DBIAS].buffer.data, b.dbias, case_expected[DBIAS].buffer.bytes);
+			continue;
+		}
+		memcpy(case_actual[backward ? DX : Y].buffer.data, out + (size_t)(times - 1) * block, block);
+		case_compare(&all, levels[l], 2, case_actual);
+	}
+	munmap(x, block * (size_t)times), munmap(dy, block * (size_t)times),
+		munmap(out, block * (size_t)times);
+	for (int i = 0; i < 3; i++)
+		close(files[i]);
+}
+
+static void more_than_2_31_elements_forward(void)
+{
+	check_repeated(false, EK_LAYER_NORM, EK_F32);
+	check_repeated(false, EK_RMS_NORM, EK_BF16);
+}
+
+static void more_than_2_31_elements_backward(void)
+{
+	check_repeated(true, EK_LAYER_NORM, EK_F32);
+	check_repeated(true, EK_RMS_NORM, EK_BF16);
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(strides_past_2_31_elements);
+	if (test_mode == TEST_LONG) {
+		TEST(more_than_2_31_elements_forward);
+		TEST(more_than_2_31_elements_backward);
+	}
+	return test_end();
+}

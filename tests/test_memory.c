@@ -1,0 +1,250 @@
+/* Memory: a call allocates nothing, backward's workspace is what its size call says and not a byte more,
+ * and a context that finds no memory says so and leaks none. malloc and its kin are replaced by ones that
+ * count and, when told, fail; glibc keeps its own under other names. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+#if defined(__GLIBC__) && !UNDER_SANITIZER
+#define COUNTS 1
+
+static atomic_llong allocations, live;
+static atomic_llong fail_after = -1; /* how many more succeed; -1: all */
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *old, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void *old);
+
+static bool may_allocate(void)
+{
+	long long left = atomic_load(&fail_after);
+	atomic_fetch_add(&allocations, 1);
+	if (left < 0)
+		return true;
+	if (left == 0) {
+		errno = ENOMEM;
+		return false;
+	}
+	atomic_store(&fail_after, left - 1);
+	return true;
+}
+
+static void *counted(void *made)
+{
+	if (made)
+		atomic_fetch_add(&live, 1);
+	return made;
+}
+
+void *malloc(size_t bytes)
+{
+	return may_allocate() ? counted(__libc_malloc(bytes)) : NULL;
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+	return may_allocate() ? counted(__libc_calloc(count, bytes)) : NULL;
+}
+
+void *realloc(void *old, size_t bytes)
+{
+	if (!may_allocate())
+		return NULL;
+	void *made = __libc_realloc(old, bytes);
+	return old ? made : counted(made);
+}
+
+void *memalign(size_t alignment, size_t bytes)
+{
+	return may_allocate() ? counted(__libc_memalign(alignment, bytes)) : NULL;
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+	return memalign(alignment, bytes);
+}
+
+int posix_memalign(void **made, size_t alignment, size_t bytes)
+{
+	void *block = memalign(alignment, bytes);
+	if (!block)
+		return ENOMEM;
+	*made = block;
+	return 0;
+}
+
+void free(void *old)
+{
+	if (old)
+		atomic_fetch_sub(&live, 1);
+	__libc_free(old);
+}
+
+/* ---- counting ---- */
+
+static void the_counter_counts(void)
+{
+	long long before = atomic_load(&allocations);
+	void *volatile block = malloc(10);
+	EXPECT(atomic_load(&allocations) == before + 1, "malloc is not counted");
+	free(block);
+}
+
+static void check_allocates_nothing(const struct norm_case *c, struct setting setting)
+{
+	ek_context *ctx = context_of(setting);
+	case_call(ctx, c, case_actual); /* workers start with the first large call */
+	case_outputs(ctx, c, case_actual);
+	ek_norm_forward_args f = case_forward_args(c, case_actual);
+	ek_norm_backward_args b = case_backward_args(c, case_actual);
+	long long before = atomic_load(&allocations);
+	ek_status status = c->backward ? ek_norm_backward(ctx, &b) : ek_norm_forward(ctx, &f);
+	long long after = atomic_load(&allocations);
+	EXPECT(status == EK_OK, "%s: %s", case_text(c), ek_error(ctx));
+	EXPECT(after == before, "%s, level %s, %d threads: %lld allocations in a call", case_text(c),
+	       setting.level, setting.threads, after - before);
+}
+
+static void a_call_allocates_nothing(void)
+{
+	static const int64_t shapes[][2] = {{1, 1}, {7, 100}, {400, 700}, {3, 90000}, {5000, 20}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < 4 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1)
+			for (int recomputed = 0; recomputed < 2; recomputed++) {
+				struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+							     dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
+				if (recomputed)
+					c.form &= ~(unsigned)FORM_STATS;
+				case_fill(&c);
+				if (shapes[s][0] * shapes[s][1] < 1000) /* it is slow */
+					check_allocates_nothing(&c, (struct setting){"reference", 1, PLAIN});
+				for (int i = 0; i < level_count(); i++) {
+					check_allocates_nothing(&c,
+								(struct setting){level_name(i), 1, PLAIN});
+					check_allocates_nothing(&c,
+								(struct setting){level_name(i), 3, PLAIN});
+				}
+			}
+}
+
+/* Refusals are calls too. */
+static void a_refusal_allocates_nothing(void)
+{
+	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN});
+	long long before = atomic_load(&allocations);
+	ek_status status = ek_norm_forward(ctx, &(ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
+									.norm = EK_LAYER_NORM,
+									.rows = -1});
+	EXPECT(status == EK_ERROR_ARGUMENT && atomic_load(&allocations) == before,
+	       "%lld allocations in a refused call", (long long)(atomic_load(&allocations) - before));
+}
+
+static void no_memory_for_a_context(void)
+{
+	static const int threads[] = {1, 3, 64};
+	for (int t = 0; t < COUNT_OF(threads); t++) {
+		ek_options options = {.size = sizeof(options), .threads = threads[t], .isa = level_best()};
+		int refusals = 0;
+		ek_context *ctx = NULL;
+		ek_status status = EK_ERROR_MEMORY;
+		for (long long room = 0; room < 1000 && status == EK_ERROR_MEMORY; room++) {
+			long long before = atomic_load(&live);
+			atomic_store(&fail_after, room);
+			status = ek_open(&ctx, &options);
+			atomic_store(&fail_after, -1);
+			if (status == EK_ERROR_MEMORY) {
+				refusals++;
+				EXPECT(strstr(ek_error(NULL), "memory"), "the message is \"%s\"",
+				       ek_error(NULL));
+				EXPECT(atomic_load(&live) == before,
+				       "with room for %lld allocations, a failed ek_open leaks %lld", room,
+				       (long long)(atomic_load(&live) - before));
+			}
+		}
+		EXPECT(status == EK_OK, "%d threads: ek_open answers %s: %s", threads[t],
+		       ek_status_name(status), ek_error(NULL));
+		EXPECT(refusals > 0, "%d threads: ek_open does not allocate, or does not notice", threads[t]);
+		ek_close(ctx);
+	}
+}
+
+static void contexts_leak_nothing(void)
+{
+	long long first = 0;
+	for (int i = 0; i < 4; i++) {
+		ek_context *ctx = NULL;
+		ek_options options = {.size = sizeof(options), .threads = 3, .isa = level_best()};
+		EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+		ek_close(ctx);
+		first = i == 0 ? atomic_load(&live) : first;
+	}
+	EXPECT(atomic_load(&live) == first, "four contexts opened and closed leave %lld blocks",
+	       (long long)(atomic_load(&live) - first));
+}
+#endif
+
+/* ---- the workspace ---- */
+
+static void the_workspace_is_what_its_size_call_says(void)
+{
+	static const int64_t shapes[][2] = {{1, 1},     {3, 100},   {70, 33},   {1025, 40},
+					    {2050, 65}, {40000, 3}, {4, 60003}, {129, 1030}};
+	static const int threads[] = {1, 3, 7};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 1; k < 4 * DTYPE_PAIRS; k += 2)
+			for (int i = -1; i < level_count(); i++)
+				for (int t = 0; t < (i < 0 ? 1 : COUNT_OF(threads)); t++)
+					for (int only = 0; only < 3; only++) {
+						if ((s + k + t + only) % (test_mode == TEST_SHORT ? 11 : 2) >
+						    0)
+							continue;
+						struct norm_case c = case_of(
+							true, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+							dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
+						struct setting setting = {i < 0 ? "reference" : level_name(i),
+									  i < 0 ? 1 : threads[t], PLAIN};
+						ek_context *ctx = context_of(setting);
+						c.form &= only == 1   ? ~(unsigned)FORM_DBIAS
+							  : only == 2 ? ~(unsigned)FORM_DWEIGHT
+								      : ~0u;
+						case_fill(&c);
+						ek_status status = case_call(ctx, &c, case_actual);
+						size_t bytes = case_actual[WORKSPACE].buffer.bytes;
+						EXPECT(status == EK_OK && bytes > 0,
+						       "%s, level %s: %s, workspace of %zu bytes",
+						       case_text(&c), setting.level, ek_error(ctx), bytes);
+						EXPECT(buffer_margins_whole(&case_actual[WORKSPACE].buffer),
+						       "%s, level %s, %d threads: bytes beside the workspace were written",
+						       case_text(&c), setting.level, setting.threads);
+						case_outputs(ctx, &c, case_actual);
+						ek_norm_backward_args args =
+							case_backward_args(&c, case_actual);
+						args.workspace_size--;
+						EXPECT(ek_norm_backward(ctx, &args) == EK_ERROR_WORKSPACE,
+						       "%s, level %s, %d threads: a workspace of %zu bytes is taken, asked for %zu",
+						       case_text(&c), setting.level, setting.threads,
+						       bytes - 1, bytes);
+					}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+#ifdef COUNTS
+	TEST(the_counter_counts);
+	TEST(a_call_allocates_nothing);
+	TEST(a_refusal_allocates_nothing);
+	TEST(no_memory_for_a_context);
+	TEST(contexts_leak_nothing);
+#endif
+	TEST(the_workspace_is_what_its_size_call_says);
+	return test_end();
+}

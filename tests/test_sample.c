@@ -1,0 +1,123 @@
+/* Bits against the reference where axes meet: every pair of values of every two axes, and a seeded random
+ * sample of all of them at once. Each axis alone is swept in test_bits.c. SPDX-License-Identifier: MIT */
+#include "support.h"
+
+enum axis { PASS, NORM, DTYPES, ROWS, COLS, OFFSETS, PADS, FORM, FILLING, EPS, SETTING, AXES };
+static const int values_of_axis[AXES] = {2, 2, DTYPE_PAIRS, 9, 16, 6, 4, 8, 4, 3, 9};
+
+static struct setting setting_at(int choice, const char *level)
+{
+	static const struct setting settings[] = {
+		{0, 1, PLAIN},        {0, 2, PLAIN},         {0, 3, PLAIN},
+		{0, 7, PLAIN},        {0, 1, STREAM_ALWAYS}, {0, 3, STREAM_ALWAYS},
+		{0, 2, LOOP_REVERSE}, {0, 7, LOOP_SERIAL},   {0, 3, LOOP_THREADS}};
+	struct setting setting = settings[choice];
+	setting.level = level;
+	return setting;
+}
+
+static struct norm_case case_at(const int choice[AXES], uint64_t seed)
+{
+	static const int64_t rows[] = {1, 2, 3, 5, 8, 33, 70, 257, 1026};
+	static const int64_t cols[] = {1,   2,   15,   16,   17,   31,   64,   255,
+				       256, 257, 1000, 1023, 1024, 1025, 2049, 4100};
+	static const double eps[] = {1e-5, 1e-6, 0};
+	static const enum filling fillings[] = {FILL_NORMAL, FILL_INTEGERS, FILL_OFFSET, FILL_SPECIAL};
+	static const unsigned forms[] = {FORM_FORWARD | FORM_BACKWARD,
+					 FORM_DX,
+					 FORM_DWEIGHT | FORM_DBIAS | FORM_RSTD,
+					 FORM_WEIGHT | FORM_DX | FORM_IN_PLACE | FORM_RSTD,
+					 FORM_WEIGHT | FORM_DX | FORM_OVER_X | FORM_DBIAS | FORM_BIAS,
+					 FORM_BIAS | FORM_DX | FORM_DWEIGHT | FORM_ACCUMULATE,
+					 FORM_DX | FORM_STATS | FORM_ARBITRARY | FORM_DBIAS,
+					 FORM_WEIGHT | FORM_RSTD | FORM_ARBITRARY | FORM_DX | FORM_DWEIGHT};
+	struct norm_case c = case_of(choice[PASS], choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
+				     dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
+	if (c.rows * c.cols > 60000) /* the reference's time */
+		c.rows = 60000 / c.cols;
+	for (int id = 0; id < WORKSPACE; id++) {
+		static const int offsets[] = {0, 1, 2, 4, 32, 63};
+		static const int64_t pads[] = {0, 1, 32, 77};
+		c.offset[id] = offsets[(choice[OFFSETS] + (choice[OFFSETS] > 1 ? id : 0)) % 6];
+		c.pad[id] = pads[choice[PADS]];
+	}
+	c.form = forms[choice[FORM]];
+	c.filling = fillings[choice[FILLING]];
+	c.eps = eps[choice[EPS]];
+	c.seed = seed;
+	case_normalise(&c);
+	return c;
+}
+
+static void check_choice(const int choice[AXES], uint64_t seed)
+{
+	struct norm_case c = case_at(choice, seed);
+	case_expect(&c);
+	for (int i = 0; i < level_count(); i++)
+		case_check(&c, setting_at(choice[SETTING], level_name(i)));
+}
+
+static void every_pair_of_values_of_two_axes(void)
+{
+	uint64_t state = 1;
+	int64_t number = 0;
+	for (int a = 0; a < AXES; a++)
+		for (int b = 0; b < a; b++)
+			for (int va = 0; va < values_of_axis[a]; va++)
+				for (int vb = 0; vb < values_of_axis[b]; vb++) {
+					int choice[AXES];
+					for (int axis = 0; axis < AXES; axis++)
+						choice[axis] =
+							(int)random_below(&state, values_of_axis[axis]);
+					choice[a] = va;
+					choice[b] = vb;
+					if (test_mode != TEST_SHORT || number++ % 10 == 0)
+						check_choice(choice, random_bits(&state) % 1000);
+				}
+}
+
+/* Anything that is allowed, with sizes and distances that nobody thought of. */
+static struct norm_case random_case(uint64_t *state)
+{
+	struct norm_case c =
+		case_of(random_below(state, 2), random_below(state, 2) ? EK_RMS_NORM : EK_LAYER_NORM,
+			dtype_pairs[random_below(state, DTYPE_PAIRS)], 1, 1);
+	int64_t elements = INT64_C(1) << random_below(state, random_below(state, 20) == 0 ? 21 : 16);
+	c.cols = 1 + random_below(state, elements);
+	c.rows = random_below(state, elements / c.cols + 3);
+	if (random_below(state, 3) == 0) {
+		int64_t rows = c.rows;
+		c.rows = c.cols;
+		c.cols = rows > 0 ? rows : 1;
+	}
+	c.form = (unsigned)random_bits(state) & 0xfff;
+	c.filling = (enum filling)random_below(state, 5);
+	c.eps = (double)random_below(state, 4) * 1e-6;
+	c.seed = random_bits(state) % 100000;
+	for (int id = 0; id < WORKSPACE; id++) {
+		c.offset[id] = random_below(state, 2) ? (int)random_below(state, 64) : 0;
+		c.pad[id] = random_below(state, 2) ? random_below(state, 100) : 0;
+	}
+	case_normalise(&c);
+	return c;
+}
+
+static void random_cases(void)
+{
+	uint64_t state = 20240229;
+	for (int64_t n = test_scaled(2500); n > 0; n--) {
+		struct norm_case c = random_case(&state);
+		int choice = (int)random_below(&state, values_of_axis[SETTING]);
+		case_expect(&c);
+		for (int i = 0; i < level_count(); i++)
+			case_check(&c, setting_at(choice, level_name(i)));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(every_pair_of_values_of_two_axes);
+	TEST(random_cases);
+	return test_end();
+}

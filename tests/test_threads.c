@@ -1,0 +1,415 @@
+/* Contexts under many hands: concurrent callers on one context and on several, fork in the middle, opening
+ * and closing, callers with another floating-point environment. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <fenv.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support.h"
+
+/* A caller's own buffers and the reference's answers, so that callers share nothing but contexts. */
+struct caller {
+	struct norm_case c;
+	float *x, *dy, *weight, *bias, *want, *got;
+	void *workspace;
+	size_t outputs, workspace_size;
+};
+
+static float *floats(size_t count, uint64_t seed)
+{
+	float *list = aligned_alloc(64, (count * 4 + 63) / 64 * 64);
+	if (!list)
+		exit(1);
+	fill_rows(FILL_NORMAL, EK_F32, list, 1, (int64_t)count, 0, seed);
+	return list;
+}
+
+/* y or dx, then dweight and dbias. */
+static ek_status caller_call(ek_context *ctx, struct caller *k, float *out)
+{
+	size_t matrix = (size_t)(k->c.rows * k->c.cols);
+	if (!k->c.backward)
+		return ek_norm_forward(ctx, &(ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
+								    .norm = k->c.norm,
+								    .dtype = EK_F32,
+								    .rows = k->c.rows,
+								    .cols = k->c.cols,
+								    .eps = k->c.eps,
+								    .x = k->x,
+								    .weight = k->weight,
+								    .bias = k->bias,
+								    .y = out});
+	return ek_norm_backward(ctx, &(ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
+							      .norm = k->c.norm,
+							      .dtype = EK_F32,
+							      .rows = k->c.rows,
+							      .cols = k->c.cols,
+							      .eps = k->c.eps,
+							      .dy = k->dy,
+							      .x = k->x,
+							      .weight = k->weight,
+							      .dx = out,
+							      .dweight = out + matrix,
+							      .dbias = out + matrix + k->c.cols,
+							      .workspace = k->workspace,
+							      .workspace_size = k->workspace_size});
+}
+
+static ek_context *reference(void)
+{
+	return context_of((struct setting){"reference", 1, PLAIN});
+}
+
+static struct caller caller_make(ek_context *ctx, int number, int64_t rows, int64_t cols)
+{
+	struct caller k = {.c = case_of(number & 1, number & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[0],
+					rows, cols)};
+	size_t matrix = (size_t)(rows * cols);
+	uint64_t seed = (uint64_t)number * 16;
+	k.x = floats(matrix, seed), k.dy = floats(matrix, seed + 1);
+	k.weight = floats((size_t)cols, seed + 2), k.bias = floats((size_t)cols, seed + 3);
+	k.outputs = matrix + (k.c.backward ? 2 * (size_t)cols : 0);
+	k.want = floats(k.outputs, 0), k.got = floats(k.outputs, 0);
+	if (k.c.backward) {
+		ek_context *contexts[] = {ctx, reference()};
+		for (int i = 0; i < 2; i++) {
+			size_t bytes = 0;
+			ek_norm_backward_workspace(
+				contexts[i],
+				&(ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
+							 .norm = k.c.norm,
+							 .dtype = EK_F32,
+							 .rows = rows,
+							 .cols = cols,
+							 .dweight = k.got,
+							 .dbias = k.got},
+				&bytes);
+			k.workspace_size = bytes > k.workspace_size ? bytes : k.workspace_size;
+		}
+		k.workspace = floats(k.workspace_size / 4 + 16, 0);
+	}
+	EXPECT(caller_call(reference(), &k, k.want) == EK_OK, "%s", ek_error(reference()));
+	return k;
+}
+
+static void caller_free(struct caller *k)
+{
+	free(k->x), free(k->dy), free(k->weight), free(k->bias), free(k->want), free(k->got),
+		free(k->workspace);
+}
+
+/* One call and its verdict: 0, or what went wrong (usable in a child, which must not print). */
+static int caller_try(ek_context *ctx, struct caller *k)
+{
+	memset(k->got, CANARY, k->outputs * 4);
+	if (caller_call(ctx, k, k->got) != EK_OK)
+		return 1;
+	return memcmp(k->got, k->want, k->outputs * 4) == 0 ? 0 : 2;
+}
+
+static void caller_check(ek_context *ctx, struct caller *k, const char *where)
+{
+	int wrong = caller_try(ctx, k);
+	if (wrong == 0)
+		return;
+	size_t at = 0;
+	while (wrong == 2 && memcmp(&k->got[at], &k->want[at], 4) == 0)
+		at++;
+	test_fail("%s: %s: %s, element [%lld][%lld] is %a (%.9g), the reference has %a (%.9g)", where,
+		  case_text(&k->c), wrong == 1 ? ek_error(ctx) : "other bits",
+		  (long long)((int64_t)at / k->c.cols), (long long)((int64_t)at % k->c.cols),
+		  (double)k->got[at], (double)k->got[at], (double)k->want[at], (double)k->want[at]);
+}
+
+static ek_context *open_fresh(int threads)
+{
+	ek_context *ctx = NULL;
+	ek_options options = {.size = sizeof(options), .threads = threads, .isa = level_best()};
+	if (ek_open(&ctx, &options) != EK_OK) {
+		printf("ek_open: %s\n", ek_error(NULL));
+		exit(1);
+	}
+	return ctx;
+}
+
+/* ---- concurrent callers ---- */
+
+enum { CALLERS = 5 };
+
+struct hand {
+	ek_context *ctx;
+	struct caller caller;
+	int64_t calls, wrong;
+	atomic_bool *stop; /* NULL: `calls` calls */
+};
+
+static void *hand_run(void *argument)
+{
+	struct hand *hand = argument;
+	for (int64_t n = 0; hand->stop ? !atomic_load(hand->stop) : n < hand->calls; n++)
+		hand->wrong += caller_try(hand->ctx, &hand->caller) != 0;
+	return NULL;
+}
+
+static void concurrent_callers(bool one_context)
+{
+	ek_context *shared = open_fresh(3);
+	struct hand hands[CALLERS];
+	pthread_t threads[CALLERS];
+	for (int i = 0; i < CALLERS; i++) {
+		ek_context *ctx = one_context ? shared : open_fresh(2);
+		hands[i] = (struct hand){.ctx = ctx,
+					 .calls = test_scaled(60),
+					 .caller = caller_make(ctx, i, i % 2 ? 600 : 8, i % 2 ? 257 : 40000)};
+	}
+	for (int i = 0; i < CALLERS; i++)
+		pthread_create(&threads[i], NULL, hand_run, &hands[i]);
+	for (int i = 0; i < CALLERS; i++) {
+		pthread_join(threads[i], NULL);
+		EXPECT(hands[i].wrong == 0, "%s, level %s: %lld of %lld calls wrong",
+		       case_text(&hands[i].caller.c), level_best(), (long long)hands[i].wrong,
+		       (long long)hands[i].calls);
+		caller_free(&hands[i].caller);
+		if (!one_context)
+			ek_close(hands[i].ctx);
+	}
+	ek_close(shared);
+}
+
+static void concurrent_callers_on_one_context(void)
+{
+	concurrent_callers(true);
+}
+
+static void concurrent_callers_on_several_contexts(void)
+{
+	concurrent_callers(false);
+}
+
+static void opened_and_closed_many_times(void)
+{
+	for (int i = 0; i < (int)test_scaled(100); i++) {
+		ek_context *ctx = open_fresh(1 + i % 4);
+		if (i % 3) {
+			struct caller k = caller_make(ctx, i, 300, 500);
+			caller_check(ctx, &k, "a fresh context");
+			caller_free(&k);
+		}
+		ek_close(ctx);
+	}
+}
+
+static void thread_counts(void)
+{
+	static const int counts[] = {1, 2, 3, 4, 7, 16, 33};
+	for (int i = 0; i < COUNT_OF(counts); i++) {
+		ek_context *ctx = open_fresh(counts[i]);
+		ek_description d = {.size = sizeof(d)};
+		EXPECT(ek_describe(ctx, &d) == EK_OK && d.threads == counts[i],
+		       "asked for %d threads, got %d", counts[i], d.threads);
+		for (int number = 0; number < (test_mode == TEST_SHORT ? 2 : 4); number++) {
+			struct caller k = caller_make(ctx, number, 700, 300);
+			caller_check(ctx, &k, "some threads");
+			caller_free(&k);
+		}
+		ek_close(ctx);
+	}
+}
+
+/* ---- the caller's own loop ---- */
+
+static struct {
+	int64_t loops, tasks, wrong_user;
+} seen;
+
+/* Runs the odd tasks, then the even ones. */
+static void loop_odd_first(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task)
+{
+	seen.loops++;
+	seen.tasks += count;
+	seen.wrong_user += user != &seen;
+	for (int64_t start = 1; start >= 0; start--)
+		for (int64_t i = start; i < count; i += 2)
+			run(task, i);
+}
+
+static void large_calls_are_cut_into_tasks_for_the_callers_loop(void)
+{
+	ek_context *ctx = NULL;
+	ek_options options = {.size = sizeof(options),
+			      .threads = 3,
+			      .isa = level_best(),
+			      .parallel_for = loop_odd_first,
+			      .parallel_user = &seen};
+	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+	for (int number = 0; number < 4; number++) {
+		struct caller k = caller_make(ctx, number, 2000, 1000);
+		memset(&seen, 0, sizeof(seen));
+		caller_check(ctx, &k, "the caller's loop");
+		EXPECT(seen.loops >= 1 && seen.tasks > seen.loops && seen.wrong_user == 0,
+		       "%s: %lld loops, %lld tasks, %lld without the caller's pointer", case_text(&k.c),
+		       (long long)seen.loops, (long long)seen.tasks, (long long)seen.wrong_user);
+		caller_free(&k);
+		k = caller_make(ctx, number, 1, 16);
+		memset(&seen, 0, sizeof(seen));
+		caller_check(ctx, &k, "the caller's loop, hardly used");
+		EXPECT(seen.tasks <= 1, "%s: %lld tasks for a call this small", case_text(&k.c),
+		       (long long)seen.tasks);
+		caller_free(&k);
+	}
+	ek_close(ctx);
+}
+
+/* ---- fork ---- */
+
+/* What a child does: calls on the parent's context and on its own, and closes it. Its exit status tells. */
+static void child_run(ek_context *ctx, struct caller *k)
+{
+	alarm(60);
+	int wrong = caller_try(ctx, k);
+	wrong = wrong ? wrong : caller_try(ctx, k);
+	ek_context *own = NULL;
+	ek_options options = {.size = sizeof(options), .threads = 2, .isa = level_best()};
+	if (ek_open(&own, &options) != EK_OK)
+		wrong = 3;
+	else
+		wrong = wrong ? wrong : caller_try(own, k);
+	ek_close(own);
+	ek_close(ctx);
+	_exit(wrong);
+}
+
+static void expect_child(pid_t child, const char *where)
+{
+	int status = -1;
+	EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+	       "%s: the child ended with status 0x%x (1: a call failed, 2: other bits, 3: ek_open failed)",
+	       where, status);
+}
+
+static void a_child_calls_after_fork(void)
+{
+	for (int started = 0; started < 2; started++)
+		for (int number = 0; number < 4; number++) {
+			ek_context *ctx = open_fresh(3);
+			struct caller k = caller_make(ctx, number, 900, 300);
+			if (started) /* with workers alive, which the child does not have */
+				caller_check(ctx, &k, "before fork");
+			fflush(stdout);
+			pid_t child = fork();
+			if (child == 0)
+				child_run(ctx, &k);
+			caller_check(ctx, &k, "the parent while the child runs");
+			expect_child(child, started ? "workers alive at fork" : "no workers at fork");
+			caller_check(ctx, &k, "the parent after the child");
+			caller_free(&k);
+			ek_close(ctx);
+		}
+}
+
+static void fork_while_another_thread_is_calling(void)
+{
+	ek_context *ctx = open_fresh(3);
+	atomic_bool stop = false;
+	struct hand hand = {.ctx = ctx, .stop = &stop, .caller = caller_make(ctx, 1, 1200, 400)};
+	struct caller k = caller_make(ctx, 3, 900, 300);
+	pthread_t thread;
+	pthread_create(&thread, NULL, hand_run, &hand);
+	for (int i = 0; i < (int)test_scaled(20); i++) {
+		fflush(stdout);
+		pid_t child = fork();
+		if (child == 0)
+			child_run(ctx, &k);
+		expect_child(child, "fork during a call");
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	EXPECT(hand.wrong == 0, "%lld calls beside fork went wrong", (long long)hand.wrong);
+	caller_free(&hand.caller), caller_free(&k);
+	ek_close(ctx);
+}
+
+/* ---- the caller's floating-point environment ---- */
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+enum { MODES = 5 };
+static const unsigned modes[MODES] = {0x1f80 | 0x8040, 0x1f80 | 0x6000, 0x1f80 | 0x4000, 0x1f80 | 0x2000,
+				      0x1f80 | 0xe040};
+static uint64_t control_get(void)
+{
+	return _mm_getcsr() & ~0x3fu;
+}
+static void control_set(uint64_t value)
+{
+	_mm_setcsr((unsigned)value);
+}
+#elif defined(__aarch64__)
+enum { MODES = 4 };
+static const unsigned modes[MODES] = {1u << 24, 1u << 22, 2u << 22, 3u << 22};
+static uint64_t control_get(void)
+{
+	uint64_t value;
+	__asm__ volatile("mrs %0, fpcr" : "=r"(value));
+	return value;
+}
+static void control_set(uint64_t value)
+{
+	__asm__ volatile("msr fpcr, %0" : : "r"(value));
+}
+#endif
+
+/* Flush to zero and other roundings, with subnormal inputs; set before the workers start, which inherit. */
+static void the_callers_float_environment_changes_nothing(void)
+{
+	for (int l = -1; l < level_count(); l++)
+		for (int m = 0; m < (test_mode == TEST_SHORT ? 2 : MODES); m++)
+			for (int threads = 1; threads <= 3; threads += 2)
+				for (int number = 0; number < (test_mode == TEST_SHORT ? 2 : 4); number++) {
+					ek_context *ctx = NULL;
+					ek_options options = {.size = sizeof(options),
+							      .threads = threads,
+							      .isa = l < 0 ? "reference" : level_name(l)};
+					EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+					struct caller k = caller_make(ctx, number, 900, 130);
+					for (int64_t i = 0; i < k.c.rows * k.c.cols; i++)
+						if (i / k.c.cols % 3 == 0)
+							k.x[i] *= 0x1p-126f, k.dy[i] *= 0x1p-128f;
+					EXPECT(caller_call(reference(), &k, k.want) == EK_OK, "%s",
+					       ek_error(reference()));
+					uint64_t before = control_get();
+					control_set(modes[m]);
+					int wrong = caller_try(ctx, &k);
+					uint64_t after = control_get();
+					control_set(before);
+					EXPECT(wrong == 0, "%s, level %s, %d threads, control 0x%x: %s",
+					       case_text(&k.c), options.isa, threads, modes[m],
+					       wrong == 1 ? ek_error(ctx) : "other bits");
+					EXPECT(after == (modes[m] & ~0x3fu),
+					       "control is 0x%llx after a call, was 0x%x",
+					       (unsigned long long)after, modes[m]);
+					caller_free(&k);
+					ek_close(ctx);
+				}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(concurrent_callers_on_one_context);
+	TEST(concurrent_callers_on_several_contexts);
+	TEST(opened_and_closed_many_times);
+	TEST(thread_counts);
+	TEST(large_calls_are_cut_into_tasks_for_the_callers_loop);
+	if (!UNDER_SANITIZER) {
+		TEST(a_child_calls_after_fork);
+		TEST(fork_while_another_thread_is_calling);
+	}
+	TEST(the_callers_float_environment_changes_nothing);
+	return test_end();
+}
