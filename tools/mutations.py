@@ -1,0 +1,128 @@
+"""The mutations that mutate.py tries: each is a small, plausible mistake that the tests must notice. `old` is
+exact text that occurs once in the file. SPDX-License-Identifier: MIT"""
+
+import typing
+
+
+class Mutation(typing.NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+    why: str
+    needs: str = ""  # a flag of /proc/cpuinfo without which the changed code does not run
+
+
+STATS = "src/cpu/norm_stats.inc.h"
+FORWARD = "src/cpu/norm_forward.inc.h"
+BACKWARD = "src/cpu/norm_backward.inc.h"
+REFERENCE = "src/ref/norm.inc.h"
+
+MUTATIONS = [
+    # ---- the contract itself: reference and kernels together, or the reference alone ----
+    Mutation("chunk_of_64", "src/ref/slots.h", "EK_CHUNK_ROWS = 32", "EK_CHUNK_ROWS = 64",
+             "chunks of 64 rows instead of 32, everywhere alike"),
+    Mutation("slot_rows", "src/ref/slots.h", "int64_t target = 1024;", "int64_t target = 512;",
+             "R of rule 6, everywhere alike"),
+    Mutation("reference_clamp", REFERENCE, "real var = v < 0 ? 0 : v;", "real var = v;",
+             "the clamp of the variance at 0 left out of the reference"),
+    Mutation("reference_lanes", "src/ref/norm.c", "SEGMENT = 1024, LANES = 256", "SEGMENT = 1024, LANES = 128",
+             "128 lanes in the reference"),
+    Mutation("f16_overflow", "src/half.h", "magnitude >= 0x477ff000u", "magnitude >= 0x47800000u",
+             "f16: 65520 to 65535 round to no infinity"),
+    Mutation("bf16_ties", "src/half.h", "(bits + 0x7fffu + (bits >> 16 & 1)) >> 16", "(bits + 0x8000u) >> 16",
+             "bf16: ties away from zero"),
+
+    # ---- row sums and statistics ----
+    Mutation("tail_not_cleared", STATS, "\t\tif (n != 2 * N(W))\n\t\t\tA(first2)(d, n);\n", "",
+             "absent elements of a tail add (0 - m0) and its square"),
+    Mutation("lane_restarted", STATS, "sum[i] = first ? d[i] : V(add)(sum[i], d[i]);", "sum[i] = d[i];",
+             "a lane keeps its last term alone"),
+    Mutation("square_not_fused", STATS, "V(fma)(d[i], d[i], squares[i])", "V(add)(V(mul)(d[i], d[i]), squares[i])",
+             "d*d rounded before it is added"),
+    Mutation("clamp_left_out", STATS, "V(sqrt1)((v < 0 ? 0 : v) + eps)", "V(sqrt1)(v + eps)",
+             "the clamp of the variance at 0 left out"),
+    Mutation("mean_not_corrected", STATS, "stats->mean = m0 + c;", "stats->mean = m0;", "mean without its correction"),
+    Mutation("mean_lo_dropped", STATS, "stats->mean_lo = (m0 - stats->mean) + c;", "stats->mean_lo = 0;",
+             "what rounding took from the mean is lost"),
+    Mutation("variance_not_corrected", STATS, "real v = V(fma1)(-c, c, q / n);", "real v = q / n;",
+             "variance about m0 instead of the mean"),
+    Mutation("reciprocal_for_division", STATS, "stats[k]->mean = sum[k] / (real)cols;",
+             "stats[k]->mean = sum[k] * (1 / (real)cols);", "m0 by a reciprocal"),
+    Mutation("segment_tree", "src/cpu/simd.h", "for (int64_t bits = tree->count++; bits & 1; bits >>= 1)",
+             "for (int64_t bits = tree->count++; bits & 2; bits >>= 1)", "a step of the tree over segments"),
+    Mutation("minus_zero_leaves", "src/cpu/simd.h", "return sum + 0; /* -0 never leaves a sum */",
+             "return sum;         /* -0 never leaves a sum */", "no +0 at the end of a row sum"),
+
+    # ---- the vocabularies ----
+    Mutation("scalar_tree_step", "src/cpu/simd_scalar.h", "return (a[0] + a[1]) + (a[2] + a[3]);",
+             "return (a[0] + a[2]) + (a[1] + a[3]);", "lanes fold in another order (scalar)"),
+    Mutation("avx512_lane_order", "src/cpu/simd_avx512.h",
+             "return fold_floats(fold_floats(a[0], a[1]), fold_floats(a[2], a[3]));",
+             "return fold_floats(fold_floats(a[0], a[2]), fold_floats(a[1], a[3]));",
+             "lanes fold in another order (AVX-512)", needs="avx512bw"),
+    Mutation("avx512_odd_ties", "src/cpu/simd_avx512.h",
+             "_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd)",
+             "_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000)), _mm512_setzero_si512())",
+             "bf16 ties away from zero (AVX-512)", needs="avx512bw"),
+    Mutation("native_bf16_unguarded", "src/cpu/simd_avx512.h",
+             "if (__builtin_expect(_mm512_testn_epi16_mask(native, _mm512_set1_epi16(0x7fff)) == 0, 1))", "if (1)",
+             "the instruction's flushed subnormals are taken", needs="avx512_bf16"),
+
+    # ---- forward ----
+    Mutation("y_stride_ignored", FORWARD, "(row + k) * a->y_stride", "(row + k) * a->cols", "y is taken to be dense"),
+    Mutation("mean_lo_not_stored", FORWARD, "memcpy((real *)a->mean_lo + row, &stats->mean_lo, sizeof(real));",
+             "memcpy((real *)a->mean_lo + row, &stats->mean, sizeof(real));", "another statistic is returned"),
+    Mutation("tail_of_bias", FORWARD, "b = B(load_part)(f.bias + (i & f.bias_mask), n)",
+             "b = B(load_part)(f.bias + (i & f.weight_mask), n)", "an absent weight hides the bias in a tail"),
+    Mutation("stream_head", "src/cpu/simd.h", "int64_t from = start ? start + head[k] : 0, to = start + SEGMENT + head[k];",
+             "int64_t from = start ? start + head[k] : 0, to = start + SEGMENT;",
+             "columns between the spans of streamed segments are not written"),
+
+    # ---- backward ----
+    Mutation("dx_stride_ignored", BACKWARD, "(row + k) * a->dx_stride", "(row + k) * a->x_stride",
+             "dx is taken to lie like x"),
+    Mutation("given_mean_lo_ignored", BACKWARD, "N(given)(a->mean_lo, row + k)", "N(given)(NULL, row + k)",
+             "the caller's mean_lo is dropped"),
+    Mutation("tail_of_xhat", BACKWARD, "\t\tif (part)\n\t\t\txhat[k] = V(first)(xhat[k], n); "
+             "/* 0 * infinity must not come in */\n", "", "0 times infinity comes in from past a row's end"),
+    Mutation("dx_order", BACKWARD, "V(sub)(g, V(fma)(xhat, a, V(splat)(r->mean_g)))",
+             "V(sub)(V(fnma)(xhat, a, g), V(splat)(r->mean_g))", "dx by another order of the same sum"),
+    Mutation("chunk_ignored", BACKWARD, "bool later_chunk = in_leaf >= EK_CHUNK_ROWS;",
+             "bool later_chunk = in_leaf >= 2 * EK_CHUNK_ROWS;", "the second chunk of a slot is not a chunk"),
+    Mutation("slots_of_one_row", BACKWARD, "task->slot_rows == 1 ? COLUMNS_EACH : COLUMNS_CHAIN", "COLUMNS_CHAIN",
+             "two slots of one row added as one slot of two"),
+    Mutation("task_tree", BACKWARD, "for (int64_t task = 0; task + h < count; task += 2 * h)",
+             "for (int64_t task = 0; task + h < count; task += h)", "a step of the tree over tasks"),
+    Mutation("column_minus_zero", BACKWARD, "\t\ta[0] = V(add)(a[0], V(splat)(0));\n", "",
+             "no +0 at the end of a column sum"),
+    Mutation("accumulate_ignored", BACKWARD, "if (accumulate)", "if (0)", "dweight and dbias are overwritten"),
+
+    # ---- the door ----
+    Mutation("short_stride", "src/check.c", "REQUIRE(*stride >= cols,", "REQUIRE(*stride >= cols - 1,",
+             "rows that overlap by one element are let in"),
+    Mutation("too_many_columns", "src/check.c", "cols <= EK_MAX_COLS,", "cols <= EK_MAX_COLS + 1,",
+             "2^24 + 1 columns are let in"),
+    Mutation("nan_eps", "src/check.c", "isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY)",
+             "!isless(eps, 0.0) && !isgreaterequal(eps, (double)INFINITY)", "a NaN eps is let in"),
+    Mutation("overlap_by_a_byte", "src/check.c", "return a->end <= b->begin || b->end <= a->begin;",
+             "return a->end <= b->begin + 1 || b->end <= a->begin + 1;", "buffers that share a byte are let in"),
+    Mutation("interleaving", "src/check.c", "offset >= low->row && offset + high->row <= low->stride",
+             "offset >= low->row", "rows that reach into the next row of another tensor are let in"),
+    Mutation("in_place_stride", "src/check.c",
+             "output->stride != 0 && output->stride == input->stride && output->begin",
+             "output->stride != 0 && output->begin", "in place with two strides is let in"),
+    Mutation("workspace_alignment", "src/check.c", "REQUIRE((uintptr_t)workspace % 64 == 0,",
+             "REQUIRE((uintptr_t)workspace % 32 == 0,", "a workspace at 32 bytes is let in"),
+
+    # ---- threads and environment ----
+    Mutation("last_task_dropped", "src/cpu/pool.c", "if (i >= tasks)", "if (i >= tasks - 1)",
+             "the last task of a job is not run"),
+    Mutation("fork_not_counted", "src/cpu/pool.c", "atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);",
+             "atomic_fetch_add_explicit(&generation, 0, memory_order_relaxed);",
+             "a child takes its parent's threads for its own"),
+    Mutation("environment_kept", "src/cpu/fpenv.h", "if (!ek_fpenv_is_default(saved))\n\t\tek_fpenv_write((struct",
+             "if (0)\n\t\tek_fpenv_write((struct", "the caller's rounding mode and flushing reach the kernels"),
+    Mutation("environment_not_restored", "src/cpu/fpenv.h", "\tif (!ek_fpenv_is_default(saved))\n\t\tek_fpenv_write(saved);\n",
+             "\t(void)saved;\n", "the caller's rounding mode is lost"),
+]
