@@ -120,9 +120,9 @@ typedef struct ek_description {
 	size_t size; /* sizeof(ek_description) */
 	ek_device device;
 	int ordinal;
-	int threads;      /* threads a call may use, the caller's included */
-	const char *isa;  /* level of the CPU kernels */
-	char name[96];    /* of the CPU or GPU, as it names itself */
+	int threads;     /* threads a call may use, the caller's included */
+	const char *isa; /* level of the CPU kernels */
+	char name[96];   /* of the CPU or GPU, as it names itself */
 	int64_t stream_bytes;
 } ek_description;
 
@@ -135,12 +135,7 @@ EK_API const char *ek_cpu_level(int index, int *usable);
 
 /* ---- tensors ---- */
 
-typedef enum ek_dtype {
-	EK_F32 = 1,
-	EK_F16 = 2,
-	EK_BF16 = 3,
-	EK_F64 = 4
-} ek_dtype;
+typedef enum ek_dtype { EK_F32 = 1, EK_F16 = 2, EK_BF16 = 3, EK_F64 = 4 } ek_dtype;
 
 EK_API size_t ek_dtype_size(ek_dtype dtype);      /* in bytes; 0 for an unknown dtype */
 EK_API const char *ek_dtype_name(ek_dtype dtype); /* "f32", …; "unknown" */
@@ -210,7 +205,7 @@ typedef struct ek_norm_backward_args {
 	void *dx;
 	void *dweight;
 	void *dbias;
-	int accumulate; /* 1: add the sums to what dweight and dbias hold; 0: overwrite */
+	int accumulate;  /* 1: add the sums to what dweight and dbias hold; 0: overwrite */
 	void *workspace; /* 64-byte aligned, of at least ek_norm_backward_workspace() bytes */
 	size_t workspace_size;
 	void *stream;

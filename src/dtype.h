@@ -5,7 +5,7 @@
 
 #include "evenkeel.h"
 
-#define EK_DTYPES(X)    \
+#define EK_DTYPES(X)        \
 	X(EK_F32, f32, 4)   \
 	X(EK_F16, f16, 2)   \
 	X(EK_BF16, bf16, 2) \
@@ -13,11 +13,11 @@
 
 /* What a norm can be made of: X(activation dtype, weight dtype). */
 #define EK_NORM_DTYPES(X) \
-	X(f32, f32)           \
-	X(f16, f16)           \
-	X(f16, f32)           \
-	X(bf16, bf16)         \
-	X(bf16, f32)          \
+	X(f32, f32)       \
+	X(f16, f16)       \
+	X(f16, f32)       \
+	X(bf16, bf16)     \
+	X(bf16, f32)      \
 	X(f64, f64)
 
 #endif

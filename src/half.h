@@ -54,8 +54,9 @@ static inline uint16_t ek_float_to_f16(float value)
 		return (uint16_t)(sign | 0x7e00); /* NaN */
 	if (magnitude >= 0x477ff000u)
 		return (uint16_t)(sign | 0x7c00); /* 65520 and more round to infinity */
-	if (magnitude < 0x38800000u)          /* below 2^-14: adding 0.5 rounds to a multiple of 2^-24 */
-		return (uint16_t)(sign | (ek_bits_of_float(ek_float_of_bits(magnitude) + 0.5f) - 0x3f000000u));
+	if (magnitude < 0x38800000u)              /* below 2^-14: adding 0.5 rounds to a multiple of 2^-24 */
+		return (uint16_t)(sign |
+				  (ek_bits_of_float(ek_float_of_bits(magnitude) + 0.5f) - 0x3f000000u));
 	uint32_t odd = magnitude >> 13 & 1;
 	return (uint16_t)(sign | ((magnitude - (112u << 23) + 0xfffu + odd) >> 13));
 }

@@ -16,9 +16,18 @@ enum { TASK_BYTES = 256 << 10 };
 /* Tasks a thread gets, so that one that is held up leaves work to the others. */
 enum { TASKS_A_THREAD = 4 };
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t quotient_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static int64_t smaller(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+static int64_t quotient_up(int64_t a, int64_t b)
+{
+	return a / b + (a % b != 0);
+}
 
 /* ---- running tasks ---- */
 
@@ -131,7 +140,8 @@ struct column_plan {
 
 static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_backward_args *args)
 {
-	struct column_plan p = {.slot_rows = ek_slot_rows(args->rows, args->cols), .row_numbers = 2 * args->cols};
+	struct column_plan p = {.slot_rows = ek_slot_rows(args->rows, args->cols),
+				.row_numbers = 2 * args->cols};
 	p.leaf_rows = ek_leaf_rows(p.slot_rows);
 	int64_t leaves = larger(1, quotient_up(args->rows, p.leaf_rows));
 	int64_t most = smaller((int64_t)ctx->threads * TASKS_A_THREAD, EK_MAX_COLUMN_TASKS);
@@ -202,7 +212,8 @@ void ek_cpu_norm_backward(const ek_context *ctx, const ek_norm_backward_args *ar
 	struct backward b = {
 		.kernel = kernel_for(ctx, args->dtype, args->weight_dtype),
 		.args = args,
-		.stream = args->dx && streams(ctx, args->dx, args->x, args->dy, args->rows * row_bytes, element),
+		.stream = args->dx &&
+			  streams(ctx, args->dx, args->x, args->dy, args->rows * row_bytes, element),
 	};
 	if (!args->dweight && !args->dbias) {
 		b.task_rows = is_alone ? args->rows : task_rows(ctx, args->rows, row_bytes);

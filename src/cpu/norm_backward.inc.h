@@ -1,6 +1,5 @@
 /* The backward kernel, rules 5 and 6 of docs/numerics.md: rows in pairs, which share the loads of weight and of
- * the column sums. While a pair's dx is written, the next pair has been reduced.
- * Included by norm_level.inc.h. SPDX-License-Identifier: MIT */
+ * the column sums; the pair to come is fetched meanwhile. Included by norm_level.inc.h. SPDX-License-Identifier: MIT */
 
 struct N(grad_row) {
 	const T *x, *dy;
@@ -375,21 +374,19 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 {
 	struct N(affine) f = N(affine_of)(a->weight, NULL);
 	struct N(column_tree) tree = {0};
-	struct N(grad_pair) now = {.count = 0};
 	int64_t bytes = a->cols * (int64_t)sizeof(T);
 	struct fetch ahead[2] = {fetch_rows(a->x, first + 2, end, bytes, a->x_stride * (int64_t)sizeof(T)),
 				 fetch_rows(a->dy, first + 2, end, bytes, a->dy_stride * (int64_t)sizeof(T))};
 	if (task)
 		tree = N(tree_in)(task->scratch, end - first, ek_leaf_rows(task->slot_rows), a->cols);
-	for (int64_t row = first; row < end || now.count; row += 2) {
-		struct N(grad_pair) next = N(grad_pair_at)(a, row, end, centred);
-		if (next.count && task)
-			N(reduce_into_tree)(a, task, row, &next, &f, &tree, ahead, centred);
-		else if (next.count)
-			N(reduce_pair)(a, &next, &f, COLUMNS_NONE, NULL, ahead, centred);
-		for (int64_t start = 0; a->dx && now.count && start < a->cols; start += SEGMENT)
-			N(write_dx_segment)(now.rows, now.count, &f, start, a->cols, ahead, centred, stream);
-		now = next;
+	for (int64_t row = first; row < end; row += 2) {
+		struct N(grad_pair) pair = N(grad_pair_at)(a, row, end, centred);
+		if (task)
+			N(reduce_into_tree)(a, task, row, &pair, &f, &tree, ahead, centred);
+		else
+			N(reduce_pair)(a, &pair, &f, COLUMNS_NONE, NULL, ahead, centred);
+		for (int64_t start = 0; a->dx && start < a->cols; start += SEGMENT)
+			N(write_dx_segment)(pair.rows, pair.count, &f, start, a->cols, ahead, centred, stream);
 	}
 	if (task)
 		N(finish_tree)(&tree, task->result);

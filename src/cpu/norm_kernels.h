@@ -37,11 +37,12 @@ struct ek_norm_kernel {
 	/* Rows first … end-1, whole. */
 	void (*forward)(const ek_norm_forward_args *args, int64_t first, int64_t end, bool stream);
 	void (*backward)(const ek_norm_backward_args *args, int64_t first, int64_t end, bool stream);
-	void (*backward_with_sums)(const ek_norm_backward_args *args, const struct ek_column_task *task, bool stream);
+	void (*backward_with_sums)(const ek_norm_backward_args *args, const struct ek_column_task *task,
+				   bool stream);
 	/* dweight and dbias of columns first … end-1 from the results of count tasks, which lie `stride` rows
 	 * of [2][cols] apart. */
-	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count, int64_t stride,
-			       int64_t first, int64_t end);
+	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
+			       int64_t stride, int64_t first, int64_t end);
 };
 
 struct ek_norm_kernels {

@@ -90,6 +90,6 @@ size_t ek_ref_norm_backward_workspace(const ek_norm_backward_args *args)
 {
 	if (!args->dweight && !args->dbias)
 		return 0;
-	int64_t numbers = 3 * args->rows + 2 * STRIP * ek_slot_count(args->rows, args->cols);
-	return (size_t)numbers * (args->dtype == EK_F64 ? sizeof(double) : sizeof(float)) + 64;
+	size_t numbers = 3 * (size_t)args->rows + STRIP * (size_t)ek_slot_count(args->rows, args->cols);
+	return numbers * (args->dtype == EK_F64 ? sizeof(double) : sizeof(float));
 }

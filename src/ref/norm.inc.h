@@ -214,8 +214,8 @@ static void NAME(column_sums)(const ek_norm_backward_args *a, const real *stats,
 
 static void NAME(backward)(const ek_norm_backward_args *a)
 {
-	real *stats = a->workspace, *slots = stats + 3 * a->rows;
 	int sums = a->dweight || a->dbias;
+	real *stats = a->workspace, *slots = sums ? stats + 3 * a->rows : NULL;
 	for (int64_t row = 0; sums && row < a->rows; row++) {
 		struct NAME(row) r = NAME(backward_row)(a, row);
 		NAME(backward_statistics)(a, row, &r);
