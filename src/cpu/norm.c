@@ -4,59 +4,17 @@
 #include "norm.h"
 
 #include "../ref/slots.h"
-#include "fpenv.h"
 #include "level.h"
 #include "norm_kernels.h"
-#include "pool.h"
+#include "tasks.h"
+#include "wide.h"
 
 /* Below this many bytes read and written a second thread costs more than it brings: waking it takes 30 us. */
 enum { ALONE_BYTES = 256 << 10 };
 /* A task's rows of one tensor: long enough that its first rows, which nothing fetched ahead, do not matter. */
 enum { TASK_BYTES = 256 << 10 };
 /* Tasks a thread gets, so that one that is held up leaves work to the others. */
-enum { TASKS_A_THREAD = 4 };
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-static int64_t larger(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-static int64_t quotient_up(int64_t a, int64_t b)
-{
-	return a / b + (a % b != 0);
-}
-
-/* ---- running tasks ---- */
-
-struct job {
-	void (*run)(void *arg, int64_t i);
-	void *arg;
-};
-
-/* On a caller's thread, whose floating-point environment is the caller's. */
-static void run_foreign(void *task, int64_t i)
-{
-	const struct job *job = task;
-	struct ek_fpenv saved = ek_fpenv_enter();
-	job->run(job->arg, i);
-	ek_fpenv_leave(saved);
-}
-
-static void run_tasks(const ek_context *ctx, int64_t count, void (*run)(void *arg, int64_t i), void *arg)
-{
-	if (count > 1 && ctx->parallel_for) {
-		struct job job = {run, arg};
-		ctx->parallel_for(ctx->parallel_user, count, run_foreign, &job);
-	} else if (count > 1 && ctx->pool) {
-		ek_pool_run(ctx->pool, count, run, arg);
-	} else {
-		for (int64_t i = 0; i < count; i++)
-			run(arg, i);
-	}
-}
+enum { TASKS_A_THREAD = 8 };
 
 static const struct ek_norm_kernel *kernel_for(const ek_context *ctx, ek_dtype dtype, ek_dtype weight_dtype)
 {
@@ -125,8 +83,12 @@ void ek_cpu_norm_forward(const ek_context *ctx, const ek_norm_forward_args *args
 		f.kernel->forward(args, 0, args->rows, f.stream);
 		return;
 	}
+	if (ek_wide_pays(ctx, args->rows, row_bytes)) {
+		ek_wide_forward(ctx, f.kernel, args, f.stream);
+		return;
+	}
 	f.task_rows = task_rows(ctx, args->rows, row_bytes);
-	run_tasks(ctx, quotient_up(args->rows, f.task_rows), forward_task, &f);
+	ek_run_tasks(ctx, quotient_up(args->rows, f.task_rows), forward_task, &f);
 }
 
 /* ---- backward ---- */
@@ -134,14 +96,12 @@ void ek_cpu_norm_forward(const ek_context *ctx, const ek_norm_forward_args *args
 /* How the column sums are cut: each task an aligned subtree of leaves, so of rule 6's tree. */
 struct column_plan {
 	int64_t slot_rows, leaf_rows, task_leaves, tasks;
-	int64_t row_numbers; /* [2][cols] */
-	int64_t scratch;     /* such rows in a task */
+	int64_t scratch; /* rows of [2][cols] in a task */
 };
 
 static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_backward_args *args)
 {
-	struct column_plan p = {.slot_rows = ek_slot_rows(args->rows, args->cols),
-				.row_numbers = 2 * args->cols};
+	struct column_plan p = {.slot_rows = ek_slot_rows(args->rows, args->cols)};
 	p.leaf_rows = ek_leaf_rows(p.slot_rows);
 	int64_t leaves = larger(1, quotient_up(args->rows, p.leaf_rows));
 	int64_t most = smaller((int64_t)ctx->threads * TASKS_A_THREAD, EK_MAX_COLUMN_TASKS);
@@ -154,13 +114,25 @@ static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_back
 	return p;
 }
 
+/* Bytes of [2][cols] real numbers. */
+static size_t row_size(const ek_norm_backward_args *args)
+{
+	return 2 * (size_t)args->cols * (args->dtype == EK_F64 ? sizeof(double) : sizeof(float));
+}
+
+static bool is_wide(const ek_context *ctx, const ek_norm_backward_args *args)
+{
+	return ek_wide_pays(ctx, args->rows, args->cols * (int64_t)ek_dtype_size(args->dtype));
+}
+
 size_t ek_cpu_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args)
 {
 	if (!args->dweight && !args->dbias)
 		return 0;
+	if (is_wide(ctx, args))
+		return ek_wide_backward_workspace(args);
 	struct column_plan p = plan_columns(ctx, args);
-	size_t number = args->dtype == EK_F64 ? sizeof(double) : sizeof(float);
-	return (size_t)p.tasks * (size_t)(1 + p.scratch) * (size_t)p.row_numbers * number;
+	return (size_t)p.tasks * (size_t)(1 + p.scratch) * row_size(args);
 }
 
 struct backward {
@@ -215,15 +187,19 @@ void ek_cpu_norm_backward(const ek_context *ctx, const ek_norm_backward_args *ar
 		.stream = args->dx &&
 			  streams(ctx, args->dx, args->x, args->dy, args->rows * row_bytes, element),
 	};
+	if (is_wide(ctx, args)) {
+		ek_wide_backward(ctx, b.kernel, args, b.stream);
+		return;
+	}
 	if (!args->dweight && !args->dbias) {
 		b.task_rows = is_alone ? args->rows : task_rows(ctx, args->rows, row_bytes);
-		run_tasks(ctx, args->rows ? quotient_up(args->rows, b.task_rows) : 0, backward_task, &b);
+		ek_run_tasks(ctx, args->rows ? quotient_up(args->rows, b.task_rows) : 0, backward_task, &b);
 		return;
 	}
 	b.plan = plan_columns(ctx, args);
-	b.row_size = (size_t)b.plan.row_numbers * (args->dtype == EK_F64 ? sizeof(double) : sizeof(float));
-	run_tasks(ctx, b.plan.tasks, backward_sums_task, &b);
+	b.row_size = row_size(args);
+	ek_run_tasks(ctx, b.plan.tasks, backward_sums_task, &b);
 	int64_t parts = is_alone || (int64_t)b.row_size * b.plan.tasks < ALONE_BYTES ? 1 : ctx->threads;
 	b.task_cols = (quotient_up(args->cols, parts) + 63) / 64 * 64;
-	run_tasks(ctx, quotient_up(args->cols, b.task_cols), finish_columns_task, &b);
+	ek_run_tasks(ctx, quotient_up(args->cols, b.task_cols), finish_columns_task, &b);
 }

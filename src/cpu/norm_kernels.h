@@ -33,6 +33,20 @@ static inline int64_t ek_leaf_rows(int64_t slot_rows)
 	return slot_rows == 1 ? 2 : slot_rows;
 }
 
+/* A pair of rows that threads share, part by part of the columns (wide.c). Numbers are kept as double, which holds
+ * binary32 exactly. */
+enum { EK_MAX_PARTS = 64 };
+
+struct ek_wide {
+	int64_t row, part_cols, parts;
+	int count;   /* rows of the pair: 1 or 2 */
+	bool second; /* the second sweep of LayerNorm's statistics */
+	bool stream;
+	double sums[2][2][EK_MAX_PARTS]; /* which sum, which row, which part */
+	double mean[2], mean_lo[2], rstd[2], mean_g[2], mean_g_xhat[2];
+	void *leaf; /* [2][cols]: the pair's leaf of the column sums; NULL: not wanted */
+};
+
 struct ek_norm_kernel {
 	/* Rows first … end-1, whole. */
 	void (*forward)(const ek_norm_forward_args *args, int64_t first, int64_t end, bool stream);
@@ -43,6 +57,14 @@ struct ek_norm_kernel {
 	 * of [2][cols] apart. */
 	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
 			       int64_t stride, int64_t first, int64_t end);
+	/* Steps of a pair of wide rows. Those with a part run in parallel, the others between them. */
+	void (*wide_sums)(const ek_norm_forward_args *args, struct ek_wide *wide, int64_t part);
+	void (*wide_finish)(const ek_norm_forward_args *args, struct ek_wide *wide);
+	void (*wide_normalize)(const ek_norm_forward_args *args, struct ek_wide *wide, int64_t part);
+	void (*wide_given)(const ek_norm_backward_args *args, struct ek_wide *wide);
+	void (*wide_reduce)(const ek_norm_backward_args *args, struct ek_wide *wide, int64_t part);
+	void (*wide_means)(const ek_norm_backward_args *args, struct ek_wide *wide);
+	void (*wide_dx)(const ek_norm_backward_args *args, struct ek_wide *wide, int64_t part);
 };
 
 struct ek_norm_kernels {

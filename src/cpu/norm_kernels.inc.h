@@ -3,5 +3,6 @@
 #include "norm_stats.inc.h"
 #include "norm_forward.inc.h"
 #include "norm_backward.inc.h"
+#include "norm_wide.inc.h"
 #undef ACT
 #undef WEIGHT

@@ -49,7 +49,18 @@ enum columns { COLUMNS_NONE, COLUMNS_EACH, COLUMNS_CHAIN };
 #define WEIGHT f64
 #include "norm_kernels.inc.h"
 
-#define EK_ROW(act, weight)                                                                            \
-	.act##_##weight = {forward_##act##_##weight, backward_##act##_##weight,                            \
-			   backward_with_sums_##act##_##weight, finish_columns_##act##_##weight},
+#define EK_ROW(act, weight)                                             \
+	.act##_##weight = {                                             \
+		.forward = forward_##act##_##weight,                    \
+		.backward = backward_##act##_##weight,                  \
+		.backward_with_sums = backward_with_sums_##act##_##weight, \
+		.finish_columns = finish_columns_##act##_##weight,      \
+		.wide_sums = wide_sums_##act##_##weight,                \
+		.wide_finish = wide_finish_##act##_##weight,            \
+		.wide_normalize = wide_normalize_##act##_##weight,      \
+		.wide_given = wide_given_##act##_##weight,              \
+		.wide_reduce = wide_reduce_##act##_##weight,            \
+		.wide_means = wide_means_##act##_##weight,              \
+		.wide_dx = wide_dx_##act##_##weight,                    \
+	},
 const struct ek_norm_kernels LEVEL = {EK_NORM_DTYPES(EK_ROW)};

@@ -138,6 +138,8 @@ INLINE void N(row_sums)(const enum sweep sweep, const T *const x[2], int count, 
 		for (int64_t start = 0; start < cols; start += SEGMENT) {
 			int64_t n = N(segment_length)(cols, start);
 			real part_s = 0, part_q = 0;
+			if (ahead->cold)
+				fetch_lines(x[k] + start, n * (int64_t)sizeof(T));
 			if (sweep == SWEEP_SUM)
 				N(segment_sum)(x[k] + start, n, 0, ahead, &part_s, &part_q);
 			else if (sweep == SWEEP_MOMENTS)

@@ -110,6 +110,7 @@ SIDE_BY_SIDE(bf16, vf)
 struct fetch {
 	const char *at, *end;
 	int64_t bytes, stride, rows; /* of a row; between rows; left after this one */
+	bool cold;                   /* the data at hand was not fetched ahead */
 };
 
 INLINE void fetch_ahead(struct fetch *f, int bytes)
@@ -124,6 +125,14 @@ INLINE void fetch_ahead(struct fetch *f, int bytes)
 	UNROLL for (int line = 0; line < bytes; line += LINE)
 		__builtin_prefetch(f->at + line);
 	f->at += bytes;
+}
+
+/* A run of lines at once, for data that nothing has fetched ahead: the order of a segment's blocks hides from the
+ * CPU's own prefetcher what these lines show it (reading from memory 10 -> 29 GB/s). */
+INLINE void fetch_lines(const void *p, int64_t bytes)
+{
+	for (int64_t at = 0; at < bytes; at += LINE)
+		__builtin_prefetch((const char *)p + at);
 }
 
 /* Rows first … end-1 of x. The steps of a row bring in as much as they read, so half a row goes ahead of them. */

@@ -1,0 +1,124 @@
+/* Wide rows, pair by pair: the steps of a pair (norm_wide.inc.h) follow one another, and the parts of a step go to
+ * the threads. A part's x, weight and bias then stay in a core's L2 from step to step. Called by norm.c.
+ * SPDX-License-Identifier: MIT */
+#include "wide.h"
+
+#include "tasks.h"
+
+/* Up to 128 rows a slot of rule 6 holds one row (src/ref/slots.h), so a pair is a leaf of its tree. */
+enum { SEGMENT = 1024, WIDE_BYTES = 128 << 10, MAX_WIDE_ROWS = 128 };
+
+bool ek_wide_pays(const ek_context *ctx, int64_t rows, int64_t row_bytes)
+{
+	return ctx->threads > 1 && row_bytes >= WIDE_BYTES && rows > 0 && rows <= MAX_WIDE_ROWS &&
+	       rows < 4 * (int64_t)ctx->threads;
+}
+
+/* Parts of a power of two of segments: aligned subtrees of rule 2's tree. */
+static void cut_columns(const ek_context *ctx, int64_t cols, struct ek_wide *wide)
+{
+	int64_t most = smaller(2 * (int64_t)ctx->threads, EK_MAX_PARTS);
+	for (wide->part_cols = SEGMENT; quotient_up(cols, wide->part_cols) > most;)
+		wide->part_cols *= 2;
+	wide->parts = quotient_up(cols, wide->part_cols);
+}
+
+struct step {
+	const ek_norm_forward_args *forward;
+	const ek_norm_backward_args *backward;
+	const struct ek_norm_kernel *kernel;
+	struct ek_wide wide;
+};
+
+static void sums_task(void *arg, int64_t part)
+{
+	struct step *s = arg;
+	s->kernel->wide_sums(s->forward, &s->wide, part);
+}
+
+static void normalize_task(void *arg, int64_t part)
+{
+	struct step *s = arg;
+	s->kernel->wide_normalize(s->forward, &s->wide, part);
+}
+
+static void reduce_task(void *arg, int64_t part)
+{
+	struct step *s = arg;
+	s->kernel->wide_reduce(s->backward, &s->wide, part);
+}
+
+static void dx_task(void *arg, int64_t part)
+{
+	struct step *s = arg;
+	s->kernel->wide_dx(s->backward, &s->wide, part);
+}
+
+static void finish_columns_task(void *arg, int64_t part)
+{
+	struct step *s = arg;
+	const ek_norm_backward_args *a = s->backward;
+	s->kernel->finish_columns(a, a->workspace, quotient_up(a->rows, 2), 1, part * s->wide.part_cols,
+				  smaller((part + 1) * s->wide.part_cols, a->cols));
+}
+
+/* The statistics of the pair, from x. */
+static void sweep(const ek_context *ctx, struct step *s)
+{
+	for (int second = 0; second < (s->forward->norm == EK_LAYER_NORM ? 2 : 1); second++) {
+		s->wide.second = second;
+		ek_run_tasks(ctx, s->wide.parts, sums_task, s);
+		s->kernel->wide_finish(s->forward, &s->wide);
+	}
+}
+
+void ek_wide_forward(const ek_context *ctx, const struct ek_norm_kernel *kernel, const ek_norm_forward_args *args,
+		     bool stream)
+{
+	struct step s = {.forward = args, .kernel = kernel, .wide = {.stream = stream}};
+	cut_columns(ctx, args->cols, &s.wide);
+	for (int64_t row = 0; row < args->rows; row += 2) {
+		s.wide.row = row;
+		s.wide.count = (int)smaller(2, args->rows - row);
+		sweep(ctx, &s);
+		ek_run_tasks(ctx, s.wide.parts, normalize_task, &s);
+	}
+}
+
+/* A leaf of [2][cols] for each pair of rows. */
+size_t ek_wide_backward_workspace(const ek_norm_backward_args *args)
+{
+	size_t number = args->dtype == EK_F64 ? sizeof(double) : sizeof(float);
+	return (size_t)quotient_up(args->rows, 2) * 2 * (size_t)args->cols * number;
+}
+
+void ek_wide_backward(const ek_context *ctx, const struct ek_norm_kernel *kernel, const ek_norm_backward_args *args,
+		      bool stream)
+{
+	const ek_norm_forward_args anew = {.norm = args->norm,
+					   .dtype = args->dtype,
+					   .rows = args->rows,
+					   .cols = args->cols,
+					   .x_stride = args->x_stride,
+					   .eps = args->eps,
+					   .x = args->x};
+	bool sums = args->dweight || args->dbias;
+	struct step s = {.forward = &anew, .backward = args, .kernel = kernel, .wide = {.stream = stream}};
+	cut_columns(ctx, args->cols, &s.wide);
+	size_t leaf_size = sums ? ek_wide_backward_workspace(args) / (size_t)quotient_up(args->rows, 2) : 0;
+	for (int64_t row = 0; row < args->rows; row += 2) {
+		s.wide.row = row;
+		s.wide.count = (int)smaller(2, args->rows - row);
+		s.wide.leaf = sums ? (char *)args->workspace + (size_t)(row / 2) * leaf_size : NULL;
+		if (args->rstd)
+			kernel->wide_given(args, &s.wide);
+		else
+			sweep(ctx, &s);
+		ek_run_tasks(ctx, s.wide.parts, reduce_task, &s);
+		kernel->wide_means(args, &s.wide);
+		if (args->dx)
+			ek_run_tasks(ctx, s.wide.parts, dx_task, &s);
+	}
+	if (sums)
+		ek_run_tasks(ctx, s.wide.parts, finish_columns_task, &s);
+}
