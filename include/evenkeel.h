@@ -93,7 +93,7 @@ typedef struct ek_options {
 	ek_device device;
 	int ordinal; /* which GPU; 0 on the CPU */
 
-	/* Threads a call may use, the caller's included. 0: as many as the process's affinity mask and its
+	/* Threads a call may use, the caller's included. 0: as many as the calling thread's affinity mask and its
 	 * cgroup's CPU quota allow. Worker threads start with the first call that is large enough. */
 	int threads;
 
@@ -105,7 +105,7 @@ typedef struct ek_options {
 	ek_parallel_for parallel_for;
 	void *parallel_user;
 
-	/* Results of at least this many bytes are written past the caches (non-temporal stores), which is
+	/* Results (y or dx of a call) of at least this many bytes are written past the caches (non-temporal stores), which is
 	 * fastest when they will not be read again soon. 0: the default, 512 KiB; -1: never. */
 	int64_t stream_bytes;
 } ek_options;
@@ -129,7 +129,8 @@ typedef struct ek_description {
 /* Fills description with what the context runs on. */
 EK_API ek_status ek_describe(const ek_context *ctx, ek_description *description);
 
-/* The CPU levels of this build, slowest first: "reference" (the contract as scalar C, one thread),
+/* The CPU levels of this build, slowest first: "reference" (the contract as scalar C, one thread,
+ * up to 128 KiB of stack),
  * "scalar", … NULL past the last. *usable, if given, is set to 1 where this CPU can run it, else 0. */
 EK_API const char *ek_cpu_level(int index, int *usable);
 
@@ -157,7 +158,7 @@ typedef struct ek_norm_forward_args {
 	ek_norm norm;
 	ek_dtype dtype;
 	ek_dtype weight_dtype;
-	int64_t rows; /* >= 0 */
+	int64_t rows; /* >= 0; with 0 the tensors may be NULL */
 	int64_t cols; /* 1 … EK_MAX_COLS */
 	int64_t x_stride;
 	int64_t y_stride;
@@ -167,7 +168,7 @@ typedef struct ek_norm_forward_args {
 	const void *bias;   /* [cols]; NULL: none */
 	void *y;
 	/* Statistics to return, each [rows] and each optional. mean_lo is what rounding took from the mean:
-	 * with it, backward is as exact at mean 1e4 as at 0. EK_RMS_NORM has rstd alone. */
+	 * with it, backward is as exact at mean 1e4 as at 0. EK_RMS_NORM has rstd alone: the others must be NULL. */
 	void *mean;
 	void *rstd;
 	void *mean_lo;
@@ -183,7 +184,7 @@ EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *ar
  * and over the rows: dweight = sum of dy * xhat, dbias = sum of dy.
  *
  * Statistics: any mean and rstd, taken as they are, also ones that are not x's own; mean_lo is optional
- * beside them. With rstd (and mean) NULL they are computed anew from x and eps, by forward's rules.
+ * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are computed anew from x and eps, by forward's rules.
  * Outputs: dx, dweight, dbias, each optional, at least one. dx may be dy or x with the same stride. */
 typedef struct ek_norm_backward_args {
 	size_t size; /* sizeof(ek_norm_backward_args) */
@@ -205,8 +206,9 @@ typedef struct ek_norm_backward_args {
 	void *dx;
 	void *dweight;
 	void *dbias;
-	int accumulate;  /* 1: add the sums to what dweight and dbias hold; 0: overwrite */
-	void *workspace; /* 64-byte aligned, of at least ek_norm_backward_workspace() bytes */
+	int accumulate; /* 1: add the sums to what dweight and dbias hold; 0: overwrite */
+	/* 64-byte aligned, of at least ek_norm_backward_workspace() bytes; calls at the same time need one each. */
+	void *workspace;
 	size_t workspace_size;
 	void *stream;
 } ek_norm_backward_args;

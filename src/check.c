@@ -73,10 +73,10 @@ static ek_status check_shape(ek_norm norm, int64_t rows, int64_t cols, double ep
 		"norm (%d) is neither EK_LAYER_NORM (%d) nor EK_RMS_NORM (%d)", (int)norm, (int)EK_LAYER_NORM,
 		(int)EK_RMS_NORM);
 	REQUIRE(rows >= 0, EK_ERROR_ARGUMENT, "rows (%" PRId64 ") must not be negative", rows);
-	/* So that the bytes of statistics, wider than 16-bit activations, do not overflow either. */
-	REQUIRE(rows <= PTRDIFF_MAX / 8, EK_ERROR_ARGUMENT,
+	/* So that the bytes of statistics and of the reference's workspace do not overflow either. */
+	REQUIRE(rows <= PTRDIFF_MAX / 32, EK_ERROR_ARGUMENT,
 		"rows (%" PRId64 ") is more than memory can hold (%" PRId64 ")", rows,
-		(int64_t)(PTRDIFF_MAX / 8));
+		(int64_t)(PTRDIFF_MAX / 32));
 	REQUIRE(cols >= 1 && cols <= EK_MAX_COLS, EK_ERROR_ARGUMENT,
 		"cols (%" PRId64 ") is not in 1 to EK_MAX_COLS (%d)", cols, EK_MAX_COLS);
 	/* isless and its like do not trap on a NaN, as < may under the caller's floating-point environment. */

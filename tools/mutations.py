@@ -26,8 +26,8 @@ MUTATIONS = [
              "R of rule 6, everywhere alike"),
     Mutation("reference_clamp", REFERENCE, "real var = v < 0 ? 0 : v;", "real var = v;",
              "the clamp of the variance at 0 left out of the reference"),
-    Mutation("reference_lanes", "src/ref/norm.c", "SEGMENT = 1024, LANES = 256", "SEGMENT = 1024, LANES = 128",
-             "128 lanes in the reference"),
+    Mutation("lanes", "src/ref/order.h", "SEGMENT = 1024, LANES = 256", "SEGMENT = 1024, LANES = 128",
+             "128 lanes in the reference and the kernels alike"),
     Mutation("f16_overflow", "src/half.h", "magnitude >= 0x477ff000u", "magnitude >= 0x47800000u",
              "f16: 65520 to 65535 round to no infinity"),
     Mutation("bf16_ties", "src/half.h", "(bits + 0x7fffu + (bits >> 16 & 1)) >> 16", "(bits + 0x8000u) >> 16",
@@ -114,6 +114,17 @@ MUTATIONS = [
              "output->stride != 0 && output->begin", "in place with two strides is let in"),
     Mutation("workspace_alignment", "src/check.c", "REQUIRE((uintptr_t)workspace % 64 == 0,",
              "REQUIRE((uintptr_t)workspace % 32 == 0,", "a workspace at 32 bytes is let in"),
+
+    # ---- rows shared by threads ----
+    Mutation("wide_second_sum", "src/cpu/norm_wide.inc.h", "w->sums[1][k][part] = squares[k];",
+             "w->sums[1][k][part] = sum[k];", "a part of a wide row gives its sum for that of squares"),
+    Mutation("wide_parts_in_a_chain", "src/cpu/norm_wide.inc.h", "V(tree_add)(&tree, (real)parts[part]);",
+             "tree.pending[0] = (tree.count ? tree.pending[0] : 0) + (real)parts[part], tree.count = 1;",
+             "the parts of a wide row are added one after another"),
+    Mutation("wide_last_part", "src/cpu/norm_wide.inc.h", "return smaller((part + 1) * w->part_cols, cols);",
+             "return smaller((part + 1) * w->part_cols, cols - 1);", "the last column of a wide row is left out"),
+    Mutation("wide_leaf", "src/cpu/wide.c", "(size_t)(row / 2) * leaf_size", "(size_t)0 * leaf_size",
+             "all pairs of wide rows write one leaf of the column sums"),
 
     # ---- threads and environment ----
     Mutation("last_task_dropped", "src/cpu/pool.c", "if (i >= tasks)", "if (i >= tasks - 1)",

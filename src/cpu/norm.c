@@ -41,7 +41,7 @@ static bool streams(const ek_context *ctx, const void *out, const void *in0, con
 
 static bool alone(const ek_context *ctx, int64_t rows, int64_t row_bytes)
 {
-	return ctx->threads == 1 || rows * row_bytes < ALONE_BYTES;
+	return ctx->threads == 1 || rows < quotient_up(ALONE_BYTES, row_bytes);
 }
 
 /* Rows of a task: each thread gets the same number of tasks. Even, since kernels take rows in pairs. */
@@ -83,7 +83,7 @@ void ek_cpu_norm_forward(const ek_context *ctx, const ek_norm_forward_args *args
 		f.kernel->forward(args, 0, args->rows, f.stream);
 		return;
 	}
-	if (ek_wide_pays(ctx, args->rows, row_bytes)) {
+	if (ek_wide_pays(ctx, args->rows, args->cols, row_bytes)) {
 		ek_wide_forward(ctx, f.kernel, args, f.stream);
 		return;
 	}
@@ -122,7 +122,7 @@ static size_t row_size(const ek_norm_backward_args *args)
 
 static bool is_wide(const ek_context *ctx, const ek_norm_backward_args *args)
 {
-	return ek_wide_pays(ctx, args->rows, args->cols * (int64_t)ek_dtype_size(args->dtype));
+	return ek_wide_pays(ctx, args->rows, args->cols, args->cols * (int64_t)ek_dtype_size(args->dtype));
 }
 
 size_t ek_cpu_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args)
@@ -172,7 +172,7 @@ static void finish_columns_task(void *arg, int64_t i)
 {
 	const struct backward *b = arg;
 	int64_t first = i * b->task_cols;
-	b->kernel->finish_columns(b->args, b->args->workspace, b->plan.tasks, 1, first,
+	b->kernel->finish_columns(b->args, b->args->workspace, b->plan.tasks, first,
 				  smaller(first + b->task_cols, b->args->cols));
 }
 

@@ -1,5 +1,5 @@
 /* The backward kernel, rules 5 and 6 of docs/numerics.md: rows in pairs, which share the loads of weight and of
- * the column sums; the pair to come is fetched meanwhile. Included by norm_level.inc.h. SPDX-License-Identifier: MIT */
+ * the column sums; the pair to come is fetched meanwhile. Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
 
 struct N(grad_row) {
 	const T *x, *dy;
@@ -270,7 +270,7 @@ INLINE struct N(column_tree) N(tree_in)(void *scratch, int64_t rows, int64_t lea
 	tree.leaf = next;
 	tree.chunk = next + 2 * cols;
 	next += 4 * cols;
-	for (int level = 0; (leaf_rows << level) < 2 * rows; level++, next += 2 * cols)
+	for (int level = 0; level == 0 || (leaf_rows << level) < 2 * rows; level++, next += 2 * cols)
 		tree.pending[level] = next;
 	return tree;
 }
@@ -309,16 +309,16 @@ INLINE real N(given)(const void *tensor, int64_t row)
 /* The pair's pointers and statistics: the given ones, or x's own. */
 INLINE struct N(grad_pair) N(grad_pair_at)(const ek_norm_backward_args *a, int64_t row, int64_t end, const bool centred)
 {
-	struct N(grad_pair) p = {.count = end - row >= 2 ? 2 : end > row ? 1 : 0};
+	struct N(grad_pair) p = {.count = end - row >= 2 ? 2 : 1};
 	for (int k = 0; k < p.count; k++) {
 		p.rows[k].x = (const T *)a->x + (row + k) * a->x_stride;
 		p.rows[k].dy = (const T *)a->dy + (row + k) * a->dy_stride;
-		p.rows[k].dx = (T *)a->dx + (row + k) * a->dx_stride;
+		p.rows[k].dx = a->dx ? (T *)a->dx + (row + k) * a->dx_stride : NULL;
 		p.rows[k].stats = (struct N(stats)){N(given)(a->mean, row + k), N(given)(a->mean_lo, row + k),
 						    N(given)(a->rstd, row + k), 0};
-		N(set_shift)(&p.rows[k].stats, centred);
+		N(set_shift)(&p.rows[k].stats);
 	}
-	if (!a->rstd && p.count) {
+	if (!a->rstd) {
 		struct fetch none = {0};
 		const T *const x[2] = {p.rows[0].x, p.rows[1].x};
 		struct N(stats) *stats[2] = {&p.rows[0].stats, &p.rows[1].stats};
@@ -381,6 +381,8 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 		tree = N(tree_in)(task->scratch, end - first, ek_leaf_rows(task->slot_rows), a->cols);
 	for (int64_t row = first; row < end; row += 2) {
 		struct N(grad_pair) pair = N(grad_pair_at)(a, row, end, centred);
+		for (int k = 0; stream && k < pair.count; k++)
+			fetch_edges(pair.rows[k].dx, bytes);
 		if (task)
 			N(reduce_into_tree)(a, task, row, &pair, &f, &tree, ahead, centred);
 		else
@@ -417,7 +419,6 @@ INLINE void N(finish_gradient)(const real *results, int64_t count, int64_t strid
 	for (int64_t i = first; i < end; i += N(W)) {
 		int n = end - i < N(W) ? (int)(end - i) : N(W);
 		vec a[EK_MAX_COLUMN_TASKS];
-		a[0] = V(splat)(0);
 		for (int64_t task = 0; task < count; task++)
 			a[task] = V(load_part)(results + task * stride + i, n);
 		for (int64_t h = 1; h < count; h *= 2)
@@ -430,11 +431,11 @@ INLINE void N(finish_gradient)(const real *results, int64_t count, int64_t strid
 	}
 }
 
-static void N(finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count, int64_t stride,
-			      int64_t first, int64_t end)
+static void N(finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count, int64_t first,
+			      int64_t end)
 {
 	const real *of_weight = results, *of_bias = of_weight + args->cols;
-	stride *= 2 * args->cols;
+	int64_t stride = 2 * args->cols;
 	if (args->dweight)
 		N(finish_gradient)(of_weight, count, stride, first, end, args->accumulate, args->dweight);
 	if (args->dbias)

@@ -1,6 +1,6 @@
 /* The forward kernel: rows in pairs, so that weight and bias are read once for two rows and the latency of
- * one row's sums hides behind the other's. While a pair is normalised, the next one is summed: loads and
- * stores then flow evenly. Included by norm_level.inc.h. SPDX-License-Identifier: MIT */
+ * one row's sums hides behind the other's. The pair to come is fetched meanwhile, a few lines with each step.
+ * Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
 
 struct N(row) {
 	const T *x;
@@ -64,7 +64,7 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 NORMALIZE(normalize_centred, true)
 NORMALIZE(normalize_rms, false)
 
-/* The step of the pipeline that writes: segment `start` of the rows. */
+/* Writes segment `start` of the rows. */
 INLINE void N(normalize_segment)(const struct N(row) *rows, int count, const struct N(affine) *f, int64_t start,
 				 int64_t cols, struct fetch *ahead, bool centred, bool stream)
 {
@@ -100,7 +100,7 @@ struct N(pair) {
 
 INLINE struct N(pair) N(pair_at)(const ek_norm_forward_args *a, int64_t row, int64_t end)
 {
-	struct N(pair) pair = {.count = end - row >= 2 ? 2 : end > row ? 1 : 0};
+	struct N(pair) pair = {.count = end - row >= 2 ? 2 : 1};
 	for (int k = 0; k < pair.count; k++) {
 		pair.rows[k].x = (const T *)a->x + (row + k) * a->x_stride;
 		pair.rows[k].y = (T *)a->y + (row + k) * a->y_stride;
@@ -113,15 +113,12 @@ INLINE void N(sweep_pair)(const ek_norm_forward_args *a, struct N(pair) *pair, s
 {
 	const T *const x[2] = {pair->rows[0].x, pair->rows[1].x};
 	struct N(stats) *stats[2] = {&pair->rows[0].stats, &pair->rows[1].stats};
-	if (!pair->count)
-		return;
 	if (second)
 		N(second_sweep)(x, pair->count, a->cols, (real)a->eps, ahead, stats);
 	else
 		N(first_sweep)(x, pair->count, a->cols, (real)a->eps, ahead, stats, centred);
 }
 
-/* The order of work hides latency: between the sums of a pair and their first use lies another pair's work. */
 INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_t end, bool stream,
 			    const bool centred)
 {
@@ -130,6 +127,8 @@ INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_
 	struct fetch ahead = fetch_rows(a->x, first + 2, end, bytes, stride);
 	for (int64_t row = first; row < end; row += 2) {
 		struct N(pair) now = N(pair_at)(a, row, end);
+		for (int k = 0; stream && k < now.count; k++)
+			fetch_edges(now.rows[k].y, bytes);
 		N(sweep_pair)(a, &now, &ahead, false, centred);
 		if (centred)
 			N(sweep_pair)(a, &now, &ahead, true, centred);

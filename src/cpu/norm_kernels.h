@@ -53,10 +53,9 @@ struct ek_norm_kernel {
 	void (*backward)(const ek_norm_backward_args *args, int64_t first, int64_t end, bool stream);
 	void (*backward_with_sums)(const ek_norm_backward_args *args, const struct ek_column_task *task,
 				   bool stream);
-	/* dweight and dbias of columns first … end-1 from the results of count tasks, which lie `stride` rows
-	 * of [2][cols] apart. */
+	/* dweight and dbias of columns first … end-1 from the results of count tasks: [count][2][cols]. */
 	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
-			       int64_t stride, int64_t first, int64_t end);
+			       int64_t first, int64_t end);
 	/* Steps of a pair of wide rows. Those with a part run in parallel, the others between them. */
 	void (*wide_sums)(const ek_norm_forward_args *args, struct ek_wide *wide, int64_t part);
 	void (*wide_finish)(const ek_norm_forward_args *args, struct ek_wide *wide);

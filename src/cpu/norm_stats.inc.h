@@ -1,18 +1,17 @@
 /* Row sums and statistics, rules 2 and 3 of docs/numerics.md, for the activations ACT. A segment is taken
  * in blocks of neighbouring lanes, GROUP registers wide; a lane's four terms lie LANES elements apart.
- * Included by norm_level.inc.h once per activation dtype. SPDX-License-Identifier: MIT */
+ * Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
 
 enum { N(W) = PASTE(ACT, WIDTH), N(BLOCK) = GROUP * PASTE(ACT, WIDTH), N(BLOCKS) = PASTE(ACT, BLOCKS) };
 
-/* Statistics of a row, in the form that rule 4 uses: xhat = fma(x - mean, rstd, shift). */
+/* Statistics of a row, in the form that rule 4 uses: xhat = fma(x - mean, rstd, shift); RMSNorm has rstd alone. */
 struct N(stats) {
 	real mean, mean_lo, rstd, shift;
 };
 
-/* Sets shift. Subtracting 0 and adding -0 change no bit, so RMSNorm may use LayerNorm's formula. */
-INLINE void N(set_shift)(struct N(stats) *stats, bool centred)
+INLINE void N(set_shift)(struct N(stats) *stats)
 {
-	stats->shift = centred ? -(stats->mean_lo * stats->rstd) : (real)-0.0;
+	stats->shift = -(stats->mean_lo * stats->rstd);
 }
 
 /* Adds the first n (1 … 2 W) elements at x to two registers of lanes; a lane's first term starts it. */
@@ -118,14 +117,13 @@ INLINE void N(finish_stats)(struct N(stats) *stats, real m0, real s, real q, int
 	stats->mean_lo = (m0 - stats->mean) + c;
 	real v = V(fma1)(-c, c, q / n);
 	stats->rstd = 1 / V(sqrt1)((v < 0 ? 0 : v) + eps);
-	N(set_shift)(stats, true);
+	N(set_shift)(stats);
 }
 
 INLINE void N(finish_rms)(struct N(stats) *stats, real q, int64_t cols, real eps)
 {
 	stats->mean = stats->mean_lo = 0;
 	stats->rstd = 1 / V(sqrt1)(q / (real)cols + eps);
-	N(set_shift)(stats, false);
 }
 
 /* Sums over whole rows, `count` of them (1 or 2); the divisions come last, so that the rows' overlap. */

@@ -1,6 +1,6 @@
 /* Rows so wide, and so few, that threads share them: each step of forward and backward for one part of the columns
  * of a pair of rows. A part is an aligned subtree of the row's tree (rule 2), so folding the parts' sums by the same
- * tree gives the row's. wide.c runs the steps. Included by norm_level.inc.h. SPDX-License-Identifier: MIT */
+ * tree gives the row's. wide.c runs the steps. Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
 
 INLINE int64_t N(part_end)(const struct ek_wide *w, int64_t cols, int64_t part)
 {
@@ -17,10 +17,10 @@ INLINE real N(fold_parts)(const struct ek_wide *w, const double *parts)
 	return V(tree_sum)(&tree);
 }
 
-INLINE struct N(stats) N(wide_stats)(const struct ek_wide *w, int k, const bool centred)
+INLINE struct N(stats) N(wide_stats)(const struct ek_wide *w, int k)
 {
 	struct N(stats) stats = {(real)w->mean[k], (real)w->mean_lo[k], (real)w->rstd[k], 0};
-	N(set_shift)(&stats, centred);
+	N(set_shift)(&stats);
 	return stats;
 }
 
@@ -68,7 +68,7 @@ static void N(wide_normalize)(const ek_norm_forward_args *a, struct ek_wide *w, 
 	bool centred = a->norm == EK_LAYER_NORM;
 	struct fetch none = {0};
 	for (int k = 0; k < w->count; k++)
-		pair.rows[k].stats = N(wide_stats)(w, k, centred);
+		pair.rows[k].stats = N(wide_stats)(w, k);
 	for (int64_t start = part * w->part_cols; start < N(part_end)(w, a->cols, part); start += SEGMENT)
 		N(normalize_segment)(pair.rows, w->count, &f, start, a->cols, &none, centred, w->stream);
 	if (w->stream)
@@ -82,8 +82,8 @@ INLINE struct N(grad_pair) N(wide_grad_pair)(const ek_norm_backward_args *a, con
 		pair.rows[k] = (struct N(grad_row)){
 			.x = (const T *)a->x + (w->row + k) * a->x_stride,
 			.dy = (const T *)a->dy + (w->row + k) * a->dy_stride,
-			.dx = (T *)a->dx + (w->row + k) * a->dx_stride,
-			.stats = N(wide_stats)(w, k, a->norm == EK_LAYER_NORM),
+			.dx = a->dx ? (T *)a->dx + (w->row + k) * a->dx_stride : NULL,
+			.stats = N(wide_stats)(w, k),
 			.mean_g = (real)w->mean_g[k],
 			.mean_g_xhat = (real)w->mean_g_xhat[k],
 		};

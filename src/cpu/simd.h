@@ -24,6 +24,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../ref/order.h"
+#include "sizes.h"
+
 #define INLINE static inline __attribute__((always_inline, unused))
 #define OUTLINE static __attribute__((noinline, unused)) /* keeps a loop's registers its own */
 #define UNROLL _Pragma("GCC unroll 8")
@@ -40,12 +43,9 @@
 #define PASTE(a, b) PASTE_(a, b)
 #define PASTE_(a, b) a##_##b
 
-enum { SEGMENT = 1024, LANES = 256 }; /* rule 2 */
-enum { LINE = 64 };                   /* bytes */
+enum { LINE = 64 }; /* bytes of a cache line */
 
 #include SIMD
-
-INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* What a dtype is made of: element, register, arithmetic, and the operands that change no bit. */
 typedef float vf_real, f32_element, f32_real, f16_real, bf16_real;
@@ -133,6 +133,17 @@ INLINE void fetch_lines(const void *p, int64_t bytes)
 {
 	for (int64_t at = 0; at < bytes; at += LINE)
 		__builtin_prefetch((const char *)p + at);
+}
+
+/* The lines that a streamed row shares with its neighbours are written in the cache: brought there in time, they
+ * do not hold up the stores behind them. */
+INLINE void fetch_edges(const void *row, int64_t bytes)
+{
+	const char *end = (const char *)row + bytes;
+	if ((uintptr_t)row % LINE)
+		__builtin_prefetch(row, 1);
+	if ((uintptr_t)end % LINE)
+		__builtin_prefetch(end - 1, 1);
 }
 
 /* Rows first … end-1 of x. The steps of a row bring in as much as they read, so half a row goes ahead of them. */

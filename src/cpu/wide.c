@@ -3,15 +3,18 @@
  * SPDX-License-Identifier: MIT */
 #include "wide.h"
 
+#include "../ref/order.h"
+#include "../ref/slots.h"
 #include "tasks.h"
 
-/* Up to 128 rows a slot of rule 6 holds one row (src/ref/slots.h), so a pair is a leaf of its tree. */
-enum { SEGMENT = 1024, WIDE_BYTES = 128 << 10, MAX_WIDE_ROWS = 128 };
+enum { WIDE_BYTES = 128 << 10 };
 
-bool ek_wide_pays(const ek_context *ctx, int64_t rows, int64_t row_bytes)
+bool ek_wide_pays(const ek_context *ctx, int64_t rows, int64_t cols, int64_t row_bytes)
 {
-	return ctx->threads > 1 && row_bytes >= WIDE_BYTES && rows > 0 && rows <= MAX_WIDE_ROWS &&
-	       rows < 4 * (int64_t)ctx->threads;
+	/* One row to a slot of rule 6, so that a pair is a leaf of its tree. */
+	bool pair_is_leaf = ek_slot_rows(rows, cols) == 1 && rows <= 2 * EK_MAX_COLUMN_TASKS;
+	return ctx->threads > 1 && row_bytes >= WIDE_BYTES && rows > 0 && rows < 4 * (int64_t)ctx->threads &&
+	       pair_is_leaf;
 }
 
 /* Parts of a power of two of segments: aligned subtrees of rule 2's tree. */
@@ -58,7 +61,7 @@ static void finish_columns_task(void *arg, int64_t part)
 {
 	struct step *s = arg;
 	const ek_norm_backward_args *a = s->backward;
-	s->kernel->finish_columns(a, a->workspace, quotient_up(a->rows, 2), 1, part * s->wide.part_cols,
+	s->kernel->finish_columns(a, a->workspace, quotient_up(a->rows, 2), part * s->wide.part_cols,
 				  smaller((part + 1) * s->wide.part_cols, a->cols));
 }
 
@@ -72,8 +75,8 @@ static void sweep(const ek_context *ctx, struct step *s)
 	}
 }
 
-void ek_wide_forward(const ek_context *ctx, const struct ek_norm_kernel *kernel, const ek_norm_forward_args *args,
-		     bool stream)
+void ek_wide_forward(const ek_context *ctx, const struct ek_norm_kernel *kernel,
+		     const ek_norm_forward_args *args, bool stream)
 {
 	struct step s = {.forward = args, .kernel = kernel, .wide = {.stream = stream}};
 	cut_columns(ctx, args->cols, &s.wide);
@@ -92,8 +95,8 @@ size_t ek_wide_backward_workspace(const ek_norm_backward_args *args)
 	return (size_t)quotient_up(args->rows, 2) * 2 * (size_t)args->cols * number;
 }
 
-void ek_wide_backward(const ek_context *ctx, const struct ek_norm_kernel *kernel, const ek_norm_backward_args *args,
-		      bool stream)
+void ek_wide_backward(const ek_context *ctx, const struct ek_norm_kernel *kernel,
+		      const ek_norm_backward_args *args, bool stream)
 {
 	const ek_norm_forward_args anew = {.norm = args->norm,
 					   .dtype = args->dtype,

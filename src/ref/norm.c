@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../half.h"
+#include "order.h"
 #include "slots.h"
 
 /* Buffers may have any alignment, hence memcpy. */
@@ -48,7 +49,6 @@ static void write_element(void *tensor, ek_dtype dtype, int64_t i, double value)
 	}
 }
 
-enum { SEGMENT = 1024, LANES = 256 };
 enum { STRIP = 64 }; /* columns whose slots are in the workspace at a time */
 
 #define real float
