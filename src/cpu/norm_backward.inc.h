@@ -381,6 +381,8 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 		tree = N(tree_in)(task->scratch, end - first, ek_leaf_rows(task->slot_rows), a->cols);
 	for (int64_t row = first; row < end; row += 2) {
 		struct N(grad_pair) pair = N(grad_pair_at)(a, row, end, centred);
+		ahead[0].due += ahead[0].rows ? 2 * bytes : 0;
+		ahead[1].due += ahead[1].rows ? 2 * bytes : 0;
 		for (int k = 0; stream && k < pair.count; k++)
 			fetch_edges(pair.rows[k].dx, bytes);
 		if (task)
@@ -389,6 +391,8 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 			N(reduce_pair)(a, &pair, &f, COLUMNS_NONE, NULL, ahead, centred);
 		for (int64_t start = 0; a->dx && start < a->cols; start += SEGMENT)
 			N(write_dx_segment)(pair.rows, pair.count, &f, start, a->cols, ahead, centred, stream);
+		fetch_rest(&ahead[0]);
+		fetch_rest(&ahead[1]);
 	}
 	if (task)
 		N(finish_tree)(&tree, task->result);

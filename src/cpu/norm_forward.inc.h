@@ -127,6 +127,7 @@ INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_
 	struct fetch ahead = fetch_rows(a->x, first + 2, end, bytes, stride);
 	for (int64_t row = first; row < end; row += 2) {
 		struct N(pair) now = N(pair_at)(a, row, end);
+		ahead.due += ahead.rows ? 2 * bytes : 0;
 		for (int k = 0; stream && k < now.count; k++)
 			fetch_edges(now.rows[k].y, bytes);
 		N(sweep_pair)(a, &now, &ahead, false, centred);
@@ -136,6 +137,7 @@ INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_
 			N(put_stats)(a, row + k, &now.rows[k].stats);
 		for (int64_t start = 0; start < a->cols; start += SEGMENT)
 			N(normalize_segment)(now.rows, now.count, &f, start, a->cols, &ahead, centred, stream);
+		fetch_rest(&ahead);
 	}
 	if (stream)
 		stream_fence();

@@ -41,7 +41,10 @@ INLINE void N(add_terms)(const enum sweep sweep, const T *x, int n, vec m0, cons
 INLINE void N(add_block)(const enum sweep sweep, const T *x, int64_t n, vec m0, struct fetch *ahead, vec sum[GROUP],
 			 vec squares[GROUP])
 {
-	const int bytes = N(BLOCK) * (int)sizeof(T), lines_in_step = bytes / 4 / LINE;
+	/* A quarter of what it reads in either sweep of LayerNorm, half in RMSNorm's one; the rest goes with the
+	 * step that writes. */
+	const int bytes = (sweep == SWEEP_SQUARES ? 2 : 1) * N(BLOCK) * (int)sizeof(T);
+	const int lines_in_step = bytes / 4 / LINE;
 	int64_t at = 0;
 	if (lines_in_step == 0)
 		fetch_ahead(ahead, bytes);

@@ -110,11 +110,15 @@ SIDE_BY_SIDE(bf16, vf)
 struct fetch {
 	const char *at, *end;
 	int64_t bytes, stride, rows; /* of a row; between rows; left after this one */
+	int64_t due;                 /* bytes to fetch before the next pair of rows begins */
 	bool cold;                   /* the data at hand was not fetched ahead */
 };
 
 INLINE void fetch_ahead(struct fetch *f, int bytes)
 {
+	if (f->due <= 0)
+		return;
+	f->due -= bytes;
 	if (f->at >= f->end) {
 		if (f->rows == 0)
 			return;
@@ -146,7 +150,14 @@ INLINE void fetch_edges(const void *row, int64_t bytes)
 		__builtin_prefetch(end - 1, 1);
 }
 
-/* Rows first … end-1 of x. The steps of a row bring in as much as they read, so half a row goes ahead of them. */
+/* The steps of a pair bring in as much as they read; what they left out comes at its end. */
+INLINE void fetch_rest(struct fetch *f)
+{
+	while (f->due > 0)
+		fetch_ahead(f, LINE);
+}
+
+/* Rows first … end-1 of x, half a row or a page ahead of the steps. */
 INLINE struct fetch fetch_rows(const void *x, int64_t first, int64_t end, int64_t bytes, int64_t stride)
 {
 	struct fetch f = {.bytes = bytes, .stride = stride};
@@ -154,8 +165,8 @@ INLINE struct fetch fetch_rows(const void *x, int64_t first, int64_t end, int64_
 		return f;
 	f.at = f.end = (const char *)x + (first - 1) * stride + bytes;
 	f.rows = end - first;
-	for (int64_t lead = 0; lead < smaller(bytes / 2, 4096); lead += LINE)
-		fetch_ahead(&f, LINE);
+	f.due = smaller(bytes / 2, 4096);
+	fetch_rest(&f);
 	return f;
 }
 
