@@ -39,7 +39,7 @@ static void large_widths(void)
 		for (int k = 0; k < OPS; k++) {
 			if (widths[w] > 1000000 && k >= 8 && test_mode != TEST_LONG)
 				continue;
-			struct norm_case c = op_case(k, 2, widths[w]);
+			struct norm_case c = op_case(k, 2 + (w + k) % 2 * 3, widths[w]);
 			case_expect(&c);
 			for (int i = 0; i < level_count(); i++) {
 				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
@@ -82,6 +82,17 @@ static void row_counts_around_slots_and_chunks(void)
 				case_check(&c, (struct setting){level_name(i), 3, LOOP_REVERSE});
 			}
 		}
+}
+
+/* Past 2^21 rows there are more slots than the target. */
+static void slots_are_never_larger_than_2048_rows(void)
+{
+	struct norm_case c = op_case(1, 2200001, 1);
+	if (test_mode == TEST_SHORT)
+		return;
+	case_expect(&c);
+	for (int i = 0; i < level_count(); i++)
+		case_check(&c, (struct setting){level_name(i), 2, PLAIN});
 }
 
 static void bits_do_not_depend_on_threads(void)
@@ -339,6 +350,7 @@ int main(int argc, char **argv)
 	TEST(large_widths);
 	TEST(row_counts_to_70);
 	TEST(row_counts_around_slots_and_chunks);
+	TEST(slots_are_never_larger_than_2048_rows);
 	TEST(bits_do_not_depend_on_threads);
 	TEST(bits_do_not_depend_on_base_offsets);
 	TEST(bits_do_not_depend_on_strides);

@@ -5,7 +5,10 @@
 
 #include <stdint.h>
 
-enum { EK_CHUNK_ROWS = 32 }; /* a slot adds its rows in chunks of this many */
+enum {
+	EK_CHUNK_ROWS = 32,     /* a slot adds its rows in chunks of this many */
+	EK_MAX_SLOT_ROWS = 2048 /* more would cost accuracy: a constant dy errs in proportion to R */
+};
 
 /* Slots that a GPU can walk at once: one a warp up to 1024 columns (a segment), fewer for wider rows, and
  * never so few that its multiprocessors lie idle. */
@@ -22,6 +25,8 @@ static inline int64_t ek_slot_rows(int64_t rows, int64_t cols)
 {
 	int64_t target = ek_slot_target(cols);
 	int64_t per_slot = rows / target + (rows % target != 0);
+	if (per_slot > EK_MAX_SLOT_ROWS)
+		return EK_MAX_SLOT_ROWS;
 	return per_slot <= 1 ? 1 : per_slot + per_slot % 2;
 }
 
