@@ -217,7 +217,7 @@ WRITE_DX(write_dx_rms_one, 1, false)
 WRITE_DX(write_dx_rms_two, 2, false)
 #undef WRITE_DX
 
-INLINE void N(write_dx_segment)(const struct N(grad_row) *rows, int count, const struct N(affine) *f, int64_t start,
+OUTLINE void N(write_dx_segment)(const struct N(grad_row) *rows, int count, const struct N(affine) *f, int64_t start,
 				int64_t cols, struct fetch *ahead, bool centred, bool stream)
 {
 	struct span spans[2][2];

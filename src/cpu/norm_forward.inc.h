@@ -65,7 +65,7 @@ NORMALIZE(normalize_centred, true)
 NORMALIZE(normalize_rms, false)
 
 /* Writes segment `start` of the rows. */
-INLINE void N(normalize_segment)(const struct N(row) *rows, int count, const struct N(affine) *f, int64_t start,
+OUTLINE void N(normalize_segment)(const struct N(row) *rows, int count, const struct N(affine) *f, int64_t start,
 				 int64_t cols, struct fetch *ahead, bool centred, bool stream)
 {
 	struct span spans[2][2];

@@ -130,7 +130,7 @@ INLINE void N(finish_rms)(struct N(stats) *stats, real q, int64_t cols, real eps
 }
 
 /* Sums over whole rows, `count` of them (1 or 2); the divisions come last, so that the rows' overlap. */
-INLINE void N(row_sums)(const enum sweep sweep, const T *const x[2], int count, int64_t cols, const real m0[2],
+OUTLINE void N(row_sums)(const enum sweep sweep, const T *const x[2], int count, int64_t cols, const real m0[2],
 			struct fetch *ahead, real sum[2], real squares[2])
 {
 	for (int k = 0; k < count; k++) {
