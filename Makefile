@@ -24,7 +24,7 @@
 ##   make venv         everything in requirements.txt into .venv
 ##   make clean        removes the build folders (not .venv)
 ##
-## Needed: a C compiler (gcc 10 or clang 11, or newer), make, Python 3.10. CMake and ninja are installed
+## Needed: a C compiler (tested: gcc 12, clang 14), make, Python 3.10. CMake and ninja are installed
 ## into .venv where the system has none. Variables: CC, JOBS, PYTHON.
 
 PYTHON ?= python3

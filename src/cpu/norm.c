@@ -9,7 +9,7 @@
 #include "tasks.h"
 #include "wide.h"
 
-/* Below this many bytes read and written a second thread costs more than it brings: waking it takes 30 us. */
+/* Below this many bytes read and written a second thread costs more than it brings: it may have to be woken. */
 enum { ALONE_BYTES = 256 << 10 };
 /* A task's rows of one tensor: long enough that its first rows, which nothing fetched ahead, do not matter. */
 enum { TASK_BYTES = 256 << 10 };
