@@ -1,159 +1,14 @@
-/* The backward kernel, rules 5 and 6 of docs/numerics.md: rows in pairs, which share the loads of weight and of
- * the column sums; the pair to come is fetched meanwhile. Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
+/* The backward kernel, rules 5 and 6 of docs/numerics.md. A row is looked at twice: for its row sums and its part of the
+ * column sums, and to write dx. Streamed stores keep apart from others, which would wait for them as they wait for the
+ * memory: dx of the rows before is written, then come the sums of these. The rows after them are fetched meanwhile, a
+ * quarter with the sums and the rest with dx. Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
 
 struct N(grad_row) {
 	const T *x, *dy;
 	T *dx;
 	struct N(stats) stats;
 	real mean_g, mean_g_xhat;
-};
-
-/* Where column sums of a pair come from and go: [cols] of dweight, then [cols] of dbias. mask 0: from +0. */
-struct N(columns) {
-	const real *from;
-	real *to;
-	int64_t mask, cols;
-};
-
-/* One register of columns, the first n (1 … W) of it, at column i of `count` rows. */
-INLINE void N(reduce_terms)(const int count, const enum columns kind, const struct N(grad_row) *r, int64_t i, int n,
-			    const struct N(affine) *f, const struct N(columns) *c, const bool centred, const bool first,
-			    vec *g_xhat[2], vec *g_sum[2])
-{
-	const bool part = n != N(W);
-	vec w = part ? B(load_part)(f->weight + (i & f->weight_mask), n) : B(load)(f->weight + (i & f->weight_mask));
-	vec dy[2], xhat[2], dw, db;
-	UNROLL for (int k = 0; k < count; k++) {
-		dy[k] = part ? A(load_part)(r[k].dy + i, n) : A(load)(r[k].dy + i);
-		xhat[k] = N(xhat)(part ? A(load_part)(r[k].x + i, n) : A(load)(r[k].x + i), &r[k].stats, centred);
-		if (part)
-			xhat[k] = V(first)(xhat[k], n); /* 0 * infinity must not come in */
-		IN_REGISTER(dy[k]);
-		vec g = V(mul)(dy[k], w);
-		*g_xhat[k] = first ? V(mul)(g, xhat[k]) : V(fma)(g, xhat[k], *g_xhat[k]);
-		if (centred)
-			*g_sum[k] = first ? g : V(add)(*g_sum[k], g);
-	}
-	if (kind == COLUMNS_NONE)
-		return;
-	if (kind == COLUMNS_EACH) {
-		dw = V(mul)(dy[0], xhat[0]);
-		db = dy[0];
-		if (count == 2) {
-			dw = V(add)(dw, V(mul)(dy[1], xhat[1]));
-			db = V(add)(db, dy[1]);
-		}
-	} else {
-		const real *from = c->from + (i & c->mask), *from_db = from + (c->cols & c->mask);
-		dw = part ? V(load_part)(from, n) : V(load)(from);
-		db = part ? V(load_part)(from_db, n) : V(load)(from_db);
-		UNROLL for (int k = 0; k < count; k++) {
-			dw = V(fma)(dy[k], xhat[k], dw);
-			db = V(add)(db, dy[k]);
-		}
-	}
-	if (part) {
-		V(store_part)(c->to + i, dw, n);
-		V(store_part)(c->to + c->cols + i, db, n);
-	} else {
-		V(store)(c->to + i, dw);
-		V(store)(c->to + c->cols + i, db);
-	}
-}
-
-/* The block of lanes at column `from`; n elements are left in the segment from there. */
-INLINE void N(reduce_block)(const int count, const enum columns kind, const struct N(grad_row) *r, int64_t from,
-			    int64_t n, const struct N(affine) *f, const struct N(columns) *c, struct fetch *ahead,
-			    const bool centred, vec g_xhat[2][GROUP], vec g_sum[2][GROUP])
-{
-	const int fetch = count * N(BLOCK) * (int)sizeof(T) / 2;
-	int64_t at = 0;
-#define TERMS(v, n, first)                                                                                     \
-	N(reduce_terms)(count, kind, r, from + at + (v) * N(W), n, f, c, centred, first,                           \
-			(vec *[2]){&g_xhat[0][v], &g_xhat[1][v]}, (vec *[2]){&g_sum[0][v], &g_sum[1][v]})
-	if (n >= N(BLOCK)) {
-		fetch_ahead(&ahead[0], fetch);
-		fetch_ahead(&ahead[1], fetch);
-		UNROLL for (int v = 0; v < GROUP; v++)
-			TERMS(v, N(W), true);
-		at = LANES;
-	} else {
-		UNROLL for (int v = 0; v < GROUP; v++)
-			g_xhat[0][v] = g_xhat[1][v] = g_sum[0][v] = g_sum[1][v] = V(splat)(0);
-	}
-	for (; at + N(BLOCK) <= n; at += LANES) {
-		fetch_ahead(&ahead[0], fetch);
-		fetch_ahead(&ahead[1], fetch);
-		UNROLL for (int v = 0; v < GROUP; v++)
-			TERMS(v, N(W), false);
-	}
-	UNROLL for (int v = 0; v < GROUP; v++) {
-		int64_t left = n - at - v * N(W);
-		if (left <= 0)
-			break;
-		if (left >= N(W))
-			TERMS(v, N(W), false);
-		else
-			TERMS(v, (int)left, false);
-	}
-#undef TERMS
-}
-
-/* The segment of n columns at `start`: sums of g * xhat and of g. */
-INLINE void N(reduce_segment)(const int count, const enum columns kind, const struct N(grad_row) *rows, int64_t start,
-			      int64_t n, const struct N(affine) *f, const struct N(columns) *c, struct fetch *ahead,
-			      const bool centred, real g_xhat[2], real g_sum[2])
-{
-	struct N(grad_row) r[2] = {rows[0], rows[count - 1]};
-	struct N(affine) weights = *f; /* copies, which no store of the loop can change */
-	struct N(columns) columns = {0};
-	struct fetch fetch[2] = {ahead[0], ahead[1]};
-	if (kind != COLUMNS_NONE)
-		columns = *c;
-	vec a[2][N(BLOCKS)], b[2][N(BLOCKS)];
-	for (int block = 0; block < N(BLOCKS); block++) {
-		int64_t at = (int64_t)block * N(BLOCK);
-		vec lanes[2][GROUP], sums[2][GROUP];
-		N(reduce_block)(count, kind, r, start + at, n - at, &weights, &columns, fetch, centred, lanes, sums);
-		UNROLL for (int k = 0; k < count; k++) {
-			a[k][block] = V(narrow)(lanes[k]);
-			if (centred)
-				b[k][block] = V(narrow)(sums[k]);
-		}
-	}
-	UNROLL for (int k = 0; k < count; k++) {
-		g_xhat[k] = V(sum)(a[k]);
-		g_sum[k] = centred ? V(sum)(b[k]) : 0;
-	}
-	ahead[0] = fetch[0];
-	ahead[1] = fetch[1];
-}
-
-#define REDUCE(name, count, kind, centred)                                                                     \
-	OUTLINE void N(name)(const struct N(grad_row) *rows, int64_t start, int64_t n, const struct N(affine) *f,  \
-			     const struct N(columns) *c, struct fetch *ahead, real g_xhat[2], real g_sum[2])               \
-	{                                                                                                          \
-		N(reduce_segment)(count, kind, rows, start, n, f, c, ahead, centred, g_xhat, g_sum);                   \
-	}
-#define REDUCE_KINDS(name, count, centred)             \
-	REDUCE(name##_none, count, COLUMNS_NONE, centred)  \
-	REDUCE(name##_each, count, COLUMNS_EACH, centred)  \
-	REDUCE(name##_chain, count, COLUMNS_CHAIN, centred)
-REDUCE_KINDS(reduce_centred_one, 1, true)
-REDUCE_KINDS(reduce_centred_two, 2, true)
-REDUCE_KINDS(reduce_rms_one, 1, false)
-REDUCE_KINDS(reduce_rms_two, 2, false)
-#undef REDUCE_KINDS
-#undef REDUCE
-
-typedef void N(reduce)(const struct N(grad_row) *, int64_t, int64_t, const struct N(affine) *,
-		       const struct N(columns) *, struct fetch *, real[2], real[2]);
-
-static N(reduce) *const N(reduces)[2][2][3] = {
-	{{N(reduce_rms_one_none), N(reduce_rms_one_each), N(reduce_rms_one_chain)},
-	 {N(reduce_rms_two_none), N(reduce_rms_two_each), N(reduce_rms_two_chain)}},
-	{{N(reduce_centred_one_none), N(reduce_centred_one_each), N(reduce_centred_one_chain)},
-	 {N(reduce_centred_two_none), N(reduce_centred_two_each), N(reduce_centred_two_chain)}},
+	int64_t head;
 };
 
 /* ---- dx ---- */
@@ -165,74 +20,195 @@ INLINE vec N(dx)(vec x, vec dy, vec w, const struct N(grad_row) *r, const bool c
 	return V(mul)(d, V(splat)(r->stats.rstd));
 }
 
-/* Columns from … to-1 of `count` rows. With stream, dx + from is aligned to a line. */
-INLINE void N(write_dx)(const int count, const struct N(grad_row) *rows, const struct N(affine) *affine, int64_t from,
-			int64_t to, struct fetch *ahead, const bool centred, const bool stream)
+/* Columns span. With stream, dx + span.from is aligned to a line. */
+INLINE void N(write_dx)(const struct N(grad_row) *row, const struct N(affine) *affine, struct span span,
+			const struct fetch *ahead, const bool centred, const bool stream)
 {
+	struct N(grad_row) r = *row; /* copies, which no store of the loop can change */
 	struct N(affine) f = *affine;
-	struct N(grad_row) r[2] = {rows[0], rows[count - 1]};
 	struct fetch fetch[2] = {ahead[0], ahead[1]};
-	int64_t i = from;
-	for (; i + 2 * N(W) <= to; i += 2 * N(W)) {
-		vec w0 = B(load)(f.weight + (i & f.weight_mask)), w1 = B(load)(f.weight + ((i + N(W)) & f.weight_mask));
-		vec dx[2][2];
-		UNROLL for (int k = 0; k < count; k++) {
-			dx[k][0] = N(dx)(A(load)(r[k].x + i), A(load)(r[k].dy + i), w0, &r[k], centred);
-			dx[k][1] = N(dx)(A(load)(r[k].x + i + N(W)), A(load)(r[k].dy + i + N(W)), w1, &r[k], centred);
-		}
-		ALL_LOADED;
-		UNROLL for (int k = 0; k < count; k++) {
-			if (stream)
-				A(stream2)(r[k].dx + i, dx[k][0], dx[k][1]);
-			else
-				A(store2)(r[k].dx + i, dx[k][0], dx[k][1]);
-		}
-		fetch_ahead(&fetch[0], count * N(W) * (int)sizeof(T));
-		fetch_ahead(&fetch[1], count * N(W) * (int)sizeof(T));
+	int64_t i = span.from;
+	for (; i + N(STEP) <= span.to; i += N(STEP)) {
+		vec x[2], dy[2], w[2];
+		UNROLL for (int k = 0; k < 2; k++)
+			fetch_ahead(&fetch[k], N(STEP) * (int)sizeof(T) * 3 / 4);
+		A(load2)(r.x + i, x);
+		A(load2)(r.dy + i, dy);
+		C(load2)(f.weight + (i & f.weight_mask), w);
+		UNROLL for (int k = 0; k < 2; k++)
+			x[k] = N(dx)(x[k], dy[k], w[k], &r, centred);
+		if (stream)
+			A(stream2)(r.dx + i, x);
+		else
+			A(store2)(r.dx + i, x);
 	}
-	for (; i < to; i += N(W)) {
-		int n = to - i < N(W) ? (int)(to - i) : N(W);
+	for (; i < span.to; i += N(W)) {
+		int n = span.to - i < N(W) ? (int)(span.to - i) : N(W);
 		vec w = B(load_part)(f.weight + (i & f.weight_mask), n);
-		for (int k = 0; k < count; k++) {
-			vec dx = N(dx)(A(load_part)(r[k].x + i, n), A(load_part)(r[k].dy + i, n), w, &r[k], centred);
-			A(store_part)(r[k].dx + i, dx, n);
-		}
+		A(store_part)(r.dx + i, N(dx)(A(load_part)(r.x + i, n), A(load_part)(r.dy + i, n), w, &r, centred), n);
 	}
-	ahead[0] = fetch[0];
-	ahead[1] = fetch[1];
 }
 
-#define WRITE_DX(name, count, centred)                                                                         \
-	OUTLINE void N(name)(const struct N(grad_row) *rows, const struct N(affine) *f, int64_t from, int64_t to,  \
-			     struct fetch *ahead, bool stream)                                                         \
+#define WRITE_DX(name, centred)                                                                                \
+	OUTLINE void N(name)(const struct N(grad_row) *r, const struct N(affine) *f, struct span span,             \
+			     const struct fetch *ahead, bool stream)                                                        \
 	{                                                                                                          \
 		if (stream)                                                                                            \
-			N(write_dx)(count, rows, f, from, to, ahead, centred, true);                                       \
+			N(write_dx)(r, f, span, ahead, centred, true);                                                     \
 		else                                                                                                   \
-			N(write_dx)(count, rows, f, from, to, ahead, centred, false);                                      \
+			N(write_dx)(r, f, span, ahead, centred, false);                                                    \
 	}
-WRITE_DX(write_dx_centred_one, 1, true)
-WRITE_DX(write_dx_centred_two, 2, true)
-WRITE_DX(write_dx_rms_one, 1, false)
-WRITE_DX(write_dx_rms_two, 2, false)
+WRITE_DX(write_dx_centred, true)
+WRITE_DX(write_dx_rms, false)
 #undef WRITE_DX
 
-OUTLINE void N(write_dx_segment)(const struct N(grad_row) *rows, int count, const struct N(affine) *f, int64_t start,
-				int64_t cols, struct fetch *ahead, bool centred, bool stream)
+/* What of dx goes with segment `start`; next: the row whose segment is fetched meanwhile, or NULL. */
+INLINE void N(write_dx_segment)(const struct N(grad_row) *r, const struct N(affine) *f, int64_t start, int64_t cols,
+				const struct N(grad_row) *next, const bool centred, bool stream)
 {
-	struct span spans[2][2];
-	if (write_spans(count, rows[0].dx, rows[count - 1].dx, sizeof(T), start, cols, stream, spans)) {
-		struct span s = spans[0][1];
-		(centred ? N(write_dx_centred_two) : N(write_dx_rms_two))(rows, f, s.from, s.to, ahead, stream);
-		return;
+	int64_t at = start + N(segment_length)(cols, start) / 4;
+	const struct fetch none[2] = {fetch_from(NULL, false, r->x), fetch_from(NULL, false, r->dy)};
+	const struct fetch ahead[2] = {fetch_from(next ? next->x + at : NULL, next, r->x),
+				       fetch_from(next ? next->dy + at : NULL, next, r->dy)};
+	if (start == 0 && r->head)
+		(centred ? N(write_dx_centred) : N(write_dx_rms))(r, f, (struct span){0, r->head}, none, false);
+	(centred ? N(write_dx_centred) : N(write_dx_rms))(r, f, span_of(start, r->head, cols), ahead, stream);
+}
+
+/* ---- row sums and column sums ---- */
+
+/* Where column sums come from and go: [cols] of dweight, then [cols] of dbias. mask 0: from +0. */
+struct N(columns) {
+	enum columns kind;
+	const real *from;
+	real *to;
+	int64_t mask, cols;
+};
+
+/* Registers of lanes of a block: the sums of g * xhat and of g, for one or two rows. */
+struct N(grad_lanes) {
+	vec g_xhat[2][GROUP], g[2][GROUP];
+};
+
+/* The first n (1 … W) columns from i on of `count` rows, register v of the block. */
+INLINE void N(add_grad_terms)(const int count, const struct N(grad_row) *r, int64_t i, int n, const struct N(affine) *f,
+			      const struct N(columns) *c, const enum columns kind, const bool centred, const int v,
+			      struct N(grad_lanes) *lanes)
+{
+	const bool part = n != N(W);
+	const TW *weight = f->weight + (i & f->weight_mask);
+	vec w = part ? B(load_part)(weight, n) : B(load)(weight), dy[2], xhat[2], dw, db;
+	UNROLL for (int k = 0; k < count; k++) {
+		dy[k] = part ? A(load_part)(r[k].dy + i, n) : A(load)(r[k].dy + i);
+		xhat[k] = N(xhat)(part ? A(load_part)(r[k].x + i, n) : A(load)(r[k].x + i), &r[k].stats, centred);
+		if (part)
+			xhat[k] = V(first)(xhat[k], n); /* 0 * infinity must not come in */
+		IN_REGISTER(dy[k]);
+		vec g = V(mul)(dy[k], w);
+		lanes->g_xhat[k][v] = V(fma)(g, xhat[k], lanes->g_xhat[k][v]);
+		if (centred)
+			lanes->g[k][v] = V(add)(lanes->g[k][v], g);
 	}
-	for (int k = 0; k < count; k++)
-		for (int part = 0; part < 2; part++) {
-			struct span s = spans[k][part];
-			if (s.from < s.to)
-				(centred ? N(write_dx_centred_one) : N(write_dx_rms_one))(rows + k, f, s.from, s.to, ahead,
-											  stream && part);
+	if (kind == COLUMNS_NONE)
+		return;
+	const real *from = c->from + (i & c->mask), *from_db = from + (c->cols & c->mask);
+	dw = part ? V(load_part)(from, n) : V(load)(from);
+	db = part ? V(load_part)(from_db, n) : V(load)(from_db);
+	UNROLL for (int k = 0; k < count; k++) {
+		if (kind == COLUMNS_SLOTS && (k || count == 1))
+			dw = V(add)(dw, V(mul)(dy[k], xhat[k]));
+		else
+			dw = V(fma)(dy[k], xhat[k], dw);
+		db = V(add)(db, dy[k]);
+	}
+	if (part) {
+		V(store_part)(c->to + i, dw, n);
+		V(store_part)(c->to + c->cols + i, db, n);
+	} else {
+		V(store)(c->to + i, dw);
+		V(store)(c->to + c->cols + i, db);
+	}
+}
+
+/* The segment of n columns at `start` of `count` rows: their row sums go to g_xhat and g. */
+INLINE void N(grad_sums)(const int count, const struct N(grad_row) *rows, int64_t start, int64_t n,
+			 const struct N(affine) *affine, const struct N(columns) *columns,
+			 const struct fetch ahead[2][2], const enum columns kind, const bool centred, real g_xhat[2],
+			 real g[2])
+{
+	struct N(grad_row) r[2] = {rows[0], rows[count - 1]}; /* copies, which no store of the loop can change */
+	struct N(affine) f = *affine;
+	struct N(columns) c = *columns;
+	struct fetch fetch[2][2] = {{ahead[0][0], ahead[0][1]}, {ahead[count - 1][0], ahead[count - 1][1]}};
+	vec a[2][N(BLOCKS)], b[2][N(BLOCKS)];
+	UNROLL_BLOCKS for (int block = 0; block < N(BLOCKS); block++) {
+		struct N(grad_lanes) lanes;
+		int64_t at = (int64_t)block * N(BLOCK);
+#define TERMS(v, n) N(add_grad_terms)(count, r, start + at + (v) * N(W), n, &f, &c, kind, centred, v, &lanes)
+		UNROLL for (int v = 0; v < GROUP; v++)
+			lanes.g_xhat[0][v] = lanes.g_xhat[1][v] = lanes.g[0][v] = lanes.g[1][v] = V(splat)(0);
+		for (; at + N(BLOCK) <= n; at += LANES) {
+			UNROLL for (int k = 0; k < count; k++) {
+				fetch_ahead(&fetch[k][0], N(BLOCK) * (int)sizeof(T) / 4);
+				fetch_ahead(&fetch[k][1], N(BLOCK) * (int)sizeof(T) / 4);
+			}
+			UNROLL for (int v = 0; v < GROUP; v++)
+				TERMS(v, N(W));
 		}
+		UNROLL for (int v = 0; v < GROUP; v++) {
+			int64_t left = n - at - v * N(W);
+			if (left <= 0)
+				break;
+			if (left >= N(W))
+				TERMS(v, N(W));
+			else
+				TERMS(v, (int)left);
+		}
+#undef TERMS
+		UNROLL for (int k = 0; k < count; k++) {
+			a[k][block] = V(narrow)(lanes.g_xhat[k]);
+			b[k][block] = V(narrow)(lanes.g[k]);
+		}
+	}
+	UNROLL for (int k = 0; k < count; k++) {
+		g_xhat[k] = V(sum)(a[k]);
+		g[k] = centred ? V(sum)(b[k]) : 0;
+	}
+}
+
+#define GRAD_SUMS(name, kind, centred)                                                                         \
+	OUTLINE void N(name)(int count, const struct N(grad_row) *r, int64_t start, int64_t n, const struct N(affine) *f, \
+			     const struct N(columns) *c, const struct fetch ahead[2][2], real g_xhat[2], real g[2])        \
+	{                                                                                                          \
+		if (count == 2)                                                                                        \
+			N(grad_sums)(2, r, start, n, f, c, ahead, kind, centred, g_xhat, g);                               \
+		else                                                                                                   \
+			N(grad_sums)(1, r, start, n, f, c, ahead, kind, centred, g_xhat, g);                               \
+	}
+GRAD_SUMS(centred_none, COLUMNS_NONE, true)
+GRAD_SUMS(centred_chain, COLUMNS_CHAIN, true)
+GRAD_SUMS(centred_slots, COLUMNS_SLOTS, true)
+GRAD_SUMS(rms_none, COLUMNS_NONE, false)
+GRAD_SUMS(rms_chain, COLUMNS_CHAIN, false)
+GRAD_SUMS(rms_slots, COLUMNS_SLOTS, false)
+#undef GRAD_SUMS
+
+/* One or two rows; what comes next is fetched: row k of `next` from column `at` on, or nothing (NULL). */
+INLINE void N(add_grad_segment)(int count, const struct N(grad_row) *r, int64_t start, int64_t n,
+				const struct N(affine) *f, const struct N(columns) *c, const struct fetch ahead[2][2],
+				const bool centred, struct V(tree) *g_xhat, struct V(tree) *g)
+{
+	real a[2], b[2];
+	if (c->kind == COLUMNS_CHAIN)
+		(centred ? N(centred_chain) : N(rms_chain))(count, r, start, n, f, c, ahead, a, b);
+	else if (c->kind == COLUMNS_SLOTS)
+		(centred ? N(centred_slots) : N(rms_slots))(count, r, start, n, f, c, ahead, a, b);
+	else
+		(centred ? N(centred_none) : N(rms_none))(count, r, start, n, f, c, ahead, a, b);
+	for (int k = 0; k < count; k++) {
+		V(tree_add)(&g_xhat[k], a[k]);
+		V(tree_add)(&g[k], b[k]);
+	}
 }
 
 /* ---- column sums: leaves into an aligned subtree ---- */
@@ -293,9 +269,11 @@ INLINE void N(finish_tree)(struct N(column_tree) *tree, real *result)
 
 /* ---- rows ---- */
 
-struct N(grad_pair) {
-	struct N(grad_row) rows[2];
-	int count;
+/* Rows that go through the looks together. */
+struct N(grad_rows) {
+	struct N(grad_row) row[MAX_TOGETHER];
+	struct V(tree) g_xhat[MAX_TOGETHER], g[MAX_TOGETHER];
+	int64_t count;
 };
 
 INLINE real N(given)(const void *tensor, int64_t row)
@@ -306,66 +284,112 @@ INLINE real N(given)(const void *tensor, int64_t row)
 	return value;
 }
 
-/* The pair's pointers and statistics: the given ones, or x's own. */
-INLINE struct N(grad_pair) N(grad_pair_at)(const ek_norm_backward_args *a, int64_t row, int64_t end, const bool centred)
+/* The statistics of a row: the given ones, or x's own. */
+INLINE struct N(stats) N(grad_stats)(const ek_norm_backward_args *a, int64_t row, const T *x, const bool centred)
 {
-	struct N(grad_pair) p = {.count = end - row >= 2 ? 2 : 1};
-	for (int k = 0; k < p.count; k++) {
-		p.rows[k].x = (const T *)a->x + (row + k) * a->x_stride;
-		p.rows[k].dy = (const T *)a->dy + (row + k) * a->dy_stride;
-		p.rows[k].dx = a->dx ? (T *)a->dx + (row + k) * a->dx_stride : NULL;
-		p.rows[k].stats = (struct N(stats)){N(given)(a->mean, row + k), N(given)(a->mean_lo, row + k),
-						    N(given)(a->rstd, row + k), 0};
-		N(set_shift)(&p.rows[k].stats);
-	}
-	if (!a->rstd) {
-		struct fetch none = {0};
-		const T *const x[2] = {p.rows[0].x, p.rows[1].x};
-		struct N(stats) *stats[2] = {&p.rows[0].stats, &p.rows[1].stats};
-		N(first_sweep)(x, p.count, a->cols, (real)a->eps, &none, stats, centred);
-		if (centred)
-			N(second_sweep)(x, p.count, a->cols, (real)a->eps, &none, stats);
-	}
-	return p;
+	struct N(stats) stats = {N(given)(a->mean, row), N(given)(a->mean_lo, row), N(given)(a->rstd, row), 0};
+	N(set_shift)(&stats);
+	if (a->rstd)
+		return stats;
+	struct V(tree) sum = {.count = 0};
+	struct fetch none = fetch_from(NULL, false, x);
+	for (int64_t start = 0; start < a->cols; start += SEGMENT)
+		N(add_first)(x + start, N(segment_length)(a->cols, start), &none, &sum, centred);
+	return N(stats_from)(x, a->cols, (real)a->eps, V(tree_sum)(&sum), &none, centred);
 }
 
-/* Row sums of a pair, and its part of the column sums. */
-INLINE void N(reduce_pair)(const ek_norm_backward_args *a, struct N(grad_pair) *p, const struct N(affine) *f,
-			   enum columns kind, const struct N(columns) *c, struct fetch *ahead, const bool centred)
+INLINE struct N(grad_row) N(grad_row_at)(const ek_norm_backward_args *a, int64_t row, bool stream)
 {
-	N(reduce) *reduce = N(reduces)[centred][p->count - 1][kind];
-	struct V(tree) g_xhat[2], g_sum[2];
-	g_xhat[0].count = g_xhat[1].count = g_sum[0].count = g_sum[1].count = 0;
+	struct N(grad_row) r = {.x = (const T *)a->x + row * a->x_stride,
+				.dy = (const T *)a->dy + row * a->dy_stride,
+				.dx = a->dx ? (T *)a->dx + row * a->dx_stride : NULL};
+	r.head = head_of(r.dx, sizeof(T), a->cols, stream);
+	if (stream)
+		fetch_edges(r.dx, a->cols * (int64_t)sizeof(T));
+	return r;
+}
+
+INLINE void N(grad_rows_at)(const ek_norm_backward_args *a, int64_t first, int64_t count, bool stream,
+			    const bool centred, struct N(grad_rows) *rows)
+{
+	rows->count = count;
+	for (int64_t k = 0; k < count; k++) {
+		rows->row[k] = N(grad_row_at)(a, first + k, stream);
+		rows->row[k].stats = N(grad_stats)(a, first + k, rows->row[k].x, centred);
+		rows->g_xhat[k].count = rows->g[k].count = 0;
+	}
+}
+
+/* The column sums that a task adds up, and where its rows' go. */
+struct N(column_sums) {
+	const struct ek_column_task *task; /* NULL: not wanted */
+	struct N(column_tree) tree;
+	int64_t leaf_rows;
+};
+
+/* Rows from `row` on that may go together: none beyond the end of a chunk or a leaf. */
+INLINE int64_t N(rows_in_chunk)(const struct N(column_sums) *sums, int64_t row)
+{
+	int64_t in_leaf = (row - sums->task->first_row) % sums->leaf_rows;
+	return smaller(sums->leaf_rows - in_leaf, EK_CHUNK_ROWS - in_leaf % EK_CHUNK_ROWS);
+}
+
+/* Where rows from `row` on add theirs. */
+INLINE struct N(columns) N(columns_for)(const struct N(column_sums) *sums, int64_t row)
+{
+	if (!sums->task)
+		return (struct N(columns)){COLUMNS_NONE, NULL, NULL, 0, 0};
+	int64_t in_leaf = (row - sums->task->first_row) % sums->leaf_rows;
+	real *to = in_leaf >= EK_CHUNK_ROWS ? sums->tree.chunk : sums->tree.leaf;
+	bool begins = in_leaf % EK_CHUNK_ROWS == 0;
+	enum columns kind = sums->task->slot_rows == 1 ? COLUMNS_SLOTS : COLUMNS_CHAIN;
+	return (struct N(columns)){kind, begins ? V(zeros) : to, to, begins ? 0 : -1, sums->tree.cols};
+}
+
+/* Rows up to `end` are in: does a chunk or a leaf end here? */
+INLINE void N(rows_are_in)(struct N(column_sums) *sums, int64_t end)
+{
+	int64_t in_leaf = (end - 1 - sums->task->first_row) % sums->leaf_rows + 1;
+	bool leaf_ends = in_leaf == sums->leaf_rows || end == sums->task->end_row;
+	if (in_leaf > EK_CHUNK_ROWS && (leaf_ends || in_leaf % EK_CHUNK_ROWS == 0))
+		N(add_columns)(sums->tree.leaf, sums->tree.chunk, sums->tree.leaf, 2 * sums->tree.cols);
+	if (leaf_ends)
+		N(push_leaf)(&sums->tree);
+}
+
+/* dx of `before`, then the sums of `now`, segment by segment. */
+INLINE void N(look_at_rows)(const ek_norm_backward_args *a, int64_t first, int64_t end, struct N(grad_rows) *now,
+			    const struct N(grad_rows) *before, const struct N(affine) *f,
+			    const struct N(column_sums) *sums, const bool centred, bool stream)
+{
 	for (int64_t start = 0; start < a->cols; start += SEGMENT) {
-		real s[2], t[2];
-		reduce(p->rows, start, N(segment_length)(a->cols, start), f, c, ahead, s, t);
-		for (int k = 0; k < p->count; k++) {
-			V(tree_add)(&g_xhat[k], s[k]);
-			V(tree_add)(&g_sum[k], t[k]);
+		int64_t n = N(segment_length)(a->cols, start);
+		for (int64_t k = 0; k < before->count; k++)
+			N(write_dx_segment)(&before->row[k], f, start, a->cols, k < now->count ? &now->row[k] : NULL, centred,
+					    stream);
+		for (int64_t k = before->count; k < now->count; k++) {
+			fetch_lines(now->row[k].x + start, n * (int64_t)sizeof(T));
+			fetch_lines(now->row[k].dy + start, n * (int64_t)sizeof(T));
+		}
+		for (int64_t k = 0; k < now->count; k += 2) {
+			struct N(columns) c = N(columns_for)(sums, first + k);
+			bool last = start + SEGMENT >= a->cols;
+			int64_t at = last ? 0 : start + SEGMENT;
+			int count = (int)smaller(2, now->count - k);
+			struct fetch ahead[2][2];
+			for (int i = 0; i < count; i++) {
+				int64_t row = first + k + i + (last ? now->count : 0);
+				const struct N(grad_row) *r = &now->row[k + i];
+				ahead[i][0] = fetch_from((const T *)a->x + row * a->x_stride + at, row < end, r->x);
+				ahead[i][1] = fetch_from((const T *)a->dy + row * a->dy_stride + at, row < end, r->dy);
+			}
+			N(add_grad_segment)(count, &now->row[k], start, n, f, &c, ahead, centred, &now->g_xhat[k], &now->g[k]);
 		}
 	}
-	for (int k = 0; k < p->count; k++) {
-		p->rows[k].mean_g_xhat = V(tree_sum)(&g_xhat[k]) / (real)a->cols;
-		p->rows[k].mean_g = V(tree_sum)(&g_sum[k]) / (real)a->cols;
+	for (int64_t k = 0; k < now->count; k++) {
+		now->row[k].mean_g_xhat = V(tree_sum)(&now->g_xhat[k]) / (real)a->cols;
+		now->row[k].mean_g = V(tree_sum)(&now->g[k]) / (real)a->cols;
 	}
-}
-
-/* Where the pair at `row` of the task adds its column sums. */
-INLINE void N(reduce_into_tree)(const ek_norm_backward_args *a, const struct ek_column_task *task, int64_t row,
-				struct N(grad_pair) *p, const struct N(affine) *f, struct N(column_tree) *tree,
-				struct fetch *ahead, const bool centred)
-{
-	int64_t leaf_rows = ek_leaf_rows(task->slot_rows), in_leaf = (row - task->first_row) % leaf_rows;
-	int64_t in_chunk = in_leaf % EK_CHUNK_ROWS;
-	bool later_chunk = in_leaf >= EK_CHUNK_ROWS;
-	real *to = later_chunk ? tree->chunk : tree->leaf;
-	struct N(columns) c = {in_chunk ? to : V(zeros), to, in_chunk ? -1 : 0, tree->cols};
-	N(reduce_pair)(a, p, f, task->slot_rows == 1 ? COLUMNS_EACH : COLUMNS_CHAIN, &c, ahead, centred);
-	bool leaf_ends = in_leaf + 2 >= leaf_rows || row + 2 >= task->end_row;
-	if (later_chunk && (leaf_ends || in_chunk + 2 == EK_CHUNK_ROWS))
-		N(add_columns)(tree->leaf, tree->chunk, tree->leaf, 2 * tree->cols);
-	if (leaf_ends)
-		N(push_leaf)(tree);
 }
 
 /* Rows first … end-1; the column sums of task, if there is one. */
@@ -373,29 +397,29 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 			     const struct ek_column_task *task, bool stream, const bool centred)
 {
 	struct N(affine) f = N(affine_of)(a->weight, NULL);
-	struct N(column_tree) tree = {0};
-	int64_t bytes = a->cols * (int64_t)sizeof(T);
-	struct fetch ahead[2] = {fetch_rows(a->x, first + 2, end, bytes, a->x_stride * (int64_t)sizeof(T)),
-				 fetch_rows(a->dy, first + 2, end, bytes, a->dy_stride * (int64_t)sizeof(T))};
+	struct N(grad_rows) rows[2], *before = &rows[0], *now = &rows[1];
+	struct N(column_sums) sums = {.task = task, .leaf_rows = task ? ek_leaf_rows(task->slot_rows) : 0};
+	int64_t together = rows_together(a->cols * (int64_t)sizeof(T), WIDE_BACKWARD_BYTES);
 	if (task)
-		tree = N(tree_in)(task->scratch, end - first, ek_leaf_rows(task->slot_rows), a->cols);
-	for (int64_t row = first; row < end; row += 2) {
-		struct N(grad_pair) pair = N(grad_pair_at)(a, row, end, centred);
-		ahead[0].due += ahead[0].rows ? 2 * bytes : 0;
-		ahead[1].due += ahead[1].rows ? 2 * bytes : 0;
-		for (int k = 0; stream && k < pair.count; k++)
-			fetch_edges(pair.rows[k].dx, bytes);
-		if (task)
-			N(reduce_into_tree)(a, task, row, &pair, &f, &tree, ahead, centred);
-		else
-			N(reduce_pair)(a, &pair, &f, COLUMNS_NONE, NULL, ahead, centred);
-		for (int64_t start = 0; a->dx && start < a->cols; start += SEGMENT)
-			N(write_dx_segment)(pair.rows, pair.count, &f, start, a->cols, ahead, centred, stream);
-		fetch_rest(&ahead[0]);
-		fetch_rest(&ahead[1]);
+		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols);
+	before->count = 0;
+	for (int64_t row = first; row < end || before->count; row += now->count) {
+		int64_t count = smaller(together, end - row);
+		if (task && count)
+			count = smaller(count, N(rows_in_chunk)(&sums, row));
+		N(grad_rows_at)(a, row, count, stream, centred, now);
+		if (!a->dx)
+			before->count = 0;
+		N(look_at_rows)(a, row, end, now, before, &f, &sums, centred, stream);
+		if (task && count)
+			N(rows_are_in)(&sums, row + count);
+		struct N(grad_rows) *written = before;
+		before = now;
+		now = written;
+		now->count = before->count;
 	}
 	if (task)
-		N(finish_tree)(&tree, task->result);
+		N(finish_tree)(&sums.tree, task->result);
 	if (stream)
 		stream_fence();
 }

@@ -3,6 +3,7 @@
  *     ACT, WEIGHT    the dtypes of activations and weights
  *     T, TW          their elements          A(word), B(word)   their words of the vocabulary
  *     real, vec      the arithmetic          V(word)            its words of the vocabulary
+ *     C(word)        the words for weights in the order of activations
  *     N(name)        name, made unique
  * SPDX-License-Identifier: MIT */
 #include <stddef.h>
@@ -15,14 +16,25 @@
 /* What a sweep over a row sums: x; d = x - m0 and its square; the square of x. */
 enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
 
-/* What backward does for the column sums of a pair of rows: nothing; add two slots of one row each (R = 1); go on
- * with a chunk of a slot. */
-enum columns { COLUMNS_NONE, COLUMNS_EACH, COLUMNS_CHAIN };
+/* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
+enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
+
+/* Rows that go through a kernel together: narrow ones, so that the latency of one row's sums hides behind the others';
+ * very wide ones, so that weights come from the L2 once for two rows; others one by one, since with the row before,
+ * weight and bias they just fit the L1. */
+enum { MAX_TOGETHER = 4, NARROW_BYTES = 1 << 10, WIDE_FORWARD_BYTES = 16 << 10, WIDE_BACKWARD_BYTES = 4 << 10 };
+INLINE int64_t rows_together(int64_t row_bytes, int64_t wide_bytes)
+{
+	if (row_bytes <= NARROW_BYTES)
+		return MAX_TOGETHER;
+	return row_bytes <= wide_bytes ? 1 : 2;
+}
 
 #define T PASTE(ACT, element)
 #define TW PASTE(WEIGHT, element)
 #define A(word) PASTE(ACT, word)
 #define B(word) PASTE(WEIGHT, word)
+#define C(word) PASTE(PASTE(ACT, WEIGHT), word)
 #define real PASTE(ACT, real)
 #define vec PASTE(ACT, vec)
 #define N(name) PASTE(name, PASTE(ACT, WEIGHT))

@@ -24,20 +24,25 @@ INLINE struct N(stats) N(wide_stats)(const struct ek_wide *w, int k)
 	return stats;
 }
 
-/* Part of the first or second sweep over x. */
+/* Part of the first or second look at x. */
 static void N(wide_sums)(const ek_norm_forward_args *a, struct ek_wide *w, int64_t part)
 {
-	int64_t from = part * w->part_cols, cols = N(part_end)(w, a->cols, part) - from;
-	const T *const x[2] = {(const T *)a->x + w->row * a->x_stride + from,
-			       (const T *)a->x + (w->row + w->count - 1) * a->x_stride + from};
-	const real m0[2] = {(real)w->mean[0], (real)w->mean[1]};
-	enum sweep sweep = a->norm == EK_RMS_NORM ? SWEEP_SQUARES : w->second ? SWEEP_MOMENTS : SWEEP_SUM;
-	struct fetch none = {.cold = !w->second};
-	real sum[2], squares[2];
-	N(row_sums)(sweep, x, w->count, cols, m0, &none, sum, squares);
+	int64_t end = N(part_end)(w, a->cols, part);
 	for (int k = 0; k < w->count; k++) {
-		w->sums[0][k][part] = sum[k];
-		w->sums[1][k][part] = squares[k];
+		const T *x = (const T *)a->x + (w->row + k) * a->x_stride;
+		struct fetch none = fetch_from(NULL, false, x);
+		struct V(tree) sum = {.count = 0}, squares = {.count = 0};
+		for (int64_t start = part * w->part_cols; start < end; start += SEGMENT) {
+			int64_t n = N(segment_length)(end, start);
+			if (w->second)
+				N(add_moments)(x + start, n, (real)w->mean[k], &none, &sum, &squares);
+			else {
+				fetch_lines(x + start, n * (int64_t)sizeof(T));
+				N(add_first)(x + start, n, &none, &sum, a->norm == EK_LAYER_NORM);
+			}
+		}
+		w->sums[0][k][part] = V(tree_sum)(&sum);
+		w->sums[1][k][part] = V(tree_sum)(&squares);
 	}
 }
 
@@ -48,9 +53,9 @@ static void N(wide_finish)(const ek_norm_forward_args *a, struct ek_wide *w)
 		real sum = N(fold_parts)(w, w->sums[0][k]), squares = N(fold_parts)(w, w->sums[1][k]);
 		struct N(stats) stats = {.mean = 0};
 		if (a->norm == EK_RMS_NORM)
-			N(finish_rms)(&stats, squares, a->cols, (real)a->eps);
+			N(finish_rms)(&stats, sum, a->cols, (real)a->eps);
 		else if (w->second)
-			N(finish_stats)(&stats, (real)w->mean[k], sum, squares, a->cols, (real)a->eps);
+			N(finish_moments)(&stats, (real)w->mean[k], sum, squares, a->cols, (real)a->eps);
 		else
 			stats.mean = sum / (real)a->cols;
 		w->mean[k] = stats.mean;
@@ -64,59 +69,52 @@ static void N(wide_finish)(const ek_norm_forward_args *a, struct ek_wide *w)
 static void N(wide_normalize)(const ek_norm_forward_args *a, struct ek_wide *w, int64_t part)
 {
 	struct N(affine) f = N(affine_of)(a->weight, a->bias);
-	struct N(pair) pair = N(pair_at)(a, w->row, w->row + w->count);
-	bool centred = a->norm == EK_LAYER_NORM;
-	struct fetch none = {0};
-	for (int k = 0; k < w->count; k++)
-		pair.rows[k].stats = N(wide_stats)(w, k);
 	for (int64_t start = part * w->part_cols; start < N(part_end)(w, a->cols, part); start += SEGMENT)
-		N(normalize_segment)(pair.rows, w->count, &f, start, a->cols, &none, centred, w->stream);
+		for (int k = 0; k < w->count; k++) {
+			struct N(row) r = N(row_at)(a, w->row + k, w->stream);
+			r.stats = N(wide_stats)(w, k);
+			N(normalize_segment)(1, &r, &f, start, a->cols, NULL, a->norm == EK_LAYER_NORM, w->stream);
+		}
 	if (w->stream)
 		stream_fence();
 }
 
-INLINE struct N(grad_pair) N(wide_grad_pair)(const ek_norm_backward_args *a, const struct ek_wide *w)
+INLINE struct N(grad_row) N(wide_grad_row)(const ek_norm_backward_args *a, const struct ek_wide *w, int k)
 {
-	struct N(grad_pair) pair = {.count = w->count};
-	for (int k = 0; k < w->count; k++)
-		pair.rows[k] = (struct N(grad_row)){
-			.x = (const T *)a->x + (w->row + k) * a->x_stride,
-			.dy = (const T *)a->dy + (w->row + k) * a->dy_stride,
-			.dx = a->dx ? (T *)a->dx + (w->row + k) * a->dx_stride : NULL,
-			.stats = N(wide_stats)(w, k),
-			.mean_g = (real)w->mean_g[k],
-			.mean_g_xhat = (real)w->mean_g_xhat[k],
-		};
-	return pair;
+	struct N(grad_row) r = N(grad_row_at)(a, w->row + k, w->stream);
+	r.stats = N(wide_stats)(w, k);
+	r.mean_g = (real)w->mean_g[k];
+	r.mean_g_xhat = (real)w->mean_g_xhat[k];
+	return r;
 }
 
 /* Part of the row sums of backward; its columns of the pair's leaf of the column sums go to w->leaf. */
 static void N(wide_reduce)(const ek_norm_backward_args *a, struct ek_wide *w, int64_t part)
 {
 	struct N(affine) f = N(affine_of)(a->weight, NULL);
-	struct N(grad_pair) pair = N(wide_grad_pair)(a, w);
-	struct N(columns) c = {V(zeros), w->leaf, 0, a->cols};
-	enum columns kind = w->leaf ? COLUMNS_EACH : COLUMNS_NONE;
-	N(reduce) *reduce = N(reduces)[a->norm == EK_LAYER_NORM][w->count - 1][kind];
-	struct fetch none[2] = {{0}, {0}};
-	struct V(tree) sums[2][2];
-	sums[0][0].count = sums[0][1].count = sums[1][0].count = sums[1][1].count = 0;
-	for (int64_t start = part * w->part_cols; start < N(part_end)(w, a->cols, part); start += SEGMENT) {
-		real g_xhat[2], g_sum[2];
+	int64_t end = N(part_end)(w, a->cols, part);
+	bool centred = a->norm == EK_LAYER_NORM;
+	struct N(grad_rows) rows;
+	for (int k = 0; k < w->count; k++) {
+		rows.row[k] = N(wide_grad_row)(a, w, k);
+		rows.g_xhat[k].count = rows.g[k].count = 0;
+	}
+	struct N(columns) c = {w->leaf ? COLUMNS_SLOTS : COLUMNS_NONE, V(zeros), w->leaf, 0, a->cols};
+	for (int64_t start = part * w->part_cols; start < end; start += SEGMENT) {
+		int64_t n = N(segment_length)(end, start), next = start + SEGMENT;
+		struct fetch ahead[2][2];
 		for (int k = 0; k < w->count; k++) {
-			int64_t bytes = N(segment_length)(a->cols, start) * (int64_t)sizeof(T);
-			fetch_lines(pair.rows[k].x + start, bytes);
-			fetch_lines(pair.rows[k].dy + start, bytes);
+			const struct N(grad_row) *r = &rows.row[k];
+			fetch_lines(r->x + start, n * (int64_t)sizeof(T));
+			fetch_lines(r->dy + start, n * (int64_t)sizeof(T));
+			ahead[k][0] = fetch_from(r->x + next, next < end, r->x);
+			ahead[k][1] = fetch_from(r->dy + next, next < end, r->dy);
 		}
-		reduce(pair.rows, start, N(segment_length)(a->cols, start), &f, &c, none, g_xhat, g_sum);
-		for (int k = 0; k < w->count; k++) {
-			V(tree_add)(&sums[0][k], g_xhat[k]);
-			V(tree_add)(&sums[1][k], g_sum[k]);
-		}
+		N(add_grad_segment)(w->count, rows.row, start, n, &f, &c, ahead, centred, rows.g_xhat, rows.g);
 	}
 	for (int k = 0; k < w->count; k++) {
-		w->sums[0][k][part] = V(tree_sum)(&sums[0][k]);
-		w->sums[1][k][part] = V(tree_sum)(&sums[1][k]);
+		w->sums[0][k][part] = V(tree_sum)(&rows.g_xhat[k]);
+		w->sums[1][k][part] = V(tree_sum)(&rows.g[k]);
 	}
 }
 
@@ -141,10 +139,11 @@ static void N(wide_means)(const ek_norm_backward_args *a, struct ek_wide *w)
 static void N(wide_dx)(const ek_norm_backward_args *a, struct ek_wide *w, int64_t part)
 {
 	struct N(affine) f = N(affine_of)(a->weight, NULL);
-	struct N(grad_pair) pair = N(wide_grad_pair)(a, w);
-	struct fetch none[2] = {{0}, {0}};
 	for (int64_t start = part * w->part_cols; start < N(part_end)(w, a->cols, part); start += SEGMENT)
-		N(write_dx_segment)(pair.rows, w->count, &f, start, a->cols, none, a->norm == EK_LAYER_NORM, w->stream);
+		for (int k = 0; k < w->count; k++) {
+			struct N(grad_row) r = N(wide_grad_row)(a, w, k);
+			N(write_dx_segment)(&r, &f, start, a->cols, NULL, a->norm == EK_LAYER_NORM, w->stream);
+		}
 	if (w->stream)
 		stream_fence();
 }

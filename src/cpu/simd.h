@@ -9,14 +9,14 @@
  *     v_sum(blocks)            the rest of it, over the v_BLOCKS such registers of a segment
  * and for each dtype d in f32, f16, bf16, f64 and its element pointer p:
  *     d_load(p), d_load_part(p, n)       widened; lanes from n on +0 and not read
- *     d_store2(p, a, b)                  rounded, two neighbouring registers
- *     d_stream2(p, a, b)                 likewise past the caches; p is aligned to what it fills
- *     d_store_part(p, a, n)              the first n lanes alone, n in 0 … WIDTH
- * and, for sums alone, whose order of lanes within two registers may be another (even lanes, odd lanes):
- *     d_load2(p, v), d_load2_part(p, n, v)   2 WIDTH elements, or the first n of them
+ *     d_store_part(p, a, n)              rounded, the first n lanes alone, n in 0 … WIDTH
+ * and for two registers of 2 WIDTH neighbouring elements, in an order of d's own (even lanes, odd lanes):
+ *     d_load2(p, v), d_load2_part(p, n, v)   all of them, or the first n
+ *     d_store2(p, v), d_stream2(p, v)        rounded; past the caches, p aligned to what it fills
  *     d_first2(v, n), d_narrow, d_sum        v_first, v_narrow and v_sum for that order
- * which here mean two d_load side by side unless simd_*.h says d_SPLIT;
- * and stream_fence(), which ends a run of d_stream2, and GROUP. Pointers have any alignment otherwise.
+ *     d_e_load2(p, v), d_e_load2_part        elements of dtype e in d's order
+ * which mean the same side by side unless simd_*.h says d_SPLIT, with vf_split(v) from side by side to that order;
+ * and stream_fence(), which ends a run of d_stream2, REGISTERS (how many there are) and GROUP. Pointers have any alignment otherwise.
  * SPDX-License-Identifier: MIT */
 #ifndef EK_CPU_SIMD_H
 #define EK_CPU_SIMD_H
@@ -31,6 +31,7 @@
 #define OUTLINE static __attribute__((noinline, unused)) /* keeps a loop's registers its own */
 #define UNROLL _Pragma("GCC unroll 8")
 #define UNROLL_BLOCKS _Pragma("GCC unroll 4")
+#define UNROLL_LANES _Pragma("GCC unroll 16")
 /* A value that is used several times stays in its register, where the compiler would rather load it again. */
 #if defined(__x86_64__)
 #define IN_REGISTER(a) __asm__("" : "+v"(a))
@@ -55,10 +56,11 @@ typedef vf f32_vec, f16_vec, bf16_vec;
 typedef vd f64_vec;
 enum { f32_WIDTH = vf_WIDTH, f16_WIDTH = vf_WIDTH, bf16_WIDTH = vf_WIDTH, f64_WIDTH = vd_WIDTH };
 enum { f32_BLOCKS = vf_BLOCKS, f16_BLOCKS = vf_BLOCKS, bf16_BLOCKS = vf_BLOCKS, f64_BLOCKS = vd_BLOCKS };
+#define FOUR(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 #define EIGHT(a) a, a, a, a, a, a, a, a
 #define NEUTRAL(dtype, one, minus_zero)                                                  \
-	static const dtype##_element dtype##_ones[16] = {EIGHT(one), EIGHT(one)};            \
-	static const dtype##_element dtype##_minus_zeros[16] = {EIGHT(minus_zero), EIGHT(minus_zero)};
+	static const dtype##_element dtype##_ones[32] = {FOUR(EIGHT(one))};                  \
+	static const dtype##_element dtype##_minus_zeros[32] = {FOUR(EIGHT(minus_zero))};
 NEUTRAL(f32, 1.0f, -0.0f)
 NEUTRAL(f16, 0x3c00, 0x8000)
 NEUTRAL(bf16, 0x3f80, 0x8000)
@@ -100,35 +102,52 @@ INLINE void bf16_first2(vf a[2], int n)
 	a[1] = vf_first(a[1], n / 2);
 }
 #else
+#define vf_split(v) (void)(v)
 #define bf16_narrow vf_narrow
 #define bf16_sum vf_sum
 SIDE_BY_SIDE(bf16, vf)
 #endif
 
-/* What to bring into the caches while something else is computed: rows in their order, a few lines with each
- * step of the kernel. Even spacing is what counts: in bursts the same lines cost 1.5 times as much (512x768). */
+/* Weights in the order of activations. */
+#define f32_f32_load2 f32_load2
+#define f32_f32_load2_part f32_load2_part
+#define f16_f32_load2 f32_load2
+#define f16_f32_load2_part f32_load2_part
+#define f16_f16_load2 f16_load2
+#define f16_f16_load2_part f16_load2_part
+#define bf16_bf16_load2 bf16_load2
+#define bf16_bf16_load2_part bf16_load2_part
+#define f64_f64_load2 f64_load2
+#define f64_f64_load2_part f64_load2_part
+INLINE void bf16_f32_load2(const float *p, vf v[2])
+{
+	f32_load2(p, v);
+	vf_split(v);
+}
+INLINE void bf16_f32_load2_part(const float *p, int n, vf v[2])
+{
+	f32_load2_part(p, n, v);
+	vf_split(v);
+}
+
+/* What comes next is fetched while what is at hand is computed, a line or two with each step: in bursts the same
+ * lines cost half as much again (512x768). */
 struct fetch {
-	const char *at, *end;
-	int64_t bytes, stride, rows; /* of a row; between rows; left after this one */
-	int64_t due;                 /* bytes to fetch before the next pair of rows begins */
-	bool cold;                   /* the data at hand was not fetched ahead */
+	const char *at;
+	int64_t mask; /* 0: nothing comes next */
 };
 
-INLINE void fetch_ahead(struct fetch *f, int bytes)
+/* From `next` on, if there is such a thing. */
+INLINE struct fetch fetch_from(const void *next, bool there, const void *now)
 {
-	if (f->due <= 0)
-		return;
-	f->due -= bytes;
-	if (f->at >= f->end) {
-		if (f->rows == 0)
-			return;
-		f->rows--;
-		f->at = f->end - f->bytes + f->stride;
-		f->end = f->at + f->bytes;
-	}
+	return (struct fetch){there ? next : now, there ? -1 : 0};
+}
+
+INLINE void fetch_ahead(struct fetch *f, const int bytes)
+{
 	UNROLL for (int line = 0; line < bytes; line += LINE)
 		__builtin_prefetch(f->at + line);
-	f->at += bytes;
+	f->at += bytes & f->mask;
 }
 
 /* A run of lines at once, for data that nothing has fetched ahead: the order of a segment's blocks hides from the
@@ -150,48 +169,20 @@ INLINE void fetch_edges(const void *row, int64_t bytes)
 		__builtin_prefetch(end - 1, 1);
 }
 
-/* The steps of a pair bring in as much as they read; what they left out comes at its end. */
-INLINE void fetch_rest(struct fetch *f)
-{
-	while (f->due > 0)
-		fetch_ahead(f, LINE);
-}
-
-/* Rows first … end-1 of x, half a row or a page ahead of the steps. */
-INLINE struct fetch fetch_rows(const void *x, int64_t first, int64_t end, int64_t bytes, int64_t stride)
-{
-	struct fetch f = {.bytes = bytes, .stride = stride};
-	if (first >= end)
-		return f;
-	f.at = f.end = (const char *)x + (first - 1) * stride + bytes;
-	f.rows = end - first;
-	f.due = smaller(bytes / 2, 4096);
-	fetch_rest(&f);
-	return f;
-}
-
-/* What a step that writes segment `start` of a row covers: spans[0] is the head before the first whole line
- * of the row, spans[1] whole lines (and the row's end), which may be streamed. They lie to the right of the
- * segment by the head's length. True: two rows that share spans[.][1] and have no head. */
+/* Columns that are written with a segment. A streamed row is written in whole lines, so its spans lie to the right of
+ * the segments, by the length of the head before the first line; the head goes with the first. */
 struct span {
 	int64_t from, to;
 };
 
-INLINE bool write_spans(int count, const void *y0, const void *y1, int64_t size, int64_t start, int64_t cols,
-			bool stream, struct span spans[2][2])
+INLINE int64_t head_of(const void *row, int64_t size, int64_t cols, bool stream)
 {
-	const void *y[2] = {y0, y1};
-	int64_t head[2] = {0, 0};
-	for (int k = 0; k < count; k++) {
-		if (stream)
-			head[k] = (int64_t)(-(uintptr_t)y[k] % LINE) / size;
-		int64_t from = start ? start + head[k] : 0, to = start + SEGMENT + head[k];
-		to = to < cols ? to : cols;
-		int64_t middle = start ? from : head[k] < to ? head[k] : to;
-		spans[k][0] = (struct span){from, start ? from : middle};
-		spans[k][1] = (struct span){middle, to};
-	}
-	return count == 2 && head[0] == 0 && head[1] == 0;
+	return stream ? smaller((int64_t)(-(uintptr_t)row % LINE) / size, cols) : 0;
+}
+
+INLINE struct span span_of(int64_t start, int64_t head, int64_t cols)
+{
+	return (struct span){start + head, smaller(start + SEGMENT + head, cols)};
 }
 
 /* Scalar steps of the statistics. */

@@ -6,7 +6,7 @@
 
 typedef __m256 vf;
 typedef __m256d vd;
-enum { vf_WIDTH = 8, vd_WIDTH = 4, GROUP = 2, vf_BLOCKS = 16, vd_BLOCKS = 32 };
+enum { vf_WIDTH = 8, vd_WIDTH = 4, REGISTERS = 16, GROUP = 2, vf_BLOCKS = 16, vd_BLOCKS = 32 };
 
 INLINE vf vf_splat(float a) { return _mm256_set1_ps(a); }
 INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
@@ -112,29 +112,29 @@ INLINE double vd_sum(const vd blocks[vd_BLOCKS])
 
 INLINE vf f32_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE vf f32_load_part(const float *p, int n) { return _mm256_maskload_ps(p, first_words(n)); }
-INLINE void f32_store2(float *p, vf a, vf b)
+INLINE void f32_store2(float *p, const vf v[2])
 {
-	_mm256_storeu_ps(p, a);
-	_mm256_storeu_ps(p + 8, b);
+	_mm256_storeu_ps(p, v[0]);
+	_mm256_storeu_ps(p + 8, v[1]);
 }
-INLINE void f32_stream2(float *p, vf a, vf b)
+INLINE void f32_stream2(float *p, const vf v[2])
 {
-	_mm256_stream_ps(p, a);
-	_mm256_stream_ps(p + 8, b);
+	_mm256_stream_ps(p, v[0]);
+	_mm256_stream_ps(p + 8, v[1]);
 }
 INLINE void f32_store_part(float *p, vf a, int n) { _mm256_maskstore_ps(p, first_words(n), a); }
 
 INLINE vd f64_load(const double *p) { return _mm256_loadu_pd(p); }
 INLINE vd f64_load_part(const double *p, int n) { return _mm256_maskload_pd(p, first_double_words(n)); }
-INLINE void f64_store2(double *p, vd a, vd b)
+INLINE void f64_store2(double *p, const vd v[2])
 {
-	_mm256_storeu_pd(p, a);
-	_mm256_storeu_pd(p + 4, b);
+	_mm256_storeu_pd(p, v[0]);
+	_mm256_storeu_pd(p + 4, v[1]);
 }
-INLINE void f64_stream2(double *p, vd a, vd b)
+INLINE void f64_stream2(double *p, const vd v[2])
 {
-	_mm256_stream_pd(p, a);
-	_mm256_stream_pd(p + 4, b);
+	_mm256_stream_pd(p, v[0]);
+	_mm256_stream_pd(p + 4, v[1]);
 }
 INLINE void f64_store_part(double *p, vd a, int n) { _mm256_maskstore_pd(p, first_double_words(n), a); }
 
@@ -196,7 +196,7 @@ INLINE __m256i join_halves(__m128i a, __m128i b) { return _mm256_inserti128_si25
 INLINE vf f16_load(const uint16_t *p) { return _mm256_cvtph_ps(load_halves(p)); }
 INLINE vf f16_load_part(const uint16_t *p, int n) { return _mm256_cvtph_ps(load_halves_part(p, n)); }
 INLINE __m128i f16_round(vf a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT); }
-INLINE __m256i f16_round2(vf a, vf b) { return join_halves(f16_round(a), f16_round(b)); }
+INLINE __m256i f16_round2(const vf v[2]) { return join_halves(f16_round(v[0]), f16_round(v[1])); }
 
 /* The load port copies the 8 halves to both lanes; one shuffle puts 4 in the upper parts of each. */
 INLINE vf widen_bf16(__m128i halves)
@@ -220,9 +220,16 @@ INLINE void bf16_load2_part(const uint16_t *p, int n, vf v[2])
 	__m128i low = load_halves_part(p, n < 8 ? n : 8);
 	split_bf16(join_halves(low, n > 8 ? load_halves_part(p + 8, n - 8) : _mm_setzero_si128()), v);
 }
+INLINE void vf_split(vf v[2])
+{
+	__m256d even = _mm256_castps_pd(_mm256_shuffle_ps(v[0], v[1], 0x88));
+	__m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(v[0], v[1], 0xdd));
+	v[0] = _mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8));
+	v[1] = _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8));
+}
 #define bf16_SPLIT
 
-/* To nearest even, the result in the lower half of each word. */
+/* To nearest even, the result in the upper half of each word. */
 INLINE __m256i bf16_round_words(vf a)
 {
 	__m256i bits = _mm256_castps_si256(a);
@@ -231,20 +238,23 @@ INLINE __m256i bf16_round_words(vf a)
 	__m256 nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
 	__m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
 	__m256 chosen = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), nan);
-	return _mm256_srli_epi32(_mm256_castps_si256(chosen), 16);
+	return _mm256_castps_si256(chosen);
 }
-INLINE __m256i bf16_round2(vf a, vf b)
+INLINE __m256i bf16_round2(const vf v[2])
 {
-	__m256i packed = _mm256_packus_epi32(bf16_round_words(a), bf16_round_words(b));
-	return _mm256_permute4x64_epi64(packed, 0xd8);
+	return _mm256_blend_epi16(_mm256_srli_epi32(bf16_round_words(v[0]), 16), bf16_round_words(v[1]), 0xaa);
 }
-INLINE __m128i bf16_round(vf a) { return _mm256_castsi256_si128(bf16_round2(a, a)); }
+INLINE __m128i bf16_round(vf a)
+{
+	__m256i words = _mm256_srli_epi32(bf16_round_words(a), 16);
+	return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0xd8));
+}
 
-INLINE void f16_store2(uint16_t *p, vf a, vf b) { _mm256_storeu_si256((void *)p, f16_round2(a, b)); }
-INLINE void f16_stream2(uint16_t *p, vf a, vf b) { _mm256_stream_si256((void *)p, f16_round2(a, b)); }
+INLINE void f16_store2(uint16_t *p, const vf v[2]) { _mm256_storeu_si256((void *)p, f16_round2(v)); }
+INLINE void f16_stream2(uint16_t *p, const vf v[2]) { _mm256_stream_si256((void *)p, f16_round2(v)); }
 INLINE void f16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, f16_round(a), n); }
-INLINE void bf16_store2(uint16_t *p, vf a, vf b) { _mm256_storeu_si256((void *)p, bf16_round2(a, b)); }
-INLINE void bf16_stream2(uint16_t *p, vf a, vf b) { _mm256_stream_si256((void *)p, bf16_round2(a, b)); }
+INLINE void bf16_store2(uint16_t *p, const vf v[2]) { _mm256_storeu_si256((void *)p, bf16_round2(v)); }
+INLINE void bf16_stream2(uint16_t *p, const vf v[2]) { _mm256_stream_si256((void *)p, bf16_round2(v)); }
 INLINE void bf16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, bf16_round(a), n); }
 
 INLINE void stream_fence(void) { _mm_sfence(); }

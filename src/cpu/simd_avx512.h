@@ -5,7 +5,7 @@
 
 typedef __m512 vf;
 typedef __m512d vd;
-enum { vf_WIDTH = 16, vd_WIDTH = 8, GROUP = 4, vf_BLOCKS = 4, vd_BLOCKS = 8 };
+enum { vf_WIDTH = 16, vd_WIDTH = 8, REGISTERS = 32, GROUP = 4, vf_BLOCKS = 4, vd_BLOCKS = 8 };
 
 INLINE vf vf_splat(float a) { return _mm512_set1_ps(a); }
 INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
@@ -98,29 +98,29 @@ INLINE double vd_sum(const vd blocks[vd_BLOCKS])
 
 INLINE vf f32_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE vf f32_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
-INLINE void f32_store2(float *p, vf a, vf b)
+INLINE void f32_store2(float *p, const vf v[2])
 {
-	_mm512_storeu_ps(p, a);
-	_mm512_storeu_ps(p + 16, b);
+	_mm512_storeu_ps(p, v[0]);
+	_mm512_storeu_ps(p + 16, v[1]);
 }
-INLINE void f32_stream2(float *p, vf a, vf b)
+INLINE void f32_stream2(float *p, const vf v[2])
 {
-	_mm512_stream_ps(p, a);
-	_mm512_stream_ps(p + 16, b);
+	_mm512_stream_ps(p, v[0]);
+	_mm512_stream_ps(p + 16, v[1]);
 }
 INLINE void f32_store_part(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a); }
 
 INLINE vd f64_load(const double *p) { return _mm512_loadu_pd(p); }
 INLINE vd f64_load_part(const double *p, int n) { return _mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
-INLINE void f64_store2(double *p, vd a, vd b)
+INLINE void f64_store2(double *p, const vd v[2])
 {
-	_mm512_storeu_pd(p, a);
-	_mm512_storeu_pd(p + 8, b);
+	_mm512_storeu_pd(p, v[0]);
+	_mm512_storeu_pd(p + 8, v[1]);
 }
-INLINE void f64_stream2(double *p, vd a, vd b)
+INLINE void f64_stream2(double *p, const vd v[2])
 {
-	_mm512_stream_pd(p, a);
-	_mm512_stream_pd(p + 8, b);
+	_mm512_stream_pd(p, v[0]);
+	_mm512_stream_pd(p + 8, v[1]);
 }
 INLINE void f64_store_part(double *p, vd a, int n) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), a); }
 
@@ -143,7 +143,7 @@ INLINE __m512i join_halves(__m256i a, __m256i b)
 INLINE vf f16_load(const uint16_t *p) { return _mm512_cvtph_ps(load_halves(p)); }
 INLINE vf f16_load_part(const uint16_t *p, int n) { return _mm512_cvtph_ps(load_halves_part(p, n)); }
 INLINE __m256i f16_round(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT); }
-INLINE __m512i f16_round2(vf a, vf b) { return join_halves(f16_round(a), f16_round(b)); }
+INLINE __m512i f16_round2(const vf v[2]) { return join_halves(f16_round(v[0]), f16_round(v[1])); }
 
 /* One permutation puts 16 halves in the upper parts of 16 words. */
 INLINE vf widen_bf16(__m256i halves)
@@ -167,6 +167,14 @@ INLINE void bf16_load2_part(const uint16_t *p, int n, vf v[2])
 {
 	split_bf16(_mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), p), v);
 }
+INLINE void vf_split(vf v[2])
+{
+	const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+	const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+	vf a = v[0];
+	v[0] = _mm512_permutex2var_ps(a, even, v[1]);
+	v[1] = _mm512_permutex2var_ps(a, odd, v[1]);
+}
 #define bf16_SPLIT
 
 /* To nearest even, the result in the upper half of each word. */
@@ -179,29 +187,31 @@ INLINE __m512i bf16_round_words(vf a)
 	return _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
 }
 
-INLINE __m512i bf16_round2(vf a, vf b)
+INLINE __m512i bf16_round2(const vf v[2])
 {
 #ifdef EK_NATIVE_BF16
 	/* The instruction flushes subnormals to 0: its result stands where it has no 0. */
-	__m512i native = (__m512i)_mm512_cvtne2ps_pbh(b, a);
-	if (__builtin_expect(_mm512_testn_epi16_mask(native, _mm512_set1_epi16(0x7fff)) == 0, 1))
-		return native;
+	__m512i native = (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]);
+	if (__builtin_expect(_mm512_testn_epi16_mask(native, _mm512_set1_epi16(0x7fff)) == 0, 1)) {
+		const __m512i word = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+		const __m512i alternate = _mm512_or_si512(_mm512_set1_epi32(0x100000),
+							  _mm512_or_si512(word, _mm512_slli_epi32(word, 16)));
+		return _mm512_permutexvar_epi16(alternate, native);
+	}
 #endif
-	const __m512i word = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-	const __m512i upper = _mm512_add_epi32(_mm512_mullo_epi32(word, _mm512_set1_epi32(0x40004)),
-					       _mm512_set1_epi32(0x30001));
-	return _mm512_permutex2var_epi16(bf16_round_words(a), upper, bf16_round_words(b));
+	return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(bf16_round_words(v[0]), 16),
+				       bf16_round_words(v[1]));
 }
 INLINE __m256i bf16_round(vf a)
 {
 	return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_round_words(a), 16));
 }
 
-INLINE void f16_store2(uint16_t *p, vf a, vf b) { _mm512_storeu_si512(p, f16_round2(a, b)); }
-INLINE void f16_stream2(uint16_t *p, vf a, vf b) { _mm512_stream_si512((void *)p, f16_round2(a, b)); }
+INLINE void f16_store2(uint16_t *p, const vf v[2]) { _mm512_storeu_si512(p, f16_round2(v)); }
+INLINE void f16_stream2(uint16_t *p, const vf v[2]) { _mm512_stream_si512((void *)p, f16_round2(v)); }
 INLINE void f16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, f16_round(a), n); }
-INLINE void bf16_store2(uint16_t *p, vf a, vf b) { _mm512_storeu_si512(p, bf16_round2(a, b)); }
-INLINE void bf16_stream2(uint16_t *p, vf a, vf b) { _mm512_stream_si512((void *)p, bf16_round2(a, b)); }
+INLINE void bf16_store2(uint16_t *p, const vf v[2]) { _mm512_storeu_si512(p, bf16_round2(v)); }
+INLINE void bf16_stream2(uint16_t *p, const vf v[2]) { _mm512_stream_si512((void *)p, bf16_round2(v)); }
 INLINE void bf16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, bf16_round(a), n); }
 
 INLINE void stream_fence(void) { _mm_sfence(); }

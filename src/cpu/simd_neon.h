@@ -5,7 +5,7 @@
 
 typedef float32x4_t vf;
 typedef float64x2_t vd;
-enum { vf_WIDTH = 4, vd_WIDTH = 2, GROUP = 4, vf_BLOCKS = 16, vd_BLOCKS = 32 };
+enum { vf_WIDTH = 4, vd_WIDTH = 2, REGISTERS = 32, GROUP = 4, vf_BLOCKS = 16, vd_BLOCKS = 32 };
 
 INLINE vf vf_splat(float a) { return vdupq_n_f32(a); }
 INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
@@ -67,12 +67,12 @@ INLINE vf f32_load_part(const float *p, int n)
 	memcpy(part, p, (size_t)n * sizeof *part);
 	return vld1q_f32(part);
 }
-INLINE void f32_store2(float *p, vf a, vf b)
+INLINE void f32_store2(float *p, const vf v[2])
 {
-	vst1q_u8((void *)p, vreinterpretq_u8_f32(a));
-	vst1q_u8((void *)(p + 4), vreinterpretq_u8_f32(b));
+	vst1q_u8((void *)p, vreinterpretq_u8_f32(v[0]));
+	vst1q_u8((void *)(p + 4), vreinterpretq_u8_f32(v[1]));
 }
-INLINE void f32_stream2(float *p, vf a, vf b) { f32_store2(p, a, b); }
+INLINE void f32_stream2(float *p, const vf v[2]) { f32_store2(p, v); }
 INLINE void f32_store_part(float *p, vf a, int n)
 {
 	float part[4];
@@ -87,12 +87,12 @@ INLINE vd f64_load_part(const double *p, int n)
 	memcpy(part, p, (size_t)n * sizeof *part);
 	return vld1q_f64(part);
 }
-INLINE void f64_store2(double *p, vd a, vd b)
+INLINE void f64_store2(double *p, const vd v[2])
 {
-	vst1q_u8((void *)p, vreinterpretq_u8_f64(a));
-	vst1q_u8((void *)(p + 2), vreinterpretq_u8_f64(b));
+	vst1q_u8((void *)p, vreinterpretq_u8_f64(v[0]));
+	vst1q_u8((void *)(p + 2), vreinterpretq_u8_f64(v[1]));
 }
-INLINE void f64_stream2(double *p, vd a, vd b) { f64_store2(p, a, b); }
+INLINE void f64_stream2(double *p, const vd v[2]) { f64_store2(p, v); }
 INLINE void f64_store_part(double *p, vd a, int n)
 {
 	double part[2];
@@ -141,11 +141,11 @@ INLINE uint16x4_t bf16_round(vf a)
 	return vshrn_n_u32(vbslq_u32(vceqq_f32(a, a), rounded, quiet), 16);
 }
 
-INLINE void f16_store2(uint16_t *p, vf a, vf b) { store_halves2(p, f16_round(a), f16_round(b)); }
-INLINE void f16_stream2(uint16_t *p, vf a, vf b) { f16_store2(p, a, b); }
+INLINE void f16_store2(uint16_t *p, const vf v[2]) { store_halves2(p, f16_round(v[0]), f16_round(v[1])); }
+INLINE void f16_stream2(uint16_t *p, const vf v[2]) { f16_store2(p, v); }
 INLINE void f16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, f16_round(a), n); }
-INLINE void bf16_store2(uint16_t *p, vf a, vf b) { store_halves2(p, bf16_round(a), bf16_round(b)); }
-INLINE void bf16_stream2(uint16_t *p, vf a, vf b) { bf16_store2(p, a, b); }
+INLINE void bf16_store2(uint16_t *p, const vf v[2]) { store_halves2(p, bf16_round(v[0]), bf16_round(v[1])); }
+INLINE void bf16_stream2(uint16_t *p, const vf v[2]) { bf16_store2(p, v); }
 INLINE void bf16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, bf16_round(a), n); }
 
 INLINE void stream_fence(void) {}

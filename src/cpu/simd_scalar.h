@@ -8,7 +8,7 @@
 
 typedef float vf;
 typedef double vd;
-enum { vf_WIDTH = 1, vd_WIDTH = 1, GROUP = 4, vf_BLOCKS = 64, vd_BLOCKS = 64 };
+enum { vf_WIDTH = 1, vd_WIDTH = 1, REGISTERS = 16, GROUP = 4, vf_BLOCKS = 64, vd_BLOCKS = 64 };
 
 #define SCALAR_WORDS(v, real, fma_real)                                           \
 	INLINE v v##_splat(real a) { return a; }                                      \
@@ -49,12 +49,12 @@ INLINE void vd_store(double *p, vd a) { *p = a; }
 		if (n)                                                                    \
 			memcpy(p, &e, sizeof e);                                              \
 	}                                                                             \
-	INLINE void dtype##_store2(element *p, v a, v b)                              \
+	INLINE void dtype##_store2(element *p, const v a[2])                          \
 	{                                                                             \
-		dtype##_store_part(p, a, 1);                                              \
-		dtype##_store_part(p + 1, b, 1);                                          \
+		dtype##_store_part(p, a[0], 1);                                           \
+		dtype##_store_part(p + 1, a[1], 1);                                       \
 	}                                                                             \
-	INLINE void dtype##_stream2(element *p, v a, v b) { dtype##_store2(p, a, b); }
+	INLINE void dtype##_stream2(element *p, const v a[2]) { dtype##_store2(p, a); }
 SCALAR_DTYPE(f32, float, vf, (float), (float))
 SCALAR_DTYPE(f64, double, vd, (double), (double))
 SCALAR_DTYPE(f16, uint16_t, vf, ek_f16_to_float, ek_float_to_f16)
