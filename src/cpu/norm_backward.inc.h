@@ -144,6 +144,10 @@ INLINE void N(grad_sums)(const int count, const struct N(grad_row) *rows, int64_
 	UNROLL_BLOCKS for (int block = 0; block < N(BLOCKS); block++) {
 		struct N(grad_lanes) lanes;
 		int64_t at = (int64_t)block * N(BLOCK);
+		UNROLL for (int k = 0; k < count; k++)
+			a[k][block] = b[k][block] = V(splat)(0);
+		if (at >= n) /* a narrow row */
+			continue;
 #define TERMS(v, n) N(add_grad_terms)(count, r, start + at + (v) * N(W), n, &f, &c, kind, centred, v, &lanes)
 		UNROLL for (int v = 0; v < GROUP; v++)
 			lanes.g_xhat[0][v] = lanes.g_xhat[1][v] = lanes.g[0][v] = lanes.g[1][v] = V(splat)(0);

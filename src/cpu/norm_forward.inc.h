@@ -236,7 +236,8 @@ INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_
 {
 	struct N(affine) f = N(affine_of)(a->weight, a->bias);
 	struct N(rows) rows[2], *before = &rows[0], *now = &rows[1];
-	int64_t together = rows_together(a->cols * (int64_t)sizeof(T), N(HALF) ? 0 : WIDE_FORWARD_BYTES);
+	int64_t wide = N(HALF) || !stream ? 0 : WIDE_FORWARD_BYTES;
+	int64_t together = rows_together(a->cols * (int64_t)sizeof(T), wide);
 	before->count = 0;
 	for (int64_t row = first; row < end || before->count; row += now->count) {
 		N(rows_at)(a, row, smaller(together, end - row), end, stream, now);

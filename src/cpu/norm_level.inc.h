@@ -19,9 +19,9 @@ enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
 /* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
 enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
 
-/* Rows that go through a kernel together: narrow ones, so that the latency of one row's sums hides behind the others';
- * very wide ones, so that weights come from the L2 once for two rows; others one by one, since with the row before,
- * weight and bias they just fit the L1. */
+/* Rows that go through a kernel together. Four narrow ones, so that the latency of one row's sums hides behind the
+ * others'; two wide ones, which share what weights cost; between them one: with the row before and the weights it just
+ * fits the L1, which two do not (16384x768 f32 backward .80 of a copy, in pairs .74). */
 enum { MAX_TOGETHER = 4, NARROW_BYTES = 1 << 10, WIDE_FORWARD_BYTES = 16 << 10, WIDE_BACKWARD_BYTES = 4 << 10 };
 INLINE int64_t rows_together(int64_t row_bytes, int64_t wide_bytes)
 {

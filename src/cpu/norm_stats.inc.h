@@ -119,6 +119,9 @@ INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m
 	UNROLL_BLOCKS for (int block = 0; block < N(BLOCKS); block++) {
 		int64_t at = (int64_t)block * N(BLOCK);
 		vec lanes[GROUP], squared[GROUP];
+		s[block] = q[block] = V(splat)(0);
+		if (at >= n) /* a narrow row */
+			continue;
 		N(add_block)(sweep, x + at, n - at, m, &fetch, lanes, squared);
 		if (sweep != SWEEP_SQUARES)
 			s[block] = A(narrow)(lanes);
