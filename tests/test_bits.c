@@ -84,6 +84,18 @@ static void row_counts_around_slots_and_chunks(void)
 		}
 }
 
+/* Slots of several chunks where rows go through the kernels one by one, and in pairs: LayerNorm backward, f32. */
+static void several_chunks_at_any_width(void)
+{
+	static const struct shape shapes[] = {{33000, 300}, {4200, 4097}};
+	for (int s = 0; s < COUNT_OF(shapes) && test_mode != TEST_SHORT; s++) {
+		struct norm_case c = op_case(1, shapes[s].rows, shapes[s].cols);
+		case_expect(&c);
+		for (int i = 0; i < level_count(); i++)
+			case_check(&c, (struct setting){level_name(i), 2, PLAIN});
+	}
+}
+
 /* Past 2^21 rows there are more slots than the target. */
 static void slots_are_never_larger_than_2048_rows(void)
 {
@@ -350,6 +362,7 @@ int main(int argc, char **argv)
 	TEST(large_widths);
 	TEST(row_counts_to_70);
 	TEST(row_counts_around_slots_and_chunks);
+	TEST(several_chunks_at_any_width);
 	TEST(slots_are_never_larger_than_2048_rows);
 	TEST(bits_do_not_depend_on_threads);
 	TEST(bits_do_not_depend_on_base_offsets);

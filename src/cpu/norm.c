@@ -44,13 +44,13 @@ static bool alone(const ek_context *ctx, int64_t rows, int64_t row_bytes)
 	return ctx->threads == 1 || rows < quotient_up(ALONE_BYTES, row_bytes);
 }
 
-/* Rows of a task: each thread gets the same number of tasks. Even, since kernels take rows in pairs. */
+/* Rows of a task: each thread gets the same number of tasks. A multiple of four: kernels take up to four rows together. */
 static int64_t task_rows(const ek_context *ctx, int64_t rows, int64_t row_bytes)
 {
 	int64_t thread_bytes = rows * row_bytes / ctx->threads;
 	int64_t tasks = larger(1, smaller(thread_bytes / TASK_BYTES, TASKS_A_THREAD)) * ctx->threads;
 	int64_t count = quotient_up(rows, tasks);
-	return count + count % 2;
+	return (count + 3) / 4 * 4;
 }
 
 /* ---- forward ---- */

@@ -31,7 +31,7 @@ INLINE void N(write_dx)(const struct N(grad_row) *row, const struct N(affine) *a
 	for (; i + N(STEP) <= span.to; i += N(STEP)) {
 		vec x[2], dy[2], w[2];
 		UNROLL for (int k = 0; k < 2; k++)
-			fetch_ahead(&fetch[k], N(STEP) * (int)sizeof(T) * 3 / 4);
+			fetch_ahead(&fetch[k], N(FETCH_DX) * N(STEP) * (int)sizeof(T) / 4);
 		A(load2)(r.x + i, x);
 		A(load2)(r.dy + i, dy);
 		C(load2)(f.weight + (i & f.weight_mask), w);
@@ -66,10 +66,10 @@ WRITE_DX(write_dx_rms, false)
 INLINE void N(write_dx_segment)(const struct N(grad_row) *r, const struct N(affine) *f, int64_t start, int64_t cols,
 				const struct N(grad_row) *next, const bool centred, bool stream)
 {
-	int64_t at = start + N(segment_length)(cols, start) / 4;
-	const struct fetch none[2] = {fetch_from(NULL, false, r->x), fetch_from(NULL, false, r->dy)};
-	const struct fetch ahead[2] = {fetch_from(next ? next->x + at : NULL, next, r->x),
-				       fetch_from(next ? next->dy + at : NULL, next, r->dy)};
+	int64_t at = start + N(segment_length)(cols, start) * N(FETCH_SUMS) / 4;
+	const struct fetch none[2] = {fetch_from(NULL, r->x), fetch_from(NULL, r->dy)};
+	const struct fetch ahead[2] = {fetch_from(next ? next->x + at : NULL, r->x),
+				       fetch_from(next ? next->dy + at : NULL, r->dy)};
 	if (start == 0 && r->head)
 		(centred ? N(write_dx_centred) : N(write_dx_rms))(r, f, (struct span){0, r->head}, none, false);
 	(centred ? N(write_dx_centred) : N(write_dx_rms))(r, f, span_of(start, r->head, cols), ahead, stream);
@@ -133,7 +133,7 @@ INLINE void N(add_grad_terms)(const int count, const struct N(grad_row) *r, int6
 /* The segment of n columns at `start` of `count` rows: their row sums go to g_xhat and g. */
 INLINE void N(grad_sums)(const int count, const struct N(grad_row) *rows, int64_t start, int64_t n,
 			 const struct N(affine) *affine, const struct N(columns) *columns,
-			 const struct fetch ahead[2][2], const enum columns kind, const bool centred, real g_xhat[2],
+			 struct fetch ahead[2][2], const enum columns kind, const bool centred, real g_xhat[2],
 			 real g[2])
 {
 	struct N(grad_row) r[2] = {rows[0], rows[count - 1]}; /* copies, which no store of the loop can change */
@@ -153,8 +153,8 @@ INLINE void N(grad_sums)(const int count, const struct N(grad_row) *rows, int64_
 			lanes.g_xhat[0][v] = lanes.g_xhat[1][v] = lanes.g[0][v] = lanes.g[1][v] = V(splat)(0);
 		for (; at + N(BLOCK) <= n; at += LANES) {
 			UNROLL for (int k = 0; k < count; k++) {
-				fetch_ahead(&fetch[k][0], N(BLOCK) * (int)sizeof(T) / 4);
-				fetch_ahead(&fetch[k][1], N(BLOCK) * (int)sizeof(T) / 4);
+				fetch_ahead(&fetch[k][0], N(FETCH_SUMS) * N(BLOCK) * (int)sizeof(T) / 4);
+				fetch_ahead(&fetch[k][1], N(FETCH_SUMS) * N(BLOCK) * (int)sizeof(T) / 4);
 			}
 			UNROLL for (int v = 0; v < GROUP; v++)
 				TERMS(v, N(W));
@@ -182,7 +182,7 @@ INLINE void N(grad_sums)(const int count, const struct N(grad_row) *rows, int64_
 
 #define GRAD_SUMS(name, kind, centred)                                                                         \
 	OUTLINE void N(name)(int count, const struct N(grad_row) *r, int64_t start, int64_t n, const struct N(affine) *f, \
-			     const struct N(columns) *c, const struct fetch ahead[2][2], real g_xhat[2], real g[2])        \
+			     const struct N(columns) *c, struct fetch ahead[2][2], real g_xhat[2], real g[2])        \
 	{                                                                                                          \
 		if (count == 2)                                                                                        \
 			N(grad_sums)(2, r, start, n, f, c, ahead, kind, centred, g_xhat, g);                               \
@@ -197,9 +197,9 @@ GRAD_SUMS(rms_chain, COLUMNS_CHAIN, false)
 GRAD_SUMS(rms_slots, COLUMNS_SLOTS, false)
 #undef GRAD_SUMS
 
-/* One or two rows; what comes next is fetched: row k of `next` from column `at` on, or nothing (NULL). */
+/* One or two rows; ahead: what is fetched meanwhile, for each row its x and its dy. */
 INLINE void N(add_grad_segment)(int count, const struct N(grad_row) *r, int64_t start, int64_t n,
-				const struct N(affine) *f, const struct N(columns) *c, const struct fetch ahead[2][2],
+				const struct N(affine) *f, const struct N(columns) *c, struct fetch ahead[2][2],
 				const bool centred, struct V(tree) *g_xhat, struct V(tree) *g)
 {
 	real a[2], b[2];
@@ -296,10 +296,9 @@ INLINE struct N(stats) N(grad_stats)(const ek_norm_backward_args *a, int64_t row
 	if (a->rstd)
 		return stats;
 	struct V(tree) sum = {.count = 0};
-	struct fetch none = fetch_from(NULL, false, x);
 	for (int64_t start = 0; start < a->cols; start += SEGMENT)
-		N(add_first)(x + start, N(segment_length)(a->cols, start), &none, &sum, centred);
-	return N(stats_from)(x, a->cols, (real)a->eps, V(tree_sum)(&sum), &none, centred);
+		N(add_first)(x + start, N(segment_length)(a->cols, start), NULL, &sum, centred);
+	return N(stats_from)(x, a->cols, (real)a->eps, V(tree_sum)(&sum), NULL, centred);
 }
 
 INLINE struct N(grad_row) N(grad_row_at)(const ek_norm_backward_args *a, int64_t row, bool stream)
@@ -308,8 +307,6 @@ INLINE struct N(grad_row) N(grad_row_at)(const ek_norm_backward_args *a, int64_t
 				.dy = (const T *)a->dy + row * a->dy_stride,
 				.dx = a->dx ? (T *)a->dx + row * a->dx_stride : NULL};
 	r.head = head_of(r.dx, sizeof(T), a->cols, stream);
-	if (stream)
-		fetch_edges(r.dx, a->cols * (int64_t)sizeof(T));
 	return r;
 }
 
@@ -321,6 +318,8 @@ INLINE void N(grad_rows_at)(const ek_norm_backward_args *a, int64_t first, int64
 		rows->row[k] = N(grad_row_at)(a, first + k, stream);
 		rows->row[k].stats = N(grad_stats)(a, first + k, rows->row[k].x, centred);
 		rows->g_xhat[k].count = rows->g[k].count = 0;
+		if (stream)
+			fetch_edges(rows->row[k].dx, a->cols * (int64_t)sizeof(T));
 	}
 }
 
@@ -384,8 +383,9 @@ INLINE void N(look_at_rows)(const ek_norm_backward_args *a, int64_t first, int64
 			for (int i = 0; i < count; i++) {
 				int64_t row = first + k + i + (last ? now->count : 0);
 				const struct N(grad_row) *r = &now->row[k + i];
-				ahead[i][0] = fetch_from((const T *)a->x + row * a->x_stride + at, row < end, r->x);
-				ahead[i][1] = fetch_from((const T *)a->dy + row * a->dy_stride + at, row < end, r->dy);
+				bool there = row < end;
+				ahead[i][0] = fetch_from(there ? (const T *)a->x + row * a->x_stride + at : NULL, r->x);
+				ahead[i][1] = fetch_from(there ? (const T *)a->dy + row * a->dy_stride + at : NULL, r->dy);
 			}
 			N(add_grad_segment)(count, &now->row[k], start, n, f, &c, ahead, centred, &now->g_xhat[k], &now->g[k]);
 		}
@@ -401,13 +401,14 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 			     const struct ek_column_task *task, bool stream, const bool centred)
 {
 	struct N(affine) f = N(affine_of)(a->weight, NULL);
-	struct N(grad_rows) rows[2], *before = &rows[0], *now = &rows[1];
+	struct N(grad_rows) rows[2];
 	struct N(column_sums) sums = {.task = task, .leaf_rows = task ? ek_leaf_rows(task->slot_rows) : 0};
 	int64_t together = rows_together(a->cols * (int64_t)sizeof(T), WIDE_BACKWARD_BYTES);
 	if (task)
 		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols);
-	before->count = 0;
-	for (int64_t row = first; row < end || before->count; row += now->count) {
+	rows[1].count = 0;
+	for (int64_t row = first, i = 0; row < end || rows[!i].count; row += rows[i].count, i = !i) {
+		struct N(grad_rows) *now = &rows[i], *before = &rows[!i];
 		int64_t count = smaller(together, end - row);
 		if (task && count)
 			count = smaller(count, N(rows_in_chunk)(&sums, row));
@@ -417,10 +418,6 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 		N(look_at_rows)(a, row, end, now, before, &f, &sums, centred, stream);
 		if (task && count)
 			N(rows_are_in)(&sums, row + count);
-		struct N(grad_rows) *written = before;
-		before = now;
-		now = written;
-		now->count = before->count;
 	}
 	if (task)
 		N(finish_tree)(&sums.tree, task->result);

@@ -27,7 +27,7 @@ static inline int64_t ek_column_scratch(int64_t leaves)
 
 enum { EK_MAX_COLUMN_TASKS = 256 };
 
-/* Rows that a leaf of a task's tree covers: a slot, or two slots of one row, since rows go in pairs. */
+/* Rows that a leaf of a task's tree covers: a slot, or two slots of one row, whose sum needs no pass of its own. */
 static inline int64_t ek_leaf_rows(int64_t slot_rows)
 {
 	return slot_rows == 1 ? 2 : slot_rows;

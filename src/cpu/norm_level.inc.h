@@ -19,9 +19,10 @@ enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
 /* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
 enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
 
-/* Rows that go through a kernel together. Four narrow ones, so that the latency of one row's sums hides behind the
- * others'; two wide ones, which share what weights cost; between them one: with the row before and the weights it just
- * fits the L1, which two do not (16384x768 f32 backward .80 of a copy, in pairs .74). */
+/* Rows that go through a kernel together: four narrow ones, so that the latency of one row's sums hides behind the
+ * others'; two beyond wide_bytes (0: beyond the narrow ones), which share what weights cost; between them one. With the
+ * row before and the weights one row of up to 4 KB fits the L1 and two do not (16384x768 f32 backward .80 of a copy, in
+ * pairs .74); in forward one row at a time is as good up to 16 KB and better read in order. */
 enum { MAX_TOGETHER = 4, NARROW_BYTES = 1 << 10, WIDE_FORWARD_BYTES = 16 << 10, WIDE_BACKWARD_BYTES = 4 << 10 };
 INLINE int64_t rows_together(int64_t row_bytes, int64_t wide_bytes)
 {

@@ -1,5 +1,5 @@
-/* Row sums and statistics, rules 2 and 3 of docs/numerics.md, for the activations ACT.
- * Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
+/* Row sums and statistics, rules 2 and 3 of docs/numerics.md, for the activations ACT, and what forward and backward
+ * share. * Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
 
 enum {
 	N(W) = PASTE(ACT, WIDTH),
@@ -7,14 +7,18 @@ enum {
 	N(BLOCK) = GROUP * N(W),
 	N(BLOCKS) = PASTE(ACT, BLOCKS),
 	N(LANE_REGS) = LANES / N(W), /* registers that hold a segment's lanes */
-	/* Elements of 2 bytes are bound by instructions: their rows go in pairs, which share the widening of weights. */
+	/* Elements of 2 bytes are bound by instructions: forward takes their rows in pairs, which share the widening of
+	 * weights. */
 	N(HALF) = sizeof(T) == 2,
 	/* Others are bound by memory: where a segment's lanes fit the registers, a row is summed as it lies in memory. */
 	N(FUSED) = !N(HALF) && 2 * N(LANE_REGS) <= REGISTERS,
-	/* Bytes of the next rows that are fetched with those read, in quarters: by the first sum, then by the moments. */
+	/* A segment of the next rows is fetched in quarters, while as much is read of the rows at hand: by the first sum,
+	 * by the moments, and by what writes; in backward by the sums and by what writes dx. */
 	N(FETCH_FIRST) = N(HALF) || N(FUSED) ? 0 : 1,
 	N(FETCH_SECOND) = 1,
 	N(FETCH_WRITE) = 4 - N(FETCH_FIRST) - N(FETCH_SECOND),
+	N(FETCH_SUMS) = 1,
+	N(FETCH_DX) = 4 - N(FETCH_SUMS),
 };
 
 /* Statistics of a row, in the form that rule 4 uses: xhat = fma(x - mean, rstd, shift); RMSNorm has rstd alone. */
@@ -111,18 +115,17 @@ INLINE void N(add_block)(const enum sweep sweep, const T *x, int64_t n, vec m0, 
 
 /* The segment of n elements at x, block by block of its lanes, GROUP registers wide; a lane's four terms lie LANES
  * elements apart. */
-INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m0, struct fetch *ahead,
+INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m0, struct fetch ahead,
 			   struct V(tree) *sum, struct V(tree) *squares)
 {
 	vec s[N(BLOCKS)], q[N(BLOCKS)], m = V(splat)(m0);
-	struct fetch fetch = *ahead;
 	UNROLL_BLOCKS for (int block = 0; block < N(BLOCKS); block++) {
 		int64_t at = (int64_t)block * N(BLOCK);
 		vec lanes[GROUP], squared[GROUP];
 		s[block] = q[block] = V(splat)(0);
 		if (at >= n) /* a narrow row */
 			continue;
-		N(add_block)(sweep, x + at, n - at, m, &fetch, lanes, squared);
+		N(add_block)(sweep, x + at, n - at, m, &ahead, lanes, squared);
 		if (sweep != SWEEP_SQUARES)
 			s[block] = A(narrow)(lanes);
 		if (sweep != SWEEP_SUM)
@@ -132,29 +135,29 @@ INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m
 		V(tree_add)(sum, A(sum)(s));
 	if (sweep != SWEEP_SUM)
 		V(tree_add)(squares, A(sum)(q));
-	*ahead = fetch;
 }
 
-OUTLINE void N(add_sum)(const T *x, int64_t n, struct fetch *ahead, struct V(tree) *sum)
+OUTLINE void N(add_sum)(const T *x, int64_t n, struct fetch ahead, struct V(tree) *sum)
 {
 	N(add_segment)(SWEEP_SUM, x, n, 0, ahead, sum, NULL);
 }
 
-OUTLINE void N(add_squares)(const T *x, int64_t n, struct fetch *ahead, struct V(tree) *squares)
+OUTLINE void N(add_squares)(const T *x, int64_t n, struct fetch ahead, struct V(tree) *squares)
 {
 	N(add_segment)(SWEEP_SQUARES, x, n, 0, ahead, NULL, squares);
 }
 
-OUTLINE void N(add_moments)(const T *x, int64_t n, real m0, struct fetch *ahead, struct V(tree) *sum,
+OUTLINE void N(add_moments)(const T *x, int64_t n, real m0, struct fetch ahead, struct V(tree) *sum,
 			    struct V(tree) *squares)
 {
 	N(add_segment)(SWEEP_MOMENTS, x, n, m0, ahead, sum, squares);
 }
 
-/* The first sum of a segment: of x, or for RMSNorm of its squares. */
-INLINE void N(add_first)(const T *x, int64_t n, struct fetch *ahead, struct V(tree) *sum, const bool centred)
+/* The first sum of a segment, of x or for RMSNorm of its squares; next: the same of the row that is fetched meanwhile,
+ * or NULL. */
+INLINE void N(add_first)(const T *x, int64_t n, const T *next, struct V(tree) *sum, const bool centred)
 {
-	(centred ? N(add_sum) : N(add_squares))(x, n, ahead, sum);
+	(centred ? N(add_sum) : N(add_squares))(x, n, fetch_from(next, x), sum);
 }
 
 /* The end of rule 3: from m0 and the sums of d and d * d. */
@@ -174,8 +177,9 @@ INLINE void N(finish_rms)(struct N(stats) *stats, real q, int64_t cols, real eps
 	stats->rstd = 1 / V(sqrt1)(q / (real)cols + eps);
 }
 
-/* All of rule 3 for a row whose first sum, of x or for RMSNorm of x * x, is known. */
-INLINE struct N(stats) N(stats_from)(const T *x, int64_t cols, real eps, real first_sum, struct fetch *ahead,
+/* All of rule 3 for a row whose first sum, of x or for RMSNorm of x * x, is known; next: the row that is fetched
+ * meanwhile, or NULL. */
+INLINE struct N(stats) N(stats_from)(const T *x, int64_t cols, real eps, real first_sum, const T *next,
 				     const bool centred)
 {
 	struct N(stats) stats = {0};
@@ -185,8 +189,10 @@ INLINE struct N(stats) N(stats_from)(const T *x, int64_t cols, real eps, real fi
 	}
 	real m0 = first_sum / (real)cols;
 	struct V(tree) sum = {.count = 0}, squares = {.count = 0};
-	for (int64_t start = 0; start < cols; start += SEGMENT)
-		N(add_moments)(x + start, N(segment_length)(cols, start), m0, ahead, &sum, &squares);
+	for (int64_t start = 0; start < cols; start += SEGMENT) {
+		int64_t n = N(segment_length)(cols, start), at = start + n * N(FETCH_FIRST) / 4;
+		N(add_moments)(x + start, n, m0, fetch_from(next ? next + at : NULL, x), &sum, &squares);
+	}
 	N(finish_moments)(&stats, m0, V(tree_sum)(&sum), V(tree_sum)(&squares), cols, eps);
 	return stats;
 }

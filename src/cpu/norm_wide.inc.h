@@ -30,15 +30,14 @@ static void N(wide_sums)(const ek_norm_forward_args *a, struct ek_wide *w, int64
 	int64_t end = N(part_end)(w, a->cols, part);
 	for (int k = 0; k < w->count; k++) {
 		const T *x = (const T *)a->x + (w->row + k) * a->x_stride;
-		struct fetch none = fetch_from(NULL, false, x);
 		struct V(tree) sum = {.count = 0}, squares = {.count = 0};
 		for (int64_t start = part * w->part_cols; start < end; start += SEGMENT) {
 			int64_t n = N(segment_length)(end, start);
 			if (w->second)
-				N(add_moments)(x + start, n, (real)w->mean[k], &none, &sum, &squares);
+				N(add_moments)(x + start, n, (real)w->mean[k], fetch_from(NULL, x), &sum, &squares);
 			else {
 				fetch_lines(x + start, n * (int64_t)sizeof(T));
-				N(add_first)(x + start, n, &none, &sum, a->norm == EK_LAYER_NORM);
+				N(add_first)(x + start, n, NULL, &sum, a->norm == EK_LAYER_NORM);
 			}
 		}
 		w->sums[0][k][part] = V(tree_sum)(&sum);
@@ -69,12 +68,13 @@ static void N(wide_finish)(const ek_norm_forward_args *a, struct ek_wide *w)
 static void N(wide_normalize)(const ek_norm_forward_args *a, struct ek_wide *w, int64_t part)
 {
 	struct N(affine) f = N(affine_of)(a->weight, a->bias);
+	struct N(row) rows[2];
+	for (int k = 0; k < w->count; k++) {
+		rows[k] = N(row_at)(a, w->row + k, w->stream);
+		rows[k].stats = N(wide_stats)(w, k);
+	}
 	for (int64_t start = part * w->part_cols; start < N(part_end)(w, a->cols, part); start += SEGMENT)
-		for (int k = 0; k < w->count; k++) {
-			struct N(row) r = N(row_at)(a, w->row + k, w->stream);
-			r.stats = N(wide_stats)(w, k);
-			N(normalize_segment)(1, &r, &f, start, a->cols, NULL, a->norm == EK_LAYER_NORM, w->stream);
-		}
+		N(normalize_segment)(w->count, rows, &f, start, a->cols, NULL, a->norm == EK_LAYER_NORM, w->stream);
 	if (w->stream)
 		stream_fence();
 }
@@ -107,8 +107,8 @@ static void N(wide_reduce)(const ek_norm_backward_args *a, struct ek_wide *w, in
 			const struct N(grad_row) *r = &rows.row[k];
 			fetch_lines(r->x + start, n * (int64_t)sizeof(T));
 			fetch_lines(r->dy + start, n * (int64_t)sizeof(T));
-			ahead[k][0] = fetch_from(r->x + next, next < end, r->x);
-			ahead[k][1] = fetch_from(r->dy + next, next < end, r->dy);
+			ahead[k][0] = fetch_from(next < end ? r->x + next : NULL, r->x);
+			ahead[k][1] = fetch_from(next < end ? r->dy + next : NULL, r->dy);
 		}
 		N(add_grad_segment)(w->count, rows.row, start, n, &f, &c, ahead, centred, rows.g_xhat, rows.g);
 	}
@@ -139,11 +139,12 @@ static void N(wide_means)(const ek_norm_backward_args *a, struct ek_wide *w)
 static void N(wide_dx)(const ek_norm_backward_args *a, struct ek_wide *w, int64_t part)
 {
 	struct N(affine) f = N(affine_of)(a->weight, NULL);
+	struct N(grad_row) rows[2];
+	for (int k = 0; k < w->count; k++)
+		rows[k] = N(wide_grad_row)(a, w, k);
 	for (int64_t start = part * w->part_cols; start < N(part_end)(w, a->cols, part); start += SEGMENT)
-		for (int k = 0; k < w->count; k++) {
-			struct N(grad_row) r = N(wide_grad_row)(a, w, k);
-			N(write_dx_segment)(&r, &f, start, a->cols, NULL, a->norm == EK_LAYER_NORM, w->stream);
-		}
+		for (int k = 0; k < w->count; k++)
+			N(write_dx_segment)(&rows[k], &f, start, a->cols, NULL, a->norm == EK_LAYER_NORM, w->stream);
 	if (w->stream)
 		stream_fence();
 }

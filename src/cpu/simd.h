@@ -14,8 +14,9 @@
  *     d_load2(p, v), d_load2_part(p, n, v)   all of them, or the first n
  *     d_store2(p, v), d_stream2(p, v)        rounded; past the caches, p aligned to what it fills
  *     d_first2(v, n), d_narrow, d_sum        v_first, v_narrow and v_sum for that order
- *     d_e_load2(p, v), d_e_load2_part        elements of dtype e in d's order
- * which mean the same side by side unless simd_*.h says d_SPLIT, with vf_split(v) from side by side to that order;
+ *     d_e_load2(p, v)                        elements of dtype e in d's order
+ * which mean the same side by side, but for bf16 where simd_*.h says bf16_SPLIT, with vf_split(v) from side by side
+ * to even and odd;
  * and stream_fence(), which ends a run of d_stream2, REGISTERS (how many there are) and GROUP. Pointers have any alignment otherwise.
  * SPDX-License-Identifier: MIT */
 #ifndef EK_CPU_SIMD_H
@@ -61,6 +62,7 @@ enum { f32_BLOCKS = vf_BLOCKS, f16_BLOCKS = vf_BLOCKS, bf16_BLOCKS = vf_BLOCKS, 
 #define NEUTRAL(dtype, one, minus_zero)                                                  \
 	static const dtype##_element dtype##_ones[32] = {FOUR(EIGHT(one))};                  \
 	static const dtype##_element dtype##_minus_zeros[32] = {FOUR(EIGHT(minus_zero))};
+_Static_assert(2 * vf_WIDTH <= 32 && 2 * vd_WIDTH <= 32, "a step reads two registers of them");
 NEUTRAL(f32, 1.0f, -0.0f)
 NEUTRAL(f16, 0x3c00, 0x8000)
 NEUTRAL(bf16, 0x3f80, 0x8000)
@@ -110,23 +112,13 @@ SIDE_BY_SIDE(bf16, vf)
 
 /* Weights in the order of activations. */
 #define f32_f32_load2 f32_load2
-#define f32_f32_load2_part f32_load2_part
 #define f16_f32_load2 f32_load2
-#define f16_f32_load2_part f32_load2_part
 #define f16_f16_load2 f16_load2
-#define f16_f16_load2_part f16_load2_part
 #define bf16_bf16_load2 bf16_load2
-#define bf16_bf16_load2_part bf16_load2_part
 #define f64_f64_load2 f64_load2
-#define f64_f64_load2_part f64_load2_part
 INLINE void bf16_f32_load2(const float *p, vf v[2])
 {
 	f32_load2(p, v);
-	vf_split(v);
-}
-INLINE void bf16_f32_load2_part(const float *p, int n, vf v[2])
-{
-	f32_load2_part(p, n, v);
 	vf_split(v);
 }
 
@@ -137,10 +129,10 @@ struct fetch {
 	int64_t mask; /* 0: nothing comes next */
 };
 
-/* From `next` on, if there is such a thing. */
-INLINE struct fetch fetch_from(const void *next, bool there, const void *now)
+/* From `next` on; NULL: nothing, and the line at `now` serves as one that is there. */
+INLINE struct fetch fetch_from(const void *next, const void *now)
 {
-	return (struct fetch){there ? next : now, there ? -1 : 0};
+	return (struct fetch){next ? next : now, next ? -1 : 0};
 }
 
 INLINE void fetch_ahead(struct fetch *f, const int bytes)
