@@ -270,7 +270,8 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 		peer_release(peer);
 	result->seconds = median(op, rounds);
 	result->copy_seconds = median(copy, rounds);
-	result->of_copy = median(share, rounds); /* of neighbours in time: the memory's speed changes meanwhile */
+	result->of_copy =
+		median(share, rounds); /* of neighbours in time: the memory's speed changes meanwhile */
 	result->onednn_seconds = with_peer ? median(other, rounds) : 0;
 	return STATUS_FINE;
 }
