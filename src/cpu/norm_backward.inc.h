@@ -277,6 +277,7 @@ INLINE void N(finish_tree)(struct N(column_tree) *tree, real *result)
 struct N(grad_rows) {
 	struct N(grad_row) row[MAX_TOGETHER];
 	struct V(tree) g_xhat[MAX_TOGETHER], g[MAX_TOGETHER];
+	struct N(columns) columns[MAX_TOGETHER / 2]; /* of each pair */
 	int64_t count;
 };
 
@@ -360,12 +361,13 @@ INLINE void N(rows_are_in)(struct N(column_sums) *sums, int64_t end)
 		N(push_leaf)(&sums->tree);
 }
 
-/* dx of `before`, then the sums of `now`, segment by segment. */
+/* Columns from … to-1, a run of segments: dx of `before`, then the sums of `now`, which are rows first … of those up to
+ * `end`. */
 INLINE void N(look_at_rows)(const ek_norm_backward_args *a, int64_t first, int64_t end, struct N(grad_rows) *now,
-			    const struct N(grad_rows) *before, const struct N(affine) *f,
-			    const struct N(column_sums) *sums, const bool centred, bool stream)
+			    const struct N(grad_rows) *before, const struct N(affine) *f, int64_t from, int64_t to,
+			    const bool centred, bool stream)
 {
-	for (int64_t start = 0; start < a->cols; start += SEGMENT) {
+	for (int64_t start = from; start < to; start += SEGMENT) {
 		int64_t n = N(segment_length)(a->cols, start);
 		for (int64_t k = 0; k < before->count; k++)
 			N(write_dx_segment)(&before->row[k], f, start, a->cols, k < now->count ? &now->row[k] : NULL, centred,
@@ -375,7 +377,6 @@ INLINE void N(look_at_rows)(const ek_norm_backward_args *a, int64_t first, int64
 			fetch_lines(now->row[k].dy + start, n * (int64_t)sizeof(T));
 		}
 		for (int64_t k = 0; k < now->count; k += 2) {
-			struct N(columns) c = N(columns_for)(sums, first + k);
 			bool last = start + SEGMENT >= a->cols;
 			int64_t at = last ? 0 : start + SEGMENT;
 			int count = (int)smaller(2, now->count - k);
@@ -387,12 +388,9 @@ INLINE void N(look_at_rows)(const ek_norm_backward_args *a, int64_t first, int64
 				ahead[i][0] = fetch_from(there ? (const T *)a->x + row * a->x_stride + at : NULL, r->x);
 				ahead[i][1] = fetch_from(there ? (const T *)a->dy + row * a->dy_stride + at : NULL, r->dy);
 			}
-			N(add_grad_segment)(count, &now->row[k], start, n, f, &c, ahead, centred, &now->g_xhat[k], &now->g[k]);
+			N(add_grad_segment)(count, &now->row[k], start, n, f, &now->columns[k / 2], ahead, centred, &now->g_xhat[k],
+					    &now->g[k]);
 		}
-	}
-	for (int64_t k = 0; k < now->count; k++) {
-		now->row[k].mean_g_xhat = V(tree_sum)(&now->g_xhat[k]) / (real)a->cols;
-		now->row[k].mean_g = V(tree_sum)(&now->g[k]) / (real)a->cols;
 	}
 }
 
@@ -415,7 +413,13 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 		N(grad_rows_at)(a, row, count, stream, centred, now);
 		if (!a->dx)
 			before->count = 0;
-		N(look_at_rows)(a, row, end, now, before, &f, &sums, centred, stream);
+		for (int64_t k = 0; k < count; k += 2)
+			now->columns[k / 2] = N(columns_for)(&sums, row + k);
+		N(look_at_rows)(a, row, end, now, before, &f, 0, a->cols, centred, stream);
+		for (int64_t k = 0; k < count; k++) {
+			now->row[k].mean_g_xhat = V(tree_sum)(&now->g_xhat[k]) / (real)a->cols;
+			now->row[k].mean_g = V(tree_sum)(&now->g[k]) / (real)a->cols;
+		}
 		if (task && count)
 			N(rows_are_in)(&sums, row + count);
 	}

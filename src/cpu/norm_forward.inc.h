@@ -203,11 +203,11 @@ INLINE void N(write_then_sum)(struct N(rows) *now, const struct N(rows) *before,
 	}
 }
 
-/* The first sums of `now`, after or while `before` is written, segment by segment. */
-INLINE void N(first_look)(struct N(rows) *now, const struct N(rows) *before, const struct N(affine) *f, int64_t cols,
-			  const bool centred, bool stream)
+/* Columns from … to-1, a run of segments: the first sums of `now`, after or while `before` is written. */
+INLINE void N(first_look)(struct N(rows) *now, const struct N(rows) *before, const struct N(affine) *f, int64_t from,
+			  int64_t to, int64_t cols, const bool centred, bool stream)
 {
-	for (int64_t start = 0; start < cols; start += SEGMENT) {
+	for (int64_t start = from; start < to; start += SEGMENT) {
 		int64_t k = 0;
 		for (; N(FUSED) && stream && k < now->count && k < before->count; k++) {
 			const struct N(row) *b = &before->row[k];
@@ -244,7 +244,7 @@ INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_
 	for (int64_t row = first, i = 0; row < end || rows[!i].count; row += rows[i].count, i = !i) {
 		struct N(rows) *now = &rows[i], *before = &rows[!i];
 		N(rows_at)(a, row, smaller(together, end - row), end, stream, now);
-		N(first_look)(now, before, &f, a->cols, centred, stream);
+		N(first_look)(now, before, &f, 0, a->cols, a->cols, centred, stream);
 		N(second_look)(a, row, now, centred);
 	}
 	if (stream)

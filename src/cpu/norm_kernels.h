@@ -33,17 +33,21 @@ static inline int64_t ek_leaf_rows(int64_t slot_rows)
 	return slot_rows == 1 ? 2 : slot_rows;
 }
 
-/* A pair of rows that threads share, part by part of the columns (wide.c). Numbers are kept as double, which holds
- * binary32 exactly. */
+/* Pairs of rows that threads share, part by part of the columns (wide.c): one is summed, the one before it written.
+ * Numbers are kept as double, which holds binary32 exactly. */
 enum { EK_MAX_PARTS = 64 };
 
+struct ek_wide_row {
+	double mean, mean_lo, rstd, mean_g, mean_g_xhat;
+};
+
 struct ek_wide {
-	int64_t row, part_cols, parts;
-	int count;   /* rows of the pair: 1 or 2 */
-	bool second; /* the second sweep of LayerNorm's statistics */
+	int64_t row, part_cols, parts; /* row: the first that is summed */
+	int count, before;             /* rows of either pair: 0, 1 or 2 */
+	bool second;                   /* the sums are those of LayerNorm's second look */
 	bool stream;
 	double sums[2][2][EK_MAX_PARTS]; /* which sum, which row, which part */
-	double mean[2], mean_lo[2], rstd[2], mean_g[2], mean_g_xhat[2];
+	struct ek_wide_row now[2], old[2];
 	void *leaf; /* [2][cols]: the pair's leaf of the column sums; NULL: not wanted */
 };
 
@@ -56,14 +60,13 @@ struct ek_norm_kernel {
 	/* dweight and dbias of columns first … end-1 from the results of count tasks: [count][2][cols]. */
 	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
 			       int64_t first, int64_t end);
-	/* Steps of a pair of wide rows. Those with a part run in parallel, the others between them. */
-	void (*wide_sums)(const ek_norm_forward_args *args, struct ek_wide *wide, int64_t part);
+	/* Steps of wide rows. Those with a part run in parallel, the others between them. */
+	void (*wide_first)(const ek_norm_forward_args *args, struct ek_wide *wide, int64_t part);
+	void (*wide_second)(const ek_norm_forward_args *args, struct ek_wide *wide, int64_t part);
 	void (*wide_finish)(const ek_norm_forward_args *args, struct ek_wide *wide);
-	void (*wide_normalize)(const ek_norm_forward_args *args, struct ek_wide *wide, int64_t part);
 	void (*wide_given)(const ek_norm_backward_args *args, struct ek_wide *wide);
 	void (*wide_reduce)(const ek_norm_backward_args *args, struct ek_wide *wide, int64_t part);
 	void (*wide_means)(const ek_norm_backward_args *args, struct ek_wide *wide);
-	void (*wide_dx)(const ek_norm_backward_args *args, struct ek_wide *wide, int64_t part);
 };
 
 struct ek_norm_kernels {

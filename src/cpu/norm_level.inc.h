@@ -68,12 +68,11 @@ INLINE int64_t rows_together(int64_t row_bytes, int64_t wide_bytes)
 		.backward = backward_##act##_##weight,                  \
 		.backward_with_sums = backward_with_sums_##act##_##weight, \
 		.finish_columns = finish_columns_##act##_##weight,      \
-		.wide_sums = wide_sums_##act##_##weight,                \
+		.wide_first = wide_first_##act##_##weight,              \
+		.wide_second = wide_second_##act##_##weight,            \
 		.wide_finish = wide_finish_##act##_##weight,            \
-		.wide_normalize = wide_normalize_##act##_##weight,      \
 		.wide_given = wide_given_##act##_##weight,              \
 		.wide_reduce = wide_reduce_##act##_##weight,            \
 		.wide_means = wide_means_##act##_##weight,              \
-		.wide_dx = wide_dx_##act##_##weight,                    \
 	},
 const struct ek_norm_kernels LEVEL = {EK_NORM_DTYPES(EK_ROW)};

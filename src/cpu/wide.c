@@ -1,7 +1,9 @@
 /* Wide rows, pair by pair: the steps of a pair (norm_wide.inc.h) follow one another, and the parts of a step go to
- * the threads. A part's x, weight and bias then stay in a core's L2 from step to step. Called by norm.c.
+ * the threads. A pair is written in the first step of the next one. Called by norm.c.
  * SPDX-License-Identifier: MIT */
 #include "wide.h"
+
+#include <string.h>
 
 #include "../ref/order.h"
 #include "../ref/slots.h"
@@ -33,28 +35,22 @@ struct step {
 	struct ek_wide wide;
 };
 
-static void sums_task(void *arg, int64_t part)
+static void first_task(void *arg, int64_t part)
 {
 	struct step *s = arg;
-	s->kernel->wide_sums(s->forward, &s->wide, part);
+	s->kernel->wide_first(s->forward, &s->wide, part);
 }
 
-static void normalize_task(void *arg, int64_t part)
+static void second_task(void *arg, int64_t part)
 {
 	struct step *s = arg;
-	s->kernel->wide_normalize(s->forward, &s->wide, part);
+	s->kernel->wide_second(s->forward, &s->wide, part);
 }
 
 static void reduce_task(void *arg, int64_t part)
 {
 	struct step *s = arg;
 	s->kernel->wide_reduce(s->backward, &s->wide, part);
-}
-
-static void dx_task(void *arg, int64_t part)
-{
-	struct step *s = arg;
-	s->kernel->wide_dx(s->backward, &s->wide, part);
 }
 
 static void finish_columns_task(void *arg, int64_t part)
@@ -65,14 +61,30 @@ static void finish_columns_task(void *arg, int64_t part)
 				  smaller((part + 1) * s->wide.part_cols, a->cols));
 }
 
-/* The statistics of the pair, from x. */
-static void sweep(const ek_context *ctx, struct step *s)
+/* The pair at `row`, which may be past the last: then only the one before is left. */
+static void begin_pair(struct ek_wide *wide, int64_t row, int64_t rows)
 {
-	for (int second = 0; second < (s->forward->norm == EK_LAYER_NORM ? 2 : 1); second++) {
-		s->wide.second = second;
-		ek_run_tasks(ctx, s->wide.parts, sums_task, s);
-		s->kernel->wide_finish(s->forward, &s->wide);
-	}
+	wide->row = row;
+	wide->count = (int)larger(0, smaller(2, rows - row));
+}
+
+static void end_pair(struct ek_wide *wide)
+{
+	wide->before = wide->count;
+	memcpy(wide->old, wide->now, sizeof wide->old);
+}
+
+/* The statistics of the pair, from x; the pair before is written, if there is one. */
+static void statistics(const ek_context *ctx, struct step *s)
+{
+	ek_run_tasks(ctx, s->wide.parts, first_task, s);
+	s->kernel->wide_finish(s->forward, &s->wide);
+	if (s->forward->norm == EK_RMS_NORM || !s->wide.count)
+		return;
+	s->wide.second = true;
+	ek_run_tasks(ctx, s->wide.parts, second_task, s);
+	s->kernel->wide_finish(s->forward, &s->wide);
+	s->wide.second = false;
 }
 
 void ek_wide_forward(const ek_context *ctx, const struct ek_norm_kernel *kernel,
@@ -80,11 +92,10 @@ void ek_wide_forward(const ek_context *ctx, const struct ek_norm_kernel *kernel,
 {
 	struct step s = {.forward = args, .kernel = kernel, .wide = {.stream = stream}};
 	cut_columns(ctx, args->cols, &s.wide);
-	for (int64_t row = 0; row < args->rows; row += 2) {
-		s.wide.row = row;
-		s.wide.count = (int)smaller(2, args->rows - row);
-		sweep(ctx, &s);
-		ek_run_tasks(ctx, s.wide.parts, normalize_task, &s);
+	for (int64_t row = 0; row < args->rows || s.wide.before; row += 2) {
+		begin_pair(&s.wide, row, args->rows);
+		statistics(ctx, &s);
+		end_pair(&s.wide);
 	}
 }
 
@@ -109,18 +120,21 @@ void ek_wide_backward(const ek_context *ctx, const struct ek_norm_kernel *kernel
 	struct step s = {.forward = &anew, .backward = args, .kernel = kernel, .wide = {.stream = stream}};
 	cut_columns(ctx, args->cols, &s.wide);
 	size_t leaf_size = sums ? ek_wide_backward_workspace(args) / (size_t)quotient_up(args->rows, 2) : 0;
-	for (int64_t row = 0; row < args->rows; row += 2) {
-		s.wide.row = row;
-		s.wide.count = (int)smaller(2, args->rows - row);
+	for (int64_t row = 0; row < args->rows || s.wide.before; row += 2) {
+		begin_pair(&s.wide, row, args->rows);
 		s.wide.leaf = sums ? (char *)args->workspace + (size_t)(row / 2) * leaf_size : NULL;
-		if (args->rstd)
+		if (args->rstd) {
 			kernel->wide_given(args, &s.wide);
-		else
-			sweep(ctx, &s);
+		} else {
+			int before = s.wide.before;
+			s.wide.before = 0; /* nothing is written yet */
+			statistics(ctx, &s);
+			s.wide.before = before;
+		}
 		ek_run_tasks(ctx, s.wide.parts, reduce_task, &s);
 		kernel->wide_means(args, &s.wide);
-		if (args->dx)
-			ek_run_tasks(ctx, s.wide.parts, dx_task, &s);
+		end_pair(&s.wide);
+		s.wide.before = args->dx ? s.wide.before : 0;
 	}
 	if (sums)
 		ek_run_tasks(ctx, s.wide.parts, finish_columns_task, &s);
