@@ -255,6 +255,7 @@ static void overlaps_that_are_refused(void)
 	REFUSED(forward, EK_ERROR_OVERLAP, a.y = arena.x + COLS, "y", "x");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.y = (char *)arena.x + 1, "y", "x");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.x = arena.y + ROWS * COLS - 1, "y", "x");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.x = (char *)(arena.y + ROWS * COLS) - 1, "y", "x");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.y = arena.x; a.y_stride = STRIDE, "y", "x");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.weight = arena.y + 3, "y", "weight");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.bias = arena.y, "y", "bias");

@@ -1,6 +1,7 @@
 /* Every level's bits against the reference's: each axis swept alone (widths, rows, threads, offsets,
  * strides, operand forms, streaming), the shapes that users bring, special values, and rows on their own.
  * Pairs of axes and random cases are in test_sample.c. SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <string.h>
 
 #include "support.h"
@@ -105,6 +106,44 @@ static void slots_are_never_larger_than_2048_rows(void)
 	case_expect(&c);
 	for (int i = 0; i < level_count(); i++)
 		case_check(&c, (struct setting){level_name(i), 2, PLAIN});
+}
+
+/* A product too small for f32 is -0 in a chain that began with +0: the +0 at the end of a column sum takes it away. */
+static void no_minus_zero_leaves_a_column_sum(void)
+{
+	enum { ROWS = 2050 }; /* slots of several rows */
+	static float x[ROWS], dy[ROWS], mean[ROWS], rstd[ROWS];
+	_Alignas(64) static float workspace[1024];
+	for (int row = 0; row < ROWS; row++) {
+		x[row] = 1;
+		dy[row] = -1e-30f;
+		rstd[row] = 1e-30f;
+	}
+	for (int i = 0; i < level_count(); i++) {
+		float dweight = 1;
+		size_t size = 0;
+		ek_context *ctx = context_of((struct setting){level_name(i), 1, PLAIN});
+		ek_norm_backward_args a = {.size = sizeof a,
+					   .norm = EK_LAYER_NORM,
+					   .dtype = EK_F32,
+					   .weight_dtype = EK_F32,
+					   .rows = ROWS,
+					   .cols = 1,
+					   .x_stride = 1,
+					   .dy_stride = 1,
+					   .x = x,
+					   .dy = dy,
+					   .mean = mean,
+					   .rstd = rstd,
+					   .dweight = &dweight,
+					   .workspace = workspace,
+					   .workspace_size = sizeof workspace};
+		EXPECT(ek_norm_backward_workspace(ctx, &a, &size) == EK_OK && size <= sizeof workspace,
+		       "%zu bytes", size);
+		EXPECT(ek_norm_backward(ctx, &a) == EK_OK, "%s", ek_error(ctx));
+		EXPECT(dweight == 0 && !signbit(dweight), "level %s: dweight is %g", level_name(i),
+		       (double)dweight);
+	}
 }
 
 static void bits_do_not_depend_on_threads(void)
@@ -363,6 +402,7 @@ int main(int argc, char **argv)
 	TEST(row_counts_to_70);
 	TEST(row_counts_around_slots_and_chunks);
 	TEST(several_chunks_at_any_width);
+	TEST(no_minus_zero_leaves_a_column_sum);
 	TEST(slots_are_never_larger_than_2048_rows);
 	TEST(bits_do_not_depend_on_threads);
 	TEST(bits_do_not_depend_on_base_offsets);

@@ -87,22 +87,34 @@ def table_cell(text):
     return text.replace("|", "\\|").replace("\n", " ").replace("\t", "")
 
 
+NOTHING = "**nothing**"
+
+
+def earlier_rows():
+    """The rows of the last result, by the name of the mutation."""
+    text = RESULT.read_text() if RESULT.exists() else ""
+    return dict(re.findall(r"^(?=\| `(\w+)`)(.*)$", text, re.M))
+
+
 def write_result(outcomes):
-    caught = sum(1 for _, failing in outcomes if failing)
+    """These outcomes, and for the mutations that were not tried this time the earlier ones."""
+    rows = earlier_rows()
+    for mutation, failing in outcomes:
+        by = ", ".join(f"`{name}`" for name in failing[:2]) if failing else NOTHING
+        rows[mutation.name] = f"| `{mutation.name}` | `{mutation.file}` | {table_cell(mutation.why)} | {by} |"
+    rows = [rows[m.name] for m in MUTATIONS if m.name in rows]
+    caught = sum(1 for row in rows if NOTHING not in row)
     lines = ["# What the tests notice", "",
              "`make mutate` changes one thing at a time in a copy of the tree and runs the C tests in short; a",
              "change that no test notices is a hole in them. The changes are in `tools/mutations.py`.", "",
-             f"**{caught} of {len(outcomes)} noticed.**", "",
+             f"**{caught} of {len(rows)} noticed.**", "",
              "| change | where | what it breaks | noticed first by |", "|---|---|---|---|"]
-    for mutation, failing in outcomes:
-        by = ", ".join(f"`{name}`" for name in failing[:2]) if failing else "**nothing**"
-        lines.append(f"| `{mutation.name}` | `{mutation.file}` | {table_cell(mutation.why)} | {by} |")
-    RESULT.write_text("\n".join(lines) + "\n")
+    RESULT.write_text("\n".join(lines + rows) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description="Breaks the code on purpose and sees the tests notice.")
-    parser.add_argument("--only", help="names, with commas; the result is not written")
+    parser.add_argument("--only", help="names, with commas; the other rows of the result stay")
     parser.add_argument("--check", action="store_true", help="only see that each mutation applies")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else [m.name for m in MUTATIONS]
@@ -135,8 +147,7 @@ def main():
             outcomes.append((mutation, failing))
             print(f"{'noticed by ' + failing[0] if failing else 'NOT NOTICED'}, {time.monotonic() - began:.0f} s",
                   flush=True)
-    if not options.only:
-        write_result(outcomes)
+    write_result(outcomes)
     survivors = sum(1 for _, failing in outcomes if not failing)
     print(f"{len(outcomes) - survivors} passed, {survivors + len(broken)} failed")
     sys.exit(1 if survivors or broken else 0)
