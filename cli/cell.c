@@ -203,15 +203,13 @@ static double time_op(struct cell *cell, ek_context *ctx)
 	return (seconds_now() - start) / (double)cell->sets;
 }
 
-/* The op's bytes call for call: the threads meet after each set, as they do for the op. */
+/* The slabs are copied as one piece: of the op's bytes alone, without a call for each set. */
 static double time_copy(const struct cell *cell, struct team *team)
 {
+	size_t bytes = cell->step * (size_t)cell->sets;
 	double padding = case_bytes(&cell->test_case) / (cell->dy ? 3 : 2) / (double)cell->step;
 	double start = seconds_now();
-	for (int64_t set = 0; set < cell->sets; set++) {
-		size_t at = (size_t)set * cell->step;
-		copy_streams(team, cell->out + at, cell->x + at, cell->dy ? cell->dy + at : NULL, cell->step);
-	}
+	copy_streams(team, cell->out, cell->x, cell->dy, bytes);
 	return (seconds_now() - start) / (double)cell->sets * padding;
 }
 
@@ -248,7 +246,6 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 {
 	double op[MAX_ROUNDS];
 	double copy[MAX_ROUNDS];
-	double share[MAX_ROUNDS];
 	double other[MAX_ROUNDS];
 	int rounds = 0;
 	describe_result(cell, ctx, result);
@@ -262,7 +259,6 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 	       (rounds < effort->most_rounds && seconds_now() - begun < effort->seconds)) {
 		op[rounds] = time_op(cell, ctx);
 		copy[rounds] = time_copy(cell, team);
-		share[rounds] = copy[rounds] / op[rounds];
 		other[rounds] = with_peer ? time_peer(cell, peer) : 0;
 		rounds++;
 	}
@@ -270,8 +266,6 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 		peer_release(peer);
 	result->seconds = median(op, rounds);
 	result->copy_seconds = median(copy, rounds);
-	result->of_copy =
-		median(share, rounds); /* of neighbours in time: the memory's speed changes meanwhile */
 	result->onednn_seconds = with_peer ? median(other, rounds) : 0;
 	return STATUS_FINE;
 }

@@ -54,11 +54,12 @@ static int print_cell(FILE *out, const struct json *old, const struct result *no
 	(void)fprintf(out, "  %-10s %-8s %-14s %-5s ", now->op->name, pass_names[now->pass], shape,
 		      ek_dtype_name(now->dtype));
 	double before = json_number(old, "of_copy", 0);
-	double change = now->of_copy / before;
+	double change = result_of_copy(now) / before;
 	bool lost = change < loss;
 	enum style style = lost ? STYLE_BAD : change > 1 / loss ? STYLE_GOOD : STYLE_NONE;
-	(void)fprintf(out, "%6.2f -> %5.2f  %s%+6.1f %%%s%s", before, now->of_copy, term_style(out, style),
-		      100 * (change - 1), lost ? "  LOSS" : "", term_style(out, STYLE_NONE));
+	(void)fprintf(out, "%6.2f -> %5.2f  %s%+6.1f %%%s%s", before, result_of_copy(now),
+		      term_style(out, style), 100 * (change - 1), lost ? "  LOSS" : "",
+		      term_style(out, STYLE_NONE));
 	if (json_number(old, "threads", 0) != now->threads ||
 	    strcmp(json_text(old, "isa", ""), now->isa) != 0)
 		(void)fprintf(out, "  (before: %s, threads %.0f)", json_text(old, "isa", "?"),

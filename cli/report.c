@@ -10,6 +10,11 @@
 #include "system.h"
 #include "term.h"
 
+double result_of_copy(const struct result *result)
+{
+	return result->copy_seconds / result->seconds;
+}
+
 static bool is_stdout(const char *name)
 {
 	return name && strcmp(name, "-") == 0;
@@ -53,13 +58,13 @@ void report_table_row(FILE *out, const struct result *result, bool peers)
 	(void)fprintf(out, "  %-14s %-5s %11s %7.1f", shape, ek_dtype_name(result->dtype), time,
 		      result->bytes / result->seconds * 1e-9);
 	if (!result->cached)
-		(void)fprintf(out, " %8.2f", result->of_copy);
+		(void)fprintf(out, " %8.2f", result_of_copy(result));
 	if (peers && result->onednn_seconds > 0)
 		(void)fprintf(out, " %8.2fx", result->onednn_seconds / result->seconds);
 	else if (peers)
 		(void)fprintf(out, " %9s", "-");
 	if (!result->cached)
-		term_bar(out, result->of_copy, 25);
+		term_bar(out, result_of_copy(result), 25);
 	(void)fputc('\n', out);
 	(void)fflush(out);
 }
@@ -121,7 +126,7 @@ static void write_json_result(FILE *file, const struct result *result)
 		result->seconds, result->bytes);
 	if (!result->cached)
 		(void)fprintf(file, "\"copy_seconds\": %.6g, \"of_copy\": %.4f, ", result->copy_seconds,
-			      result->of_copy);
+			      result_of_copy(result));
 	(void)fputs("\"weight_dtype\": \"", file);
 	(void)fputs(ek_dtype_name(result->weight_dtype), file);
 	(void)fputs("\", \"peers\": {", file);
@@ -178,7 +183,7 @@ static int write_csv(const char *name, const struct results *results)
 			      (long long)result->cols, result->threads, result->isa,
 			      result->cached ? "cached" : "memory", result->seconds, result->bytes);
 		if (!result->cached)
-			(void)fprintf(file, "%.6g,%.4f", result->copy_seconds, result->of_copy);
+			(void)fprintf(file, "%.6g,%.4f", result->copy_seconds, result_of_copy(result));
 		else
 			(void)fputc(',', file);
 		if (result->onednn_seconds > 0)

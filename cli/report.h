@@ -18,7 +18,6 @@ struct result {
 	const char *isa;
 	double seconds, bytes;
 	double copy_seconds;   /* 0: not measured, the data stays in the caches */
-	double of_copy;        /* the share of a copy's speed: 1.0 is the limit */
 	double onednn_seconds; /* 0: it cannot, or is not there */
 	bool cached;
 };
@@ -27,6 +26,9 @@ struct results {
 	struct result *all;
 	int count;
 };
+
+/* of_copy: 1.0 is the limit. */
+double result_of_copy(const struct result *result);
 
 /* The stream that the table goes to: standard error if JSON or CSV takes standard output. */
 FILE *report_stream(const struct options *options);

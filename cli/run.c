@@ -143,7 +143,7 @@ static int check(FILE *out, ek_context *ctx, const struct options *options, cons
 static void print_time(FILE *out, const struct result *result, const struct cell *cell)
 {
 	(void)fprintf(out, "time    %.4g ms, %.1f GB/s, %.2f of a copy (copy: %.4g ms); %.0f MB in turn\n",
-		      result->seconds * 1e3, result->bytes / result->seconds * 1e-9, result->of_copy,
+		      result->seconds * 1e3, result->bytes / result->seconds * 1e-9, result_of_copy(result),
 		      result->copy_seconds * 1e3, result->bytes * (double)cell->sets * 1e-6);
 }
 
