@@ -36,7 +36,7 @@ static bool expect(struct reader *reader, char c, const char *wrong)
 	return true;
 }
 
-/* Escapes: \uXXXX below 128 only; our own files have no others. */
+/* Escapes: of those by number only the ones below 128; our own files have no others. */
 static bool read_escape(struct reader *reader, char *to)
 {
 	static const char letters[] = "\"\\/bfnrt";

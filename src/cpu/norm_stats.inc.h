@@ -1,5 +1,5 @@
 /* Row sums and statistics, rules 2 and 3 of docs/numerics.md, for the activations ACT, and what forward and backward
- * share. * Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
+ * share. Included by norm_kernels.inc.h. SPDX-License-Identifier: MIT */
 
 enum {
 	N(W) = PASTE(ACT, WIDTH),
