@@ -65,7 +65,10 @@ typedef enum ek_status {
 	EK_ERROR_WORKSPACE = 5,   /* workspace missing, too small or misaligned */
 	EK_ERROR_UNSUPPORTED = 6, /* this CPU or this build lacks what was asked for */
 	EK_ERROR_NO_DEVICE = 7,   /* the device asked for is not there */
-	EK_ERROR_MEMORY = 8       /* out of memory */
+	EK_ERROR_MEMORY = 8,      /* out of memory, on the host or on the device */
+	EK_ERROR_CUDA = 9,        /* the CUDA driver refused; the message has its words */
+	EK_ERROR_COMPILE = 10,    /* a GPU kernel could not be compiled: no NVRTC, or it refused */
+	EK_ERROR_NOT_READY = 11   /* the stream is being captured and the kernel is not compiled yet */
 } ek_status;
 
 /* "EK_ERROR_DTYPE" for EK_ERROR_DTYPE; "unknown status" for a number that is none. */
@@ -81,7 +84,7 @@ EK_API const char *ek_error(const ek_context *ctx);
 
 typedef enum ek_device {
 	EK_CPU = 0,
-	EK_CUDA = 1 /* not in this version: ek_open answers EK_ERROR_NO_DEVICE */
+	EK_CUDA = 1 /* an NVIDIA GPU; pointers are then device memory, and calls go on a stream */
 } ek_device;
 
 /* A caller's own parallel loop: call run(task, i) once for each i in 0 … count-1, from any threads in
@@ -108,10 +111,23 @@ typedef struct ek_options {
 	/* Results (y or dx of a call) of at least this many bytes are written past the caches (non-temporal stores), which is
 	 * fastest when they will not be read again soon. 0: the default, 512 KiB; -1: never. */
 	int64_t stream_bytes;
+
+	/* EK_CUDA: where compiled kernels are kept. NULL: $EVENKEEL_CACHE, else $XDG_CACHE_HOME/evenkeel, else
+	 * ~/.cache/evenkeel; "": nowhere. The folder must be the user's own and closed to others. */
+	const char *cache;
+	/* EK_CUDA: a file of compiled kernels (evenkeel warmup --pack) for machines without NVRTC. NULL:
+	 * $EVENKEEL_PACK, else none. */
+	const char *pack;
+	int nvtx; /* EK_CUDA: 1 names every call in NVIDIA's profilers, where NVTX is installed */
 } ek_options;
 
-/* Opens a context on one device; options may be NULL. A context may be used by many threads at once,
- * in a child after fork(), and costs nothing while idle. */
+/* Opens a context on one device; options may be NULL. A context may be used by many threads at once, and
+ * costs nothing while idle; one on the CPU also in a child after fork().
+ *
+ * EK_CUDA uses the CUDA context that is current in the calling thread if it is on that GPU, else the primary
+ * one. Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
+ * allocates, but the first call with a new width, dtype or set of operands, which compiles (0.1 s) or
+ * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. */
 EK_API ek_status ek_open(ek_context **ctx, const ek_options *options);
 /* Ends the context's threads. No call may be running on it. NULL is allowed. */
 EK_API void ek_close(ek_context *ctx);
@@ -121,7 +137,7 @@ typedef struct ek_description {
 	ek_device device;
 	int ordinal;
 	int threads;     /* threads a call may use, the caller's included */
-	const char *isa; /* level of the CPU kernels */
+	const char *isa; /* level of the CPU kernels; "cuda" */
 	char name[96];   /* of the CPU or GPU, as it names itself */
 	int64_t stream_bytes;
 } ek_description;
@@ -177,6 +193,11 @@ typedef struct ek_norm_forward_args {
 
 EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
 
+/* Makes what a call with these arguments needs, so that it can be captured in a CUDA graph and never
+ * compiles: on EK_CUDA the kernels, for any number of rows; on the CPU nothing. Pointers are looked at
+ * (NULL or not, their alignment) and not followed. */
+EK_API ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_args *args);
+
 /* ---- normalization, backward ----
  * With g = dy * weight, over each row:
  *     LayerNorm  dx = (g - mean(g) - xhat * mean(g * xhat)) * rstd
@@ -219,6 +240,7 @@ EK_API ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm
 					    size_t *bytes);
 
 EK_API ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args);
+EK_API ek_status ek_norm_backward_prepare(ek_context *ctx, const ek_norm_backward_args *args);
 
 #ifdef __cplusplus
 }

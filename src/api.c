@@ -10,6 +10,8 @@
 #include "cpu/level.h"
 #include "cpu/norm.h"
 #include "cpu/pool.h"
+#include "cuda/gpu.h"
+#include "cuda/norm.h"
 #include "dtype.h"
 #include "ref/norm.h"
 #include "status.h"
@@ -111,6 +113,22 @@ static int64_t choose_stream_bytes(int64_t asked)
 	return asked == 0 ? DEFAULT_STREAM_BYTES : asked < 0 ? INT64_MAX : asked;
 }
 
+static ek_status open_gpu(ek_context **ctx, const ek_options *options)
+{
+	ek_context *made = malloc(sizeof *made);
+	if (!made)
+		return ek_fail(EK_ERROR_MEMORY, "out of memory for a context");
+	*made = (ek_context){.device = EK_CUDA, .ordinal = options->ordinal};
+	ek_status status = ek_gpu_open(options, &made->gpu);
+	if (status != EK_OK) {
+		free(made);
+		return status;
+	}
+	memcpy(made->name, made->gpu->name, sizeof made->name);
+	*ctx = made;
+	return EK_OK;
+}
+
 ek_status ek_open(ek_context **ctx, const ek_options *options)
 {
 	const ek_options defaults = {.size = sizeof(ek_options)};
@@ -122,6 +140,8 @@ ek_status ek_open(ek_context **ctx, const ek_options *options)
 	if (status != EK_OK)
 		return status;
 
+	if (options->device == EK_CUDA)
+		return open_gpu(ctx, options);
 	ek_context opened = {.device = options->device,
 			     .ordinal = options->ordinal,
 			     .stream_bytes = choose_stream_bytes(options->stream_bytes),
@@ -151,6 +171,7 @@ void ek_close(ek_context *ctx)
 	if (!ctx)
 		return;
 	ek_pool_destroy(ctx->pool);
+	ek_gpu_close(ctx->gpu);
 	free(ctx);
 }
 
@@ -162,7 +183,7 @@ ek_status ek_describe(const ek_context *ctx, ek_description *description)
 	description->device = ctx->device;
 	description->ordinal = ctx->ordinal;
 	description->threads = ctx->threads;
-	description->isa = ctx->level->name;
+	description->isa = ctx->gpu ? "cuda" : ctx->level->name;
 	memcpy(description->name, ctx->name, sizeof description->name);
 	description->stream_bytes = ctx->stream_bytes == INT64_MAX ? -1 : ctx->stream_bytes;
 	return EK_OK;
@@ -176,6 +197,8 @@ ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args)
 	ek_status status = ek_check_norm_forward(ctx, args, &resolved);
 	if (status != EK_OK || resolved.rows == 0)
 		return status;
+	if (ctx->gpu)
+		return ek_cuda_norm_forward(ctx->gpu, &resolved, false);
 	struct ek_fpenv saved = ek_fpenv_enter();
 	if (ctx->level->norm)
 		ek_cpu_norm_forward(ctx, &resolved);
@@ -185,8 +208,19 @@ ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args)
 	return EK_OK;
 }
 
+ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_args *args)
+{
+	ek_norm_forward_args resolved;
+	ek_status status = ek_check_norm_forward(ctx, args, &resolved);
+	if (status != EK_OK || !ctx->gpu)
+		return status;
+	return ek_cuda_norm_forward(ctx->gpu, &resolved, true);
+}
+
 static size_t backward_workspace(const ek_context *ctx, const ek_norm_backward_args *resolved)
 {
+	if (ctx->gpu)
+		return ek_cuda_norm_backward_workspace(ctx->gpu, resolved);
 	return ctx->level->norm ? ek_cpu_norm_backward_workspace(ctx, resolved)
 				: ek_ref_norm_backward_workspace(resolved);
 }
@@ -203,15 +237,23 @@ ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm_backwa
 	return EK_OK;
 }
 
+static ek_status check_norm_backward(const ek_context *ctx, const ek_norm_backward_args *args,
+				     ek_norm_backward_args *resolved)
+{
+	ek_status status = ek_check_norm_backward_sizes(ctx, args, resolved);
+	if (status != EK_OK)
+		return status;
+	return ek_check_norm_backward_buffers(ctx, resolved, backward_workspace(ctx, resolved));
+}
+
 ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args)
 {
 	ek_norm_backward_args resolved;
-	ek_status status = ek_check_norm_backward_sizes(ctx, args, &resolved);
+	ek_status status = check_norm_backward(ctx, args, &resolved);
 	if (status != EK_OK)
 		return status;
-	status = ek_check_norm_backward_buffers(ctx, &resolved, backward_workspace(ctx, &resolved));
-	if (status != EK_OK)
-		return status;
+	if (ctx->gpu)
+		return ek_cuda_norm_backward(ctx->gpu, &resolved, false);
 	/* No rows still means sums to write, of nothing. */
 	struct ek_fpenv saved = ek_fpenv_enter();
 	if (ctx->level->norm)
@@ -220,4 +262,13 @@ ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args)
 		ek_ref_norm_backward(&resolved);
 	ek_fpenv_leave(saved);
 	return EK_OK;
+}
+
+ek_status ek_norm_backward_prepare(ek_context *ctx, const ek_norm_backward_args *args)
+{
+	ek_norm_backward_args resolved;
+	ek_status status = check_norm_backward(ctx, args, &resolved);
+	if (status != EK_OK || !ctx->gpu)
+		return status;
+	return ek_cuda_norm_backward(ctx->gpu, &resolved, true);
 }

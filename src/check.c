@@ -346,10 +346,10 @@ ek_status ek_check_options(const ek_options *options)
 		(int)EK_CUDA);
 	REQUIRE(options->ordinal >= 0, EK_ERROR_ARGUMENT, "ordinal (%d) must not be negative",
 		options->ordinal);
-	REQUIRE(options->device != EK_CUDA, EK_ERROR_NO_DEVICE,
-		"device EK_CUDA (ordinal %d) is not there: this build has no CUDA backend", options->ordinal);
-	REQUIRE(options->ordinal == 0, EK_ERROR_ARGUMENT, "ordinal (%d) must be 0 on the CPU",
-		options->ordinal);
+	REQUIRE(options->nvtx == 0 || options->nvtx == 1, EK_ERROR_ARGUMENT, "nvtx (%d) must be 0 or 1",
+		options->nvtx);
+	REQUIRE(options->ordinal == 0 || options->device == EK_CUDA, EK_ERROR_ARGUMENT,
+		"ordinal (%d) must be 0 on the CPU", options->ordinal);
 	REQUIRE(options->threads >= 0 && options->threads <= EK_MAX_THREADS, EK_ERROR_ARGUMENT,
 		"threads (%d) is not in 0 to %d", options->threads, EK_MAX_THREADS);
 	REQUIRE(options->stream_bytes >= -1, EK_ERROR_ARGUMENT,

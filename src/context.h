@@ -5,12 +5,14 @@
 
 #include "evenkeel.h"
 
+struct ek_gpu;
 struct ek_level;
 struct ek_pool;
 
 struct ek_context {
 	ek_device device;
 	int ordinal;
+	struct ek_gpu *gpu; /* EK_CUDA alone: the rest is the CPU's */
 	int threads;
 	int64_t stream_bytes;         /* INT64_MAX: never */
 	const struct ek_level *level; /* CPU kernels */

@@ -16,10 +16,13 @@ static const char *const names[] = {
 	NAME(EK_ERROR_UNSUPPORTED),
 	NAME(EK_ERROR_NO_DEVICE),
 	NAME(EK_ERROR_MEMORY),
+	NAME(EK_ERROR_CUDA),
+	NAME(EK_ERROR_COMPILE),
+	NAME(EK_ERROR_NOT_READY),
 };
 
 /* Per thread rather than per context: many threads use one context, and ek_open can fail without one. */
-static _Thread_local char message[512];
+static _Thread_local char message[1024];
 
 ek_status ek_fail(ek_status status, const char *format, ...)
 {

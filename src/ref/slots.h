@@ -10,12 +10,13 @@ enum {
 	EK_MAX_SLOT_ROWS = 2048 /* more would cost accuracy: a constant dy errs in proportion to R */
 };
 
-/* Slots that a GPU can walk at once: one a warp up to 1024 columns (a segment), fewer for wider rows, and
- * never so few that its multiprocessors lie idle. */
+/* Slots that a GPU can walk at once. Its multiprocessors hold about 1024 warps of backward, and a slot takes one for
+ * every 1024 columns (a segment); or, at up to 16384 columns, for every 2048, so that it needs one multiprocessor;
+ * wider slots take several, which come in groups, so that a few are left over. */
 static inline int64_t ek_slot_target(int64_t cols)
 {
-	int64_t target = 1024;
-	for (int64_t width = 1024; width < cols && target > 128; width *= 2)
+	int64_t target = cols <= 8192 ? 1024 : cols <= 16384 ? 2048 : 960;
+	for (int64_t width = 1024; width < cols && target > 7; width *= 2)
 		target /= 2;
 	return target;
 }

@@ -1,0 +1,72 @@
+/* A GPU as a context holds it: opened by ek_open, entered by every call. SPDX-License-Identifier: MIT */
+#ifndef EK_CUDA_GPU_H
+#define EK_CUDA_GPU_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache.h"
+#include "driver.h"
+
+struct ek_kernels;
+struct ek_nvtx;
+
+struct ek_gpu {
+	const struct ek_driver *driver;
+	int ordinal;
+	CUdevice device;
+	CUcontext context;
+	bool retained; /* the context is the primary one, which we hold */
+	int arch;      /* 90 is compute capability 9.0 */
+	int multiprocessors;
+	int shared_limit;   /* bytes of shared memory that a block may have */
+	bool overlaps;      /* kernels may start while the one before ends (programmatic dependent launch) */
+	bool host_pointers; /* the GPU reads pageable host memory: nothing to check */
+	bool ranges;        /* calls are named in profilers: nvtx is there */
+	const struct ek_nvtx *nvtx;
+	char name[96];
+	struct ek_cache *cache;
+	struct ek_kernels *kernels;
+	_Atomic(CUresult) sticky; /* an error that the CUDA context does not recover from; 0: none */
+};
+
+/* Opens ordinal: the current CUDA context where it is on that device, else the primary one. */
+ek_status ek_gpu_open(const ek_options *options, struct ek_gpu **gpu);
+void ek_gpu_close(struct ek_gpu *gpu); /* NULL is allowed */
+
+/* Makes the GPU's context current for the calling thread, if it is not; leave undoes that. */
+ek_status ek_gpu_enter(struct ek_gpu *gpu, bool *pushed);
+void ek_gpu_leave(struct ek_gpu *gpu, bool pushed);
+
+/* Turns a CUresult of a call on this GPU into a status and a message that starts with `what`. */
+ek_status ek_gpu_fail(struct ek_gpu *gpu, CUresult result, const char *what);
+
+/* EK_ERROR_CUDA once the CUDA context is beyond recovery; every call asks first. */
+ek_status ek_gpu_fail_sticky(struct ek_gpu *gpu);
+static inline ek_status ek_gpu_check(struct ek_gpu *gpu)
+{
+	return atomic_load_explicit(&gpu->sticky, memory_order_relaxed) == CUDA_SUCCESS
+		       ? EK_OK
+		       : ek_gpu_fail_sticky(gpu);
+}
+
+/* Names what the calling thread does until the matching end in NVIDIA's profilers, where gpu->ranges. */
+void ek_gpu_range_begin(const struct ek_gpu *gpu, const char *name);
+void ek_gpu_range_end(const struct ek_gpu *gpu);
+
+/* What there is, without making a CUDA context: for `evenkeel info`. */
+enum { EK_GPUS_LISTED = 16 };
+struct ek_gpu_list {
+	int driver_version; /* 12040 is CUDA 12.4; 0: no driver */
+	int count;          /* may be more than are listed */
+	struct {
+		char name[96];
+		int arch, multiprocessors;
+		size_t memory; /* bytes */
+	} gpus[EK_GPUS_LISTED];
+	char missing[512]; /* why there is none, and what to do; "" */
+};
+void ek_gpu_describe_all(struct ek_gpu_list *list);
+
+#endif

@@ -1,0 +1,806 @@
+/* What the norm kernels share: how a row lies in the registers of its threads, and its sums in the order of
+ * the contract (docs/numerics.md, rule 2). Placed between words.cu and a kernel. SPDX-License-Identifier: MIT
+ *
+ * Constants, given as -D:
+ *   KERNEL_NAME       of the function
+ *   ELEMENT           of the activations: 0 f32, 1 f16, 2 bf16, 3 f64
+ *   WEIGHT_ELEMENT    of weight, bias and their gradients
+ *   COLS              elements in a row
+ *   CENTRED           1 LayerNorm, 0 RMSNorm
+ *   ACCESS            of rows: 0 they start at multiples of 16 bytes, 1 at multiples of the element size,
+ *                     2 element by element
+ *   WEIGHT_ACCESS     of weight and bias: 0 they start at multiples of 16 bytes, 1 element by element
+ *   BYTES             1: some pointer is no multiple of its element size: byte by byte (with ACCESS 2)
+ *   ROW_WARPS         warps of a block that share a row
+ *   ROW_BLOCKS        blocks of a cluster that share a row
+ *   WARP_SEGMENTS     segments of 1024 elements that a warp holds: 1, 2, 4 or 8
+ *   BLOCK_ROWS        rows, or sets of ROWS_AT_ONCE rows for every ROW_THREADS threads, that a block has in hand
+ *   ROW_THREADS       threads of a warp that share a row: 32, or less where the row is narrow
+ *   ROWS_AT_ONCE      rows that a thread has in hand at once
+ *   BLOCKS            blocks that shall fit a multiprocessor, which bounds the registers of a thread
+ *   WIDE_UNITS        0, or in norm_wide.cu the units of a row, which its warps take one after another
+ *
+ * A lane of the contract is an element's number mod 256. A thread of a warp holds quads (16 bytes, PER_QUAD
+ * elements) of a segment; quad j of thread t starts at element (32 j + t) PER_QUAD, so that a warp reads
+ * whole lines, and a thread's elements fall on LANES = 8 lanes, in GROUPS runs of PER_QUAD neighbours. */
+
+#if ELEMENT == 3
+typedef double real;
+enum { ELEMENT_BYTES = 8 };
+#define fma_real fma_f64
+#define sqrt_real sqrt_f64
+#define shuffle_xor shuffle_xor_f64
+#define put_real put_f64
+#else
+typedef float real;
+enum { ELEMENT_BYTES = ELEMENT == 0 ? 4 : 2 };
+#define fma_real fma_f32
+#define sqrt_real sqrt_f32
+#define shuffle_xor shuffle_xor_f32
+#define put_real put_f32
+#endif
+
+enum {
+	SEGMENT = 1024,
+	LANES = 8,
+	WEIGHT_BYTES = WEIGHT_ELEMENT == 3 ? 8 : WEIGHT_ELEMENT == 0 ? 4 : 2,
+	PER_QUAD = 16 / ELEMENT_BYTES,
+	WARP_ELEMENTS = 32 * PER_QUAD, /* from a quad of a thread to its next */
+	SEGMENT_USED = COLS < SEGMENT ? COLS : SEGMENT,
+	SEGMENT_QUADS = (SEGMENT_USED + WARP_ELEMENTS - 1) / WARP_ELEMENTS,
+	GROUPS_OF_LANES = LANES / PER_QUAD,
+	GROUPS = SEGMENT_QUADS < GROUPS_OF_LANES ? SEGMENT_QUADS : GROUPS_OF_LANES,
+	QUADS = WARP_SEGMENTS * SEGMENT_QUADS,
+	UNITS = WIDE_UNITS ? WIDE_UNITS : ROW_WARPS * ROW_BLOCKS, /* a unit is what a warp sums up of a row */
+	CAPACITY = WIDE_UNITS ? (COLS + SEGMENT - 1) / SEGMENT * SEGMENT : UNITS * WARP_SEGMENTS * SEGMENT,
+	SUB_ROWS = 32 / ROW_THREADS,
+	THREADS = 32 * ROW_WARPS * BLOCK_ROWS,
+	TAIL_QUAD = (COLS - 1) % SEGMENT / WARP_ELEMENTS, /* of a segment: the one that may end inside */
+	TAIL_ELEMENTS = COLS % PER_QUAD
+};
+
+#define ROW_BYTES (COLS * ELEMENT_BYTES) /* under 2^28 */
+
+/* Where a thread stands in its row. */
+struct place {
+	int lane;  /* thread of its ROW_THREADS */
+	int unit;  /* of the row */
+	int group; /* which row of the block */
+	int first; /* column of its first quad */
+};
+
+DEVICE struct place place_of(int thread, int row_block)
+{
+	struct place p;
+	int warp = thread / 32;
+	p.lane = thread % ROW_THREADS;
+	p.unit = row_block * ROW_WARPS + warp % ROW_WARPS;
+	p.group = warp / ROW_WARPS;
+	p.first = p.unit * WARP_SEGMENTS * SEGMENT + p.lane * PER_QUAD;
+	return p;
+}
+
+/* Column of quad j of a thread. */
+DEVICE int column(int first, int j)
+{
+	return first + j / SEGMENT_QUADS * SEGMENT + j % SEGMENT_QUADS * WARP_ELEMENTS;
+}
+
+/* Whether quad j has an element in the row, and element e of it. */
+#define HAS_QUAD(first, j) (CAPACITY == COLS || column(first, j) < COLS)
+#define HAS_ELEMENT(first, j, e)                                                                    \
+	(TAIL_ELEMENTS == 0 || (j) % SEGMENT_QUADS != TAIL_QUAD ? HAS_QUAD(first, j)               \
+								 : column(first, j) + (e) < COLS)
+
+DEVICE quad no_quad(void)
+{
+	quad v;
+	v.w[0] = v.w[1] = v.w[2] = v.w[3] = 0;
+	return v;
+}
+
+/* ---- elements ---- */
+
+/* The numbers of a quad, and back with one rounding. */
+DEVICE void widen(quad v, real *x)
+{
+#if ELEMENT == 0
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		x[i] = f32_of_bits(v.w[i]);
+#elif ELEMENT == 1
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		x[2 * i] = f32_of_f16(v.w[i] & 0xffff);
+		x[2 * i + 1] = f32_of_f16(v.w[i] >> 16);
+	}
+#elif ELEMENT == 2
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		x[2 * i] = f32_of_bits(v.w[i] << 16);
+		x[2 * i + 1] = f32_of_bits(v.w[i] & 0xffff0000u);
+	}
+#else
+	UNROLL
+	for (int i = 0; i < 2; i++)
+		x[i] = f64_of_bits(v.w[2 * i], v.w[2 * i + 1]);
+#endif
+}
+
+DEVICE quad narrow(const real *x)
+{
+	quad v;
+#if ELEMENT == 0
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = bits_of_f32(x[i]);
+#elif ELEMENT == 1
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = pack_f16(x[2 * i], x[2 * i + 1]);
+#elif ELEMENT == 2
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
+#else
+	UNROLL
+	for (int i = 0; i < 2; i++) {
+		v.w[2 * i] = low_bits_of_f64(x[i]);
+		v.w[2 * i + 1] = high_bits_of_f64(x[i]);
+	}
+#endif
+	return v;
+}
+
+/* The bits of one element of `bytes` bytes in memory, at any address where BYTES says so. */
+DEVICE u64 load_bits(const u8 *from, int bytes)
+{
+#if BYTES
+	u64 bits = 0;
+	UNROLL
+	for (int i = 0; i < bytes; i++)
+		bits |= (u64)from[i] << 8 * i;
+	return bits;
+#else
+	return bytes == 2 ? *(const u16 *)from : bytes == 4 ? *(const u32 *)from : *(const u64 *)from;
+#endif
+}
+
+DEVICE void store_bits(u8 *to, int bytes, u64 bits)
+{
+#if BYTES
+	UNROLL
+	for (int i = 0; i < bytes; i++)
+		to[i] = (u8)(bits >> 8 * i);
+#else
+	if (bytes == 2)
+		*(u16 *)to = (u16)bits;
+	else if (bytes == 4)
+		*(u32 *)to = (u32)bits;
+	else
+		*(u64 *)to = bits;
+#endif
+}
+
+/* Element e of a quad, as bits. */
+DEVICE u64 quad_bits(quad v, int e)
+{
+	if (ELEMENT_BYTES == 2)
+		return v.w[e / 2] >> 16 * (e % 2) & 0xffff;
+	if (ELEMENT_BYTES == 4)
+		return v.w[e];
+	return (u64)v.w[2 * (e & 1) + 1] << 32 | v.w[2 * (e & 1)];
+}
+
+DEVICE quad put_bits(quad v, int e, u64 bits)
+{
+	if (ELEMENT_BYTES == 2)
+		v.w[e / 2] |= (u32)bits << 16 * (e % 2);
+	else if (ELEMENT_BYTES == 4)
+		v.w[e] = (u32)bits;
+	else {
+		v.w[2 * (e & 1)] = (u32)bits;
+		v.w[2 * (e & 1) + 1] = (u32)(bits >> 32);
+	}
+	return v;
+}
+
+/* A statistic in memory. */
+DEVICE real load_real(const void *from, i64 i)
+{
+	u64 bits = load_bits((const u8 *)from + i * sizeof(real), sizeof(real));
+#if ELEMENT == 3
+	return f64_of_bits((u32)bits, (u32)(bits >> 32));
+#else
+	return f32_of_bits((u32)bits);
+#endif
+}
+
+DEVICE void store_real(void *to, i64 i, real value)
+{
+#if ELEMENT == 3
+	u64 bits = (u64)high_bits_of_f64(value) << 32 | low_bits_of_f64(value);
+#else
+	u64 bits = bits_of_f32(value);
+#endif
+	store_bits((u8 *)to + i * sizeof(real), sizeof(real), bits);
+}
+
+/* One element of weight, bias or their gradients. */
+DEVICE real load_weight(const u8 *from, i64 i)
+{
+	u64 bits = load_bits(from + i * WEIGHT_BYTES, WEIGHT_BYTES);
+#if WEIGHT_ELEMENT == 3
+	return f64_of_bits((u32)bits, (u32)(bits >> 32));
+#elif WEIGHT_ELEMENT == 0
+	return f32_of_bits((u32)bits);
+#elif WEIGHT_ELEMENT == 1
+	return f32_of_f16((u32)bits);
+#else
+	return f32_of_bits((u32)bits << 16);
+#endif
+}
+
+DEVICE void store_weight(u8 *to, i64 i, real value)
+{
+#if WEIGHT_ELEMENT == 3
+	u64 bits = (u64)high_bits_of_f64(value) << 32 | low_bits_of_f64(value);
+#elif WEIGHT_ELEMENT == 0
+	u64 bits = bits_of_f32(value);
+#elif WEIGHT_ELEMENT == 1
+	u64 bits = pack_f16(value, 0) & 0xffff;
+#else
+	u64 bits = pack_bf16(value, 0) & 0xffff;
+#endif
+	store_bits(to + i * WEIGHT_BYTES, WEIGHT_BYTES, bits);
+}
+
+/* PER_QUAD neighbours of weight or bias, as they are in memory. */
+enum { WEIGHT_WORDS = PER_QUAD * WEIGHT_BYTES / 4 };
+struct weights {
+	u32 w[WEIGHT_WORDS];
+};
+
+/* From column c; zeros past the end of the row. */
+DEVICE struct weights load_weights(const u8 *from, int c)
+{
+	struct weights v;
+	if (WEIGHT_ACCESS == 0 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS)) {
+		UNROLL
+		for (int i = 0; i < WEIGHT_WORDS; i += 4) {
+			quad q = load_shared_by_all(from + c * WEIGHT_BYTES + 4 * i);
+			UNROLL
+			for (int k = 0; k < 4; k++)
+				v.w[i + k] = q.w[k];
+		}
+		return v;
+	}
+	UNROLL
+	for (int i = 0; i < WEIGHT_WORDS; i++)
+		v.w[i] = 0;
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		u64 bits = c + e < COLS ? load_bits(from + (c + e) * WEIGHT_BYTES, WEIGHT_BYTES) : 0;
+		v.w[e * WEIGHT_BYTES / 4] |= (u32)(WEIGHT_BYTES == 2 ? bits << 16 * (e % 2) : bits);
+		if (WEIGHT_BYTES == 8)
+			v.w[(e * WEIGHT_BYTES / 4 + 1) % WEIGHT_WORDS] = (u32)(bits >> 32);
+	}
+	return v;
+}
+
+DEVICE void widen_weights(struct weights v, real *w)
+{
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+#if WEIGHT_ELEMENT == 0
+		w[e] = f32_of_bits(v.w[e]);
+#elif WEIGHT_ELEMENT == 1
+		w[e] = f32_of_f16(e % 2 ? v.w[e / 2] >> 16 : v.w[e / 2] & 0xffff);
+#elif WEIGHT_ELEMENT == 2
+		w[e] = f32_of_bits(e % 2 ? v.w[e / 2] & 0xffff0000u : v.w[e / 2] << 16);
+#else
+		w[e] = f64_of_bits(v.w[2 * e], v.w[2 * e + 1]);
+#endif
+	}
+}
+
+/* ---- numbers of the arithmetic in quads: column sums on their way ---- */
+
+enum { REALS = 16 / sizeof(real) };
+
+DEVICE quad quad_of_sums(const real *sums)
+{
+	quad v;
+#if ELEMENT == 3
+	v.w[0] = low_bits_of_f64(sums[0]);
+	v.w[1] = high_bits_of_f64(sums[0]);
+	v.w[2] = low_bits_of_f64(sums[1]);
+	v.w[3] = high_bits_of_f64(sums[1]);
+#else
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = bits_of_f32(sums[i]);
+#endif
+	return v;
+}
+
+DEVICE void sums_of_quad(quad v, real *sums)
+{
+#if ELEMENT == 3
+	sums[0] = f64_of_bits(v.w[0], v.w[1]);
+	sums[1] = f64_of_bits(v.w[2], v.w[3]);
+#else
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		sums[i] = f32_of_bits(v.w[i]);
+#endif
+}
+
+DEVICE void add_reals(real *to, const real *other)
+{
+	UNROLL
+	for (int i = 0; i < REALS; i++)
+		to[i] = to[i] + other[i];
+}
+
+/* ---- rows that start anywhere: quads of memory are shifted into quads of the row, and back ---- */
+
+/* 16 bytes of low and high from word `words` (0 to 3, a constant) and `bits` (0 or 16) more. */
+DEVICE quad shifted(quad low, quad high, int words, u32 bits)
+{
+	u32 w[9];
+	quad v;
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		w[i] = low.w[i];
+		w[i + 4] = high.w[i];
+	}
+	w[8] = 0;
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = ELEMENT_BYTES < 4 ? shift_right(w[i + words], w[i + words + 1], bits) : w[i + words];
+	return v;
+}
+
+/* A quad of the row from two of memory: a thread's own and that of its neighbour on the right; wrapped: what lane 0
+ * gives to lane 31. */
+DEVICE quad shift_in_by(quad raw, quad wrapped, int lane, int words, u32 bits)
+{
+	quad right = no_quad();
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		if (i < words + (ELEMENT_BYTES < 4))
+			right.w[i] = shuffle(lane == 0 ? wrapped.w[i] : raw.w[i], (lane + 1) % 32);
+	return shifted(raw, right, words, bits);
+}
+
+/* The row starts `shift` bytes past a multiple of 16; all threads go the same way. */
+DEVICE quad shift_in(quad raw, quad wrapped, int lane, int shift)
+{
+	const u32 bits = (u32)(shift & 2) * 8;
+	if (shift < 4)
+		return shift_in_by(raw, wrapped, lane, 0, bits);
+	if (shift < 8)
+		return shift_in_by(raw, wrapped, lane, 1, bits);
+	if (shift < 12)
+		return shift_in_by(raw, wrapped, lane, 2, bits);
+	return shift_in_by(raw, wrapped, lane, 3, bits);
+}
+
+/* The other way: a quad of memory is the end of the neighbour's on the left and the start of a thread's own;
+ * before: what lane 31 gives to lane 0. */
+DEVICE quad shift_out(quad own, quad before, int lane, int words, u32 bits)
+{
+	quad left = no_quad();
+	UNROLL
+	for (int i = words; i < 4; i++)
+		left.w[i] = shuffle(lane == 31 ? before.w[i] : own.w[i], (lane + 31) % 32);
+	return shifted(left, own, words, bits);
+}
+
+/* Quad j with zeros past the end of the row. */
+DEVICE quad clear_tail(quad v, int first, int j)
+{
+	quad cut = no_quad();
+	if (TAIL_ELEMENTS == 0 || j % SEGMENT_QUADS != TAIL_QUAD)
+		return HAS_QUAD(first, j) ? v : cut;
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		if (column(first, j) + e < COLS)
+			cut = put_bits(cut, e, quad_bits(v, e));
+	return cut;
+}
+
+/* ---- rows in and out ---- */
+
+/* The elements of a row from column c on that there are; c may be before its start. */
+DEVICE quad load_elements(const u8 *row, int c)
+{
+	quad v = no_quad();
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		if (c + e >= 0 && c + e < COLS)
+			v = put_bits(v, e, load_bits(row + (c + e) * ELEMENT_BYTES, ELEMENT_BYTES));
+	return v;
+}
+
+/* Elements from … end-1 of a quad that starts at `to`. */
+DEVICE void store_elements(u8 *to, quad v, int from, int end)
+{
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		if (e >= from && e < end)
+			store_bits(to + e * ELEMENT_BYTES, ELEMENT_BYTES, quad_bits(v, e));
+}
+
+/* One quad of a row, from column c. */
+DEVICE quad load_strip(const u8 *row, int c)
+{
+	if (ACCESS == 0 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
+		return load_once(row + c * ELEMENT_BYTES);
+	return load_elements(row, c);
+}
+
+DEVICE void store_strip(u8 *row, quad v, int c)
+{
+	if (ACCESS < 2 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
+		store_once(row + c * ELEMENT_BYTES, v);
+	else
+		store_elements(row + c * ELEMENT_BYTES, v, 0, COLS - c);
+}
+
+/* Rows that start anywhere: quad j of memory of a thread starts so many bytes past row - shift. The one past the
+ * last is lane 0's alone. */
+DEVICE int raw_offset(int first, int j)
+{
+	int extra = j < QUADS ? 0 : WARP_ELEMENTS;
+	return (column(first, j < QUADS ? j : QUADS - 1) + extra) * ELEMENT_BYTES;
+}
+
+DEVICE int wants_raw(struct place p, int j, int shift)
+{
+	return (j < QUADS || p.lane == 0) && raw_offset(p.first, j) < ROW_BYTES + shift;
+}
+
+/* Whether all of it lies in the row. */
+DEVICE int is_whole(struct place p, int j, int shift)
+{
+	int at = raw_offset(p.first, j) - shift;
+	return at >= 0 && at + 16 <= ROW_BYTES;
+}
+
+enum { HELD = QUADS + (ACCESS == 1) }; /* quads that a thread has in hand: of memory, then of the row */
+
+DEVICE void shift_row_in(quad *v, int lane, int words, u32 bits)
+{
+	UNROLL
+	for (int j = 0; j < QUADS; j++)
+		v[j] = shift_in_by(v[j], v[(j + 1) % HELD], lane, words, bits);
+}
+
+/* A thread's quads of a row, zeros past its end. */
+DEVICE void load_row(quad *v, const u8 *row, struct place p)
+{
+#if ACCESS == 1
+	const int shift = (int)((u64)row & 15);
+	UNROLL
+	for (int j = 0; j <= QUADS; j++) {
+		int at = raw_offset(p.first, j) - shift;
+		if (!wants_raw(p, j, shift))
+			v[j] = no_quad();
+		else if (is_whole(p, j, shift))
+			v[j] = load_once(row + at);
+		else
+			v[j] = load_elements(row, at / ELEMENT_BYTES);
+	}
+	const u32 bits = (u32)(shift & 2) * 8;
+	if (shift < 4)
+		shift_row_in(v, p.lane, 0, bits);
+	else if (shift < 8)
+		shift_row_in(v, p.lane, 1, bits);
+	else if (shift < 12)
+		shift_row_in(v, p.lane, 2, bits);
+	else
+		shift_row_in(v, p.lane, 3, bits);
+#else
+	UNROLL
+	for (int j = 0; j < QUADS; j++)
+		v[j] = HAS_QUAD(p.first, j) ? load_strip(row, column(p.first, j)) : no_quad();
+#endif
+}
+
+/* Where a warp's bytes of a row begin and end. */
+struct span {
+	int begin, end;
+};
+
+DEVICE void store_row_by(u8 *row, const quad *v, struct place p, struct span span, int words, u32 bits)
+{
+	const int shift = (int)((u64)row & 15);
+	int edge_at = -1;
+	quad edge = no_quad();
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		int at = raw_offset(p.first, j) - shift;
+		quad out = shift_out(v[j], j > 0 ? v[(j + QUADS - 1) % QUADS] : no_quad(), p.lane, words, bits);
+		if (at < span.begin || at >= span.end)
+			continue;
+		if (at + 16 <= span.end) {
+			store_once(row + at, out);
+		} else {
+			edge_at = at;
+			edge = out;
+		}
+	}
+	if (edge_at >= 0)
+		store_elements(row + edge_at, edge, 0, (span.end - edge_at) / ELEMENT_BYTES);
+}
+
+/* Writes a thread's quads of a row that starts anywhere. What shares a quad of memory with another warp or another row
+ * goes element by element. */
+DEVICE void store_row(u8 *row, const quad *v, struct place p)
+{
+	const int right = 16 - (int)((u64)row & 15);
+	const int own = right / ELEMENT_BYTES; /* elements of a quad that lie in its quad of memory */
+	const u32 bits = (u32)(right & 2) * 8;
+	const int last = column(p.first, QUADS - 1);
+	struct span span;
+	span.begin = raw_offset(p.first, 0) - p.lane * 16;
+	span.end = span.begin + QUADS * 32 * 16 < ROW_BYTES ? span.begin + QUADS * 32 * 16 : ROW_BYTES;
+	if (right == 16) {
+		UNROLL
+		for (int j = 0; j < QUADS; j++)
+			if (HAS_QUAD(p.first, j))
+				store_strip(row, v[j], column(p.first, j));
+		return;
+	}
+	if (right < 4)
+		store_row_by(row, v, p, span, 0, bits);
+	else if (right < 8)
+		store_row_by(row, v, p, span, 1, bits);
+	else if (right < 12)
+		store_row_by(row, v, p, span, 2, bits);
+	else
+		store_row_by(row, v, p, span, 3, bits);
+	if (p.lane == 0 && p.first < COLS)
+		store_elements(row + span.begin, v[0], 0, COLS - p.first < own ? COLS - p.first : own);
+	if (p.lane == 31 && last < COLS)
+		store_elements(row + last * ELEMENT_BYTES, v[QUADS - 1], own, COLS - last);
+}
+
+/* ---- sums over a row ---- */
+
+/* Adds the terms of quad j to the lanes; the first term of a lane is where it starts. */
+#define LANE(j, e) ((j) % GROUPS_OF_LANES * PER_QUAD + (e))
+#define ADD_TERM(lanes, j, e, term) \
+	((lanes)[LANE(j, e)] = (j) < GROUPS_OF_LANES ? (term) : (lanes)[LANE(j, e)] + (term))
+#define ADD_PRODUCT(lanes, j, e, a, b) \
+	((lanes)[LANE(j, e)] = (j) < GROUPS_OF_LANES ? (a) * (b) : fma_real(a, b, (lanes)[LANE(j, e)]))
+
+/* The tree over n neighbours, n a constant. */
+DEVICE real fold_array(real *a, int n)
+{
+	UNROLL
+	for (int h = 1; h < n; h *= 2) {
+		UNROLL
+		for (int i = 0; i + h < n; i += 2 * h)
+			a[i] = a[i] + a[i + h];
+	}
+	return a[0];
+}
+
+/* n sums over the lanes of a segment, each from LANES numbers a thread; every thread gets them. */
+DEVICE void fold_lanes(real (*lanes)[LANES], real *sums, int n, int lane)
+{
+	if (GROUPS == 2) {
+		/* Even threads go on with the first group, odd ones with the second: the steps of one. */
+		int odd = lane & 1;
+		UNROLL
+		for (int k = 0; k < n; k++) {
+			real low = fold_array(lanes[k], PER_QUAD);
+			real high = fold_array(lanes[k] + PER_QUAD % LANES, PER_QUAD);
+			real given = shuffle_xor(odd ? low : high, 1);
+			sums[k] = (odd ? high : low) + given;
+		}
+		UNROLL
+		for (int h = 2; h < 32; h *= 2) {
+			UNROLL
+			for (int k = 0; k < n; k++)
+				sums[k] = sums[k] + shuffle_xor(sums[k], h);
+		}
+		UNROLL
+		for (int k = 0; k < n; k++)
+			sums[k] = sums[k] + shuffle_xor(sums[k], 1);
+		return;
+	}
+	real groups[GROUPS];
+	UNROLL
+	for (int k = 0; k < n; k++) {
+		UNROLL
+		for (int g = 0; g < GROUPS; g++) {
+			groups[g] = fold_array(lanes[k] + g * PER_QUAD, PER_QUAD);
+			UNROLL
+			for (int h = 1; GROUPS > 1 && h < 32; h *= 2)
+				groups[g] = groups[g] + shuffle_xor(groups[g], h);
+		}
+		sums[k] = fold_array(groups, GROUPS);
+	}
+	UNROLL
+	for (int h = 1; GROUPS == 1 && h < ROW_THREADS; h *= 2) {
+		UNROLL
+		for (int k = 0; k < n; k++)
+			sums[k] = sums[k] + shuffle_xor(sums[k], h);
+	}
+}
+
+/* The tree over the units of a row, which lie on a board in shared memory. */
+DEVICE real fold_board(const real *board, int lane)
+{
+	enum {
+		FEW = UNITS <= 16,
+		EACH = UNITS <= 32 ? 1 : UNITS <= 64 ? 2 : UNITS <= 128 ? 4 : UNITS <= 256 ? 8 : 16
+	};
+	real a[FEW ? UNITS : EACH];
+	if (FEW) {
+		UNROLL
+		for (int i = 0; i < UNITS; i++)
+			a[FEW ? i : 0] = board[i];
+		return fold_array(a, UNITS);
+	}
+	UNROLL
+	for (int i = 0; i < EACH; i++)
+		a[i] = lane * EACH + i < UNITS ? board[lane * EACH + i] : 0;
+	real sum = fold_array(a, EACH);
+	UNROLL
+	for (int h = 1; h < 32; h *= 2)
+		sum = sum + shuffle_xor(sum, h);
+	return sum;
+}
+
+enum { BOARD_SUMS = 2 * ROWS_AT_ONCE, BOARD = UNITS == 1 ? 0 : 2 * BOARD_SUMS * UNITS }; /* numbers a row needs in shared memory */
+
+/* A unit's share of sum k goes on the board, of every block that shares the row. */
+DEVICE void put_on_board(real *side, int k, int unit, real share, int lane)
+{
+	if (ROW_BLOCKS > 1 && lane < ROW_BLOCKS)
+		put_real(side + k * UNITS + unit, lane, share);
+	if (ROW_BLOCKS == 1 && lane == 0)
+		side[k * UNITS + unit] = share;
+}
+
+/* All that share a row. */
+DEVICE void meet(int group)
+{
+	if (ROW_BLOCKS > 1)
+		sync_cluster();
+	else if (BLOCK_ROWS > 1)
+		sync_some(group + 1, 32 * ROW_WARPS);
+	else
+		sync_block();
+}
+
+/* n row sums from lanes[sum][segment][LANES]; every thread of the row gets them. The board has two sides, used
+ * by turns: one meeting is enough before it is written again. */
+DEVICE void row_sums(real (*lanes)[LANES], real *sums, int n, real *board, int *turn, struct place p)
+{
+	real parts[BOARD_SUMS * WARP_SEGMENTS];
+	fold_lanes(lanes, parts, n * WARP_SEGMENTS, p.lane);
+	UNROLL
+	for (int k = 0; k < n; k++)
+		sums[k] = fold_array(parts + k * WARP_SEGMENTS, WARP_SEGMENTS);
+	if (UNITS > 1) {
+		real *side = board + *turn * BOARD_SUMS * UNITS;
+		*turn ^= 1;
+		UNROLL
+		for (int k = 0; k < n; k++)
+			put_on_board(side, k, p.unit, sums[k], p.lane);
+		meet(p.group);
+		UNROLL
+		for (int k = 0; k < n; k++)
+			sums[k] = fold_board(side + k * UNITS, p.lane);
+	}
+	UNROLL
+	for (int k = 0; k < n; k++)
+		sums[k] = sums[k] + 0;
+}
+
+/* ---- statistics: rules 3 and 4 ---- */
+
+struct statistics {
+	real mean, mean_lo, rstd;
+	real shift; /* -(mean_lo * rstd) */
+};
+
+DEVICE void finish_statistics(struct statistics *s)
+{
+	s->shift = -(s->mean_lo * s->rstd);
+}
+
+DEVICE real xhat_of(real x, struct statistics s)
+{
+	return CENTRED ? fma_real(x - s.mean, s.rstd, s.shift) : x * s.rstd;
+}
+
+/* Rule 5. */
+DEVICE real dx_of(real xhat, real g, real mean_gx, real mean_g, real rstd)
+{
+	return CENTRED ? (g - fma_real(xhat, mean_gx, mean_g)) * rstd : fma_real(-xhat, mean_gx, g) * rstd;
+}
+
+/* The rest of rule 4; HAS_WEIGHT and HAS_BIAS say which operands there are. */
+#ifdef HAS_BIAS
+DEVICE real affine(real xhat, real weight, real bias)
+{
+	if (HAS_WEIGHT && HAS_BIAS)
+		return fma_real(xhat, weight, bias);
+	return HAS_WEIGHT ? xhat * weight : HAS_BIAS ? xhat + bias : xhat;
+}
+#endif
+
+/* From m0 and the sums of squares and, of LayerNorm, of deviations from m0. */
+DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
+{
+	const real n = (real)COLS;
+	struct statistics s;
+	s.mean = s.mean_lo = 0;
+	real var = sums[0] / n;
+	if (CENTRED) {
+		real c = sums[CENTRED] / n;
+		s.mean = m0 + c;
+		s.mean_lo = (m0 - s.mean) + c;
+		real v = fma_real(-c, c, var);
+		var = v < 0 ? 0 : v;
+	}
+	s.rstd = 1 / sqrt_real(var + eps);
+	finish_statistics(&s);
+	return s;
+}
+
+/* Of ROWS_AT_ONCE rows from their quads. */
+DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, real *board, int *turn,
+			   struct place p)
+{
+	real lanes[ROWS_AT_ONCE * (CENTRED ? 2 : 1) * WARP_SEGMENTS][LANES];
+	real m0[ROWS_AT_ONCE], sums[ROWS_AT_ONCE * 2];
+	real x[PER_QUAD];
+	if (CENTRED) {
+		UNROLL
+		for (int u = 0; u < ROWS_AT_ONCE; u++) {
+			UNROLL
+			for (int j = 0; j < QUADS; j++) {
+				widen(v[u][j], x);
+				UNROLL
+				for (int e = 0; e < PER_QUAD; e++)
+					ADD_TERM(lanes[u * WARP_SEGMENTS + j / SEGMENT_QUADS],
+						 j % SEGMENT_QUADS, e, x[e]);
+			}
+		}
+		row_sums(lanes, m0, ROWS_AT_ONCE, board, turn, p);
+		UNROLL
+		for (int u = 0; u < ROWS_AT_ONCE; u++)
+			m0[u] = m0[u] / (real)COLS;
+	}
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		/* squares, then, of LayerNorm, deviations */
+		real(*squares)[LANES] = lanes + u * (CENTRED ? 2 : 1) * WARP_SEGMENTS;
+		UNROLL
+		for (int j = 0; j < QUADS; j++) {
+			int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
+			widen(v[u][j], x);
+			UNROLL
+			for (int e = 0; e < PER_QUAD; e++) {
+				real d = x[e];
+				if (CENTRED) {
+					d = HAS_ELEMENT(p.first, j, e) ? d - m0[u] : 0;
+					ADD_TERM(squares[segment + WARP_SEGMENTS], in, e, d);
+				}
+				ADD_PRODUCT(squares[segment], in, e, d, d);
+			}
+		}
+	}
+	row_sums(lanes, sums, ROWS_AT_ONCE * (CENTRED ? 2 : 1), board, turn, p);
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++)
+		s[u] = statistics_of(m0[u], sums + u * (CENTRED ? 2 : 1), eps);
+}

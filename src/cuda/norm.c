@@ -1,0 +1,539 @@
+/* The norm ops on a GPU: from arguments to kernels and launches. A call looks at its arguments, finds its
+ * kernels in memory (kernel.c) and launches them; it allocates, waits and locks nothing.
+ * Called by api.c. SPDX-License-Identifier: MIT */
+#include "norm.h"
+
+#include "../ref/slots.h"
+#include "../status.h"
+#include "norm_recipe.h"
+
+#define PASS_ON(call)                                      \
+	do {                                               \
+		ek_status status_ = (call);                \
+		if (__builtin_expect(status_ != EK_OK, 0)) \
+			return status_;                    \
+	} while (0)
+
+/* The most blocks of a launch, a multiple of every cluster size. */
+#define MOST_BLOCKS ((int64_t)0x7fffff00)
+
+static int64_t quotient_up(int64_t a, int64_t b)
+{
+	return a / b + (a % b != 0);
+}
+
+static struct ek_gpu_limits limits_of(const struct ek_gpu *gpu)
+{
+	return (struct ek_gpu_limits){gpu->arch, gpu->shared_limit};
+}
+
+/* ---- how operands lie in memory ---- */
+
+/* The lowest bits of all addresses and strides tell their common alignment. */
+static uintptr_t address_bits(const void *pointer)
+{
+	return (uintptr_t)pointer;
+}
+
+static void find_access(struct ek_norm_key *key, uintptr_t matrices, uintptr_t weights, uintptr_t gradients,
+			uintptr_t statistics)
+{
+	size_t element = ek_dtype_size(key->dtype), weight_element = ek_dtype_size(key->weight_dtype);
+	size_t real = key->dtype == EK_F64 ? 8 : 4;
+	key->bytes = matrices % element != 0 || (weights | gradients) % weight_element != 0 ||
+		     statistics % real != 0;
+	key->weight_elements = weights % 16 != 0;
+	bool pays = key->cols * (int64_t)element >= 512; /* to shift: for rows of some length */
+	key->access = key->bytes           ? EK_ACCESS_ELEMENTS
+		      : matrices % 16 == 0 ? EK_ACCESS_QUADS
+		      : pays               ? EK_ACCESS_SHIFTED
+					   : EK_ACCESS_ELEMENTS;
+}
+
+/* Whether norm_wide.cu serves the key, which then reads rows element by element: shifting shares quads between
+ * threads, and in place they would be written too early. */
+static bool is_wide(struct ek_norm_key *key, const struct ek_policy *policy)
+{
+	if (policy->unit_segments == 0)
+		return false;
+	if (key->access == EK_ACCESS_SHIFTED)
+		key->access = EK_ACCESS_ELEMENTS;
+	return true;
+}
+
+/* Host memory given for device memory ends a process late and darkly: one look-up for each of the tensors. */
+static ek_status check_pointer(struct ek_gpu *gpu, const char *name, const void *pointer)
+{
+	int type = 0;
+	if (!pointer || gpu->host_pointers)
+		return EK_OK;
+	CUresult result = gpu->driver->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+							 (CUdeviceptr)(uintptr_t)pointer);
+	if (__builtin_expect(result == CUDA_SUCCESS, 1))
+		return EK_OK; /* device, managed and pinned host memory can all be read */
+	if (result != CUDA_ERROR_INVALID_VALUE)
+		return ek_gpu_fail(gpu, result, name);
+	return ek_fail(EK_ERROR_ARGUMENT,
+		       "%s (%p) is not memory that the GPU can reach: it looks like host memory", name,
+		       pointer);
+}
+
+struct tensor {
+	const char *name;
+	const void *pointer;
+};
+
+/* Up to the one without a name. */
+static ek_status check_pointers(struct ek_gpu *gpu, const struct tensor *tensors)
+{
+	for (; tensors->name; tensors++)
+		PASS_ON(check_pointer(gpu, tensors->name, tensors->pointer));
+	return EK_OK;
+}
+
+/* ---- launching ---- */
+
+/* A call, or what is to be known of it. */
+struct task {
+	struct ek_gpu *gpu;
+	CUstream stream;
+	bool prepare;      /* launch nothing */
+	struct keys *keys; /* if not NULL: list the kernels and do nothing else */
+};
+
+enum { MOST_KERNELS = 4 };
+struct keys {
+	uint64_t at[MOST_KERNELS];
+	int count;
+};
+
+static ek_status run(const struct task *task, const struct ek_norm_key *key, struct ek_launch launch,
+		     void *arguments)
+{
+	CUfunction function;
+	if (task->keys) {
+		task->keys->at[task->keys->count++] = ek_norm_key_pack(key);
+		return EK_OK;
+	}
+	PASS_ON(ek_kernel_get(task->gpu, ek_norm_key_pack(key), ek_norm_write_recipe, task->stream,
+			      &function));
+	if (task->prepare || launch.blocks == 0)
+		return EK_OK;
+	launch.stream = task->stream;
+	return ek_kernel_launch(task->gpu, function, &launch, arguments);
+}
+
+/* ---- forward ---- */
+
+/* struct arguments of kernels/norm_forward.cu */
+struct forward_arguments {
+	const void *x;
+	void *y;
+	const void *weight, *bias;
+	void *mean, *rstd, *mean_lo;
+	int64_t x_stride, y_stride, rows;
+	double eps;
+};
+
+/* struct arguments of kernels/norm_wide.cu */
+struct wide_arguments {
+	const void *x, *dy;
+	void *y;
+	const void *weight, *bias;
+	void *mean, *rstd, *mean_lo;
+	void *numbers, *partials;
+	int64_t x_stride, dy_stride, y_stride;
+	int64_t rows, slot_rows;
+	double eps;
+};
+
+static double rounded_eps(ek_dtype dtype, double eps)
+{
+	return dtype == EK_F64 ? eps : (double)(float)eps;
+}
+
+static struct ek_norm_key forward_key(const ek_norm_forward_args *a)
+{
+	struct ek_norm_key key = {.part = EK_PART_FORWARD,
+				  .norm = a->norm,
+				  .dtype = a->dtype,
+				  .weight_dtype = a->weight_dtype,
+				  .cols = a->cols,
+				  .weight = a->weight != NULL,
+				  .bias = a->bias != NULL};
+	uintptr_t strides = (uintptr_t)(a->x_stride | a->y_stride) * ek_dtype_size(a->dtype);
+	find_access(&key, address_bits(a->x) | address_bits(a->y) | strides,
+		    address_bits(a->weight) | address_bits(a->bias), 0,
+		    address_bits(a->mean) | address_bits(a->rstd) | address_bits(a->mean_lo));
+	return key;
+}
+
+static ek_status forward_wide(const struct task *task, const struct ek_norm_key *key,
+			      const struct ek_policy *policy, struct forward_arguments f)
+{
+	struct wide_arguments w = {.x = f.x,
+				   .dy = f.x,
+				   .y = f.y,
+				   .weight = f.weight,
+				   .bias = f.bias,
+				   .mean = f.mean,
+				   .rstd = f.rstd,
+				   .mean_lo = f.mean_lo,
+				   .x_stride = f.x_stride,
+				   .y_stride = f.y_stride,
+				   .rows = f.rows,
+				   .eps = f.eps};
+	struct ek_launch launch = {.blocks = f.rows * policy->row_blocks,
+				   .threads = ek_policy_threads(policy),
+				   .cluster = policy->row_blocks,
+				   .shared_bytes = ek_forward_shared(policy, key->dtype, key->cols)};
+	return run(task, key, launch, &w);
+}
+
+static ek_status forward_rows(const struct task *task, const struct ek_norm_key *key,
+			      const struct ek_policy *policy, struct forward_arguments f)
+{
+	if (policy->unit_segments > 0)
+		return forward_wide(task, key, policy, f);
+	int block_rows = policy->block_rows * policy->rows_at_once * (32 / policy->row_threads);
+	struct ek_launch launch = {.blocks = quotient_up(f.rows, block_rows) * policy->row_blocks,
+				   .threads = ek_policy_threads(policy),
+				   .cluster = policy->row_blocks,
+				   .shared_bytes = ek_forward_shared(policy, key->dtype, key->cols)};
+	return run(task, key, launch, &f);
+}
+
+static void *offset(const void *pointer, int64_t bytes)
+{
+	return pointer ? (char *)(uintptr_t)pointer + bytes : NULL;
+}
+
+static ek_status launch_forward(const struct task *task, const ek_norm_forward_args *a)
+{
+	struct ek_norm_key key = forward_key(a);
+	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
+	if (is_wide(&key, &policy))
+		key.part = EK_PART_WIDE_FORWARD;
+	int64_t element = (int64_t)ek_dtype_size(a->dtype), real = a->dtype == EK_F64 ? 8 : 4;
+	int64_t most_rows = MOST_BLOCKS / policy.row_blocks;
+	for (int64_t row = 0; row < a->rows || row == 0; row += most_rows) {
+		struct forward_arguments f = {.x = offset(a->x, row * a->x_stride * element),
+					      .y = offset(a->y, row * a->y_stride * element),
+					      .weight = a->weight,
+					      .bias = a->bias,
+					      .mean = offset(a->mean, row * real),
+					      .rstd = offset(a->rstd, row * real),
+					      .mean_lo = offset(a->mean_lo, row * real),
+					      .x_stride = a->x_stride * element,
+					      .y_stride = a->y_stride * element,
+					      .rows = a->rows - row < most_rows ? a->rows - row : most_rows,
+					      .eps = rounded_eps(a->dtype, a->eps)};
+		PASS_ON(forward_rows(task, &key, &policy, f));
+	}
+	return EK_OK;
+}
+
+ek_status ek_cuda_norm_forward(struct ek_gpu *gpu, const ek_norm_forward_args *a, bool prepare)
+{
+	struct task task = {.gpu = gpu, .stream = a->stream, .prepare = prepare};
+	const struct tensor tensors[] = {{"x", a->x}, {"y", a->y}, {"weight", a->weight}, {NULL, NULL}};
+	bool pushed;
+	PASS_ON(ek_gpu_check(gpu));
+	PASS_ON(ek_gpu_enter(gpu, &pushed));
+	ek_gpu_range_begin(gpu, "ek_norm_forward");
+	ek_status status = prepare ? EK_OK : check_pointers(gpu, tensors);
+	if (status == EK_OK)
+		status = launch_forward(&task, a);
+	ek_gpu_range_end(gpu);
+	ek_gpu_leave(gpu, pushed);
+	return status;
+}
+
+/* ---- backward ---- */
+
+/* struct arguments of kernels/norm_backward.cu */
+struct backward_arguments {
+	const void *x, *dy;
+	void *dx;
+	const void *weight;
+	const void *mean, *rstd, *mean_lo;
+	void *partials;
+	int64_t x_stride, dy_stride, dx_stride;
+	int64_t rows, slot_rows;
+	double eps;
+	int stages;
+};
+
+/* struct arguments of kernels/norm_columns.cu */
+struct columns_arguments {
+	const void *partials;
+	void *folded;
+	void *dweight, *dbias;
+	int64_t count;
+	int each, accumulate;
+};
+
+enum { COLUMN_WARPS = 8, FOLD_ALONE = 16, FOLD_TOGETHER = 128, ROW_NUMBERS = 5 };
+
+/* How the workspace is used: partial column sums, those folded once more where they are many, and in
+ * norm_wide.cu numbers of the rows. */
+struct workspace {
+	int64_t partials, folded; /* how many; 0 folded: one step is enough */
+	size_t sums_bytes;        /* of one of them */
+	size_t numbers_bytes;
+};
+
+static int sums_of(const ek_norm_backward_args *a)
+{
+	return (a->dweight != NULL) + (a->dbias != NULL);
+}
+
+static size_t real_bytes(ek_dtype dtype)
+{
+	return dtype == EK_F64 ? 8 : 4;
+}
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + 255) / 256 * 256;
+}
+
+static struct workspace workspace_of(const ek_norm_backward_args *a, const struct ek_policy *policy)
+{
+	struct workspace w = {0};
+	if (sums_of(a) == 0)
+		return w;
+	int64_t slots = ek_slot_count(a->rows, a->cols);
+	bool wide = policy->unit_segments > 0;
+	w.partials = wide ? slots : quotient_up(slots, (int64_t)policy->block_rows * policy->fold_blocks);
+	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
+	w.sums_bytes = (size_t)sums_of(a) * (((size_t)a->cols * real_bytes(a->dtype) + 15) / 16 * 16);
+	w.numbers_bytes = wide ? aligned((size_t)a->rows * ROW_NUMBERS * real_bytes(a->dtype)) : 0;
+	return w;
+}
+
+static size_t workspace_bytes(const struct workspace *w)
+{
+	/* Folding goes to and fro between the partial sums and the folded ones. */
+	return w->numbers_bytes + aligned((size_t)w->partials * w->sums_bytes) +
+	       aligned((size_t)w->folded * w->sums_bytes);
+}
+
+/* What the call will look like in memory is not known yet: enough for all. */
+size_t ek_cuda_norm_backward_workspace(const struct ek_gpu *gpu, const ek_norm_backward_args *a)
+{
+	size_t most = 0;
+	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++) {
+		struct ek_policy policy =
+			ek_backward_policy(a->dtype, a->cols, (enum ek_access)access, limits_of(gpu));
+		struct workspace w = workspace_of(a, &policy);
+		size_t bytes = workspace_bytes(&w);
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+static struct ek_norm_key backward_key(const ek_norm_backward_args *a)
+{
+	struct ek_norm_key key = {.part = EK_PART_BACKWARD,
+				  .norm = a->norm,
+				  .dtype = a->dtype,
+				  .weight_dtype = a->weight_dtype,
+				  .cols = a->cols,
+				  .weight = a->weight != NULL,
+				  .given = a->rstd != NULL,
+				  .dx = a->dx != NULL,
+				  .dweight = a->dweight != NULL,
+				  .dbias = a->dbias != NULL};
+	int64_t strides = a->x_stride | a->dy_stride | (a->dx ? a->dx_stride : 0);
+	find_access(&key,
+		    address_bits(a->x) | address_bits(a->dy) | address_bits(a->dx) |
+			    (uintptr_t)strides * ek_dtype_size(a->dtype),
+		    address_bits(a->weight), address_bits(a->dweight) | address_bits(a->dbias),
+		    address_bits(a->mean) | address_bits(a->rstd) | address_bits(a->mean_lo));
+	return key;
+}
+
+/* One step of the tree over the partial sums. */
+static ek_status fold_step(const struct task *task, const struct ek_norm_key *key, struct columns_arguments c,
+			   int64_t sums_bytes)
+{
+	int real = (int)real_bytes(key->dtype);
+	for (c.each = 1; c.each * COLUMN_WARPS < c.count && c.each * COLUMN_WARPS < FOLD_TOGETHER;)
+		c.each *= 2;
+	int64_t folds = c.count > FOLD_TOGETHER ? quotient_up(c.count, FOLD_TOGETHER) : 1;
+	int columns = c.count <= FOLD_ALONE ? 32 * COLUMN_WARPS : 32; /* that a block takes */
+	struct ek_launch launch = {.blocks = quotient_up(sums_bytes / real, columns) * folds,
+				   .threads = 32 * COLUMN_WARPS,
+				   .cluster = 1,
+				   .shared_bytes = COLUMN_WARPS * 33 * real};
+	return run(task, key, launch, &c);
+}
+
+/* The tree over the partial sums; the last step writes the gradients. */
+static ek_status fold_columns(const struct task *task, struct ek_norm_key key, const ek_norm_backward_args *a,
+			      char *partials, const struct workspace *w)
+{
+	char *other = partials + aligned((size_t)w->partials * w->sums_bytes);
+	int64_t count = w->partials;
+	key.access = EK_ACCESS_ELEMENTS; /* neither rows nor weights are read: one kernel for all forms */
+	key.weight = key.given = key.dx = key.weight_elements = false;
+	for (; count > FOLD_TOGETHER; count = quotient_up(count, FOLD_TOGETHER)) {
+		key.part = EK_PART_FOLD;
+		PASS_ON(fold_step(
+			task, &key,
+			(struct columns_arguments){.partials = partials, .folded = other, .count = count},
+			(int64_t)w->sums_bytes));
+		char *folded = other;
+		other = partials;
+		partials = folded;
+	}
+	key.part = EK_PART_FINAL;
+	return fold_step(task, &key,
+			 (struct columns_arguments){.partials = partials,
+						    .dweight = a->dweight,
+						    .dbias = a->dbias,
+						    .count = count,
+						    .accumulate = a->accumulate},
+			 (int64_t)w->sums_bytes);
+}
+
+/* Rows that a row of warps walks where no column sums are wanted: as many as keep the GPU busy. */
+static int64_t rows_to_walk(const struct ek_gpu *gpu, const struct ek_policy *policy, int64_t rows)
+{
+	int64_t walkers =
+		(int64_t)gpu->multiprocessors * policy->blocks * policy->block_rows / policy->row_blocks;
+	int64_t walk = quotient_up(rows, walkers > 0 ? walkers : 1);
+	/* Many more rows than that go in several waves, which even out. */
+	return walk < 64 ? walk : 64;
+}
+
+static ek_status backward_in_registers(const struct task *task, const struct ek_norm_key *key,
+				       const struct ek_policy *policy, const ek_norm_backward_args *a,
+				       char *partials)
+{
+	int64_t element = (int64_t)ek_dtype_size(a->dtype);
+	bool sums = sums_of(a) > 0;
+	int64_t slot_rows = sums ? ek_slot_rows(a->rows, a->cols) : rows_to_walk(task->gpu, policy, a->rows);
+	if (slot_rows == 0)
+		slot_rows = 1;
+	int64_t cluster_slots = (int64_t)policy->block_rows * policy->fold_blocks;
+	int64_t clusters = quotient_up(quotient_up(a->rows, slot_rows), cluster_slots);
+	int cluster = ek_policy_cluster(policy);
+	struct ek_backward_form form = {.dtype = a->dtype,
+					.cols = a->cols,
+					.shifted = key->access == EK_ACCESS_SHIFTED,
+					.chunked = sums && slot_rows > EK_CHUNK_ROWS,
+					.sums = sums_of(a)};
+	int stages = ek_backward_stages(policy, &form, task->gpu->shared_limit);
+	struct backward_arguments b = {.x = a->x,
+				       .dy = a->dy,
+				       .dx = a->dx,
+				       .weight = a->weight,
+				       .mean = a->mean,
+				       .rstd = a->rstd,
+				       .mean_lo = a->mean_lo,
+				       .partials = partials,
+				       .x_stride = a->x_stride * element,
+				       .dy_stride = a->dy_stride * element,
+				       .dx_stride = a->dx_stride * element,
+				       .rows = a->rows,
+				       .slot_rows = slot_rows,
+				       .eps = rounded_eps(a->dtype, a->eps),
+				       .stages = stages};
+	struct ek_launch launch = {.blocks = clusters * cluster,
+				   .threads = ek_policy_threads(policy),
+				   .cluster = cluster,
+				   .shared_bytes = ek_backward_shared(policy, &form, stages)};
+	return run(task, key, launch, &b);
+}
+
+static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
+			       const struct ek_policy *policy, const ek_norm_backward_args *a, char *numbers,
+			       char *partials)
+{
+	int64_t element = (int64_t)ek_dtype_size(a->dtype);
+	bool sums = sums_of(a) > 0;
+	struct wide_arguments w = {.x = a->x,
+				   .dy = a->dy,
+				   .y = a->dx,
+				   .weight = a->weight,
+				   .mean = (void *)(uintptr_t)a->mean,
+				   .rstd = (void *)(uintptr_t)a->rstd,
+				   .mean_lo = (void *)(uintptr_t)a->mean_lo,
+				   .numbers = numbers,
+				   .partials = partials,
+				   .x_stride = a->x_stride * element,
+				   .dy_stride = a->dy_stride * element,
+				   .y_stride = a->dx_stride * element,
+				   .rows = a->rows,
+				   .slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
+				   .eps = rounded_eps(a->dtype, a->eps)};
+	struct ek_launch launch = {.blocks = a->rows * policy->row_blocks,
+				   .threads = ek_policy_threads(policy),
+				   .cluster = policy->row_blocks,
+				   .shared_bytes = ek_forward_shared(policy, a->dtype, a->cols)};
+	key.part = EK_PART_WIDE_ROWS;
+	PASS_ON(run(task, &key, launch, &w));
+	if (!sums)
+		return EK_OK;
+	int64_t strip = 32 * 16 / element;
+	int64_t warps = quotient_up(a->cols, strip) * ek_slot_count(a->rows, a->cols);
+	key.part = EK_PART_WIDE_COLUMNS;
+	launch.blocks = quotient_up(warps, policy->row_warps * policy->block_rows);
+	launch.cluster = 1;
+	launch.shared_bytes = 0;
+	return run(task, &key, launch, &w);
+}
+
+static ek_status launch_backward(const struct task *task, const ek_norm_backward_args *a)
+{
+	struct ek_norm_key key = backward_key(a);
+	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
+	bool wide = is_wide(&key, &policy);
+	struct workspace w = workspace_of(a, &policy);
+	char *numbers = a->workspace, *partials = sums_of(a) ? numbers + w.numbers_bytes : NULL;
+	if (wide)
+		PASS_ON(backward_wide(task, key, &policy, a, numbers, partials));
+	else
+		PASS_ON(backward_in_registers(task, &key, &policy, a, partials));
+	return sums_of(a) ? fold_columns(task, key, a, partials, &w) : EK_OK;
+}
+
+ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args *a, bool prepare)
+{
+	struct task task = {.gpu = gpu, .stream = a->stream, .prepare = prepare};
+	const struct tensor tensors[] = {
+		{"x", a->x},           {"dy", a->dy},           {"dx", a->dx},
+		{"weight", a->weight}, {"dweight", a->dweight}, {"workspace", a->workspace},
+		{NULL, NULL}};
+	bool pushed;
+	PASS_ON(ek_gpu_check(gpu));
+	PASS_ON(ek_gpu_enter(gpu, &pushed));
+	ek_gpu_range_begin(gpu, "ek_norm_backward");
+	ek_status status = prepare ? EK_OK : check_pointers(gpu, tensors);
+	if (status == EK_OK)
+		status = launch_backward(&task, a);
+	ek_gpu_range_end(gpu);
+	ek_gpu_leave(gpu, pushed);
+	return status;
+}
+
+/* ---- for warm-up without a GPU ---- */
+
+static int shared_limit_of(int arch)
+{
+	return arch == 80 ? 163 << 10 : arch == 90 || arch / 10 == 10 ? 227 << 10 : 99 << 10;
+}
+
+int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_backward_args *backward, int arch,
+			 struct ek_recipe *recipes, int most)
+{
+	struct ek_gpu gpu = {.arch = arch, .multiprocessors = 1, .shared_limit = shared_limit_of(arch)};
+	struct keys keys = {.count = 0};
+	struct task task = {.gpu = &gpu, .prepare = true, .keys = &keys};
+	(void)(forward ? launch_forward(&task, forward) : launch_backward(&task, backward));
+	for (int i = 0; i < keys.count && i < most; i++)
+		ek_norm_write_recipe(keys.at[i], &gpu, &recipes[i]);
+	return keys.count < most ? keys.count : most;
+}

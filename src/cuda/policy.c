@@ -1,0 +1,288 @@
+/* The tables. Figures are shares of a copy's speed on an H200, bf16 unless said; docs/performance.md has all of
+ * them. Called by norm.c. SPDX-License-Identifier: MIT */
+#include "policy.h"
+
+#include "../ref/order.h"
+
+const struct ek_policy_trial *ek_policy_tried;
+
+enum {
+	MOST_CLUSTER = 8
+}; /* blocks, on every GPU that has clusters; 16 were tried on compute capability 9.0 */
+
+/* A row of a table: for rows of up to `segments` segments of 1024 elements. row_warps 0: as many as segments. */
+struct choice {
+	int segments;
+	struct ek_policy policy;
+};
+
+/* FORWARD(segments, row_warps, row_blocks, warp_segments, block_rows, blocks) */
+#define FORWARD(most, warps, cluster, held, rows, resident)                                     \
+	{                                                                                       \
+		most,                                                                           \
+		{                                                                               \
+			.row_warps = (warps), .row_blocks = (cluster), .warp_segments = (held), \
+			.block_rows = (rows), .blocks = (resident), .fold_blocks = 1            \
+		}                                                                               \
+	}
+
+/* BACKWARD(segments, row_warps, row_blocks, warp_segments, block_rows, rows_at_once, stages, keep, fold_blocks) */
+#define BACKWARD(most, warps, cluster, held, rows, at_once, ahead, kept, fold)                           \
+	{                                                                                                \
+		most,                                                                                    \
+		{                                                                                        \
+			.row_warps = (warps), .row_blocks = (cluster), .warp_segments = (held),          \
+			.block_rows = (rows), .rows_at_once = (at_once), .blocks = 1, .stages = (ahead), \
+			.keep = (kept), .keep_weight = (held) == 1, .fold_blocks = (fold)                \
+		}                                                                                        \
+	}
+
+#define END               \
+	{                 \
+		0,        \
+		{         \
+			0 \
+		}         \
+	}
+
+/* ---- forward: what counts is that many rows are on their way, so 64 to 80 registers a thread ---- */
+
+static const struct choice forward_16bit[] = {
+	FORWARD(1, 1, 1, 1, 2, 14), /* 8192x1024: blocks of 2 rows .94, of 1 row .89, of 8 rows .91 */
+	FORWARD(2, 2, 1, 1, 1, 16), /* 2048x2048: .94 */
+	FORWARD(4, 0, 1, 1, 1, 8),  /* 2048x4096: 8 blocks .92, 6 blocks .87; 32768x4096: .98 */
+	FORWARD(5, 0, 1, 1, 1, 6),  /* 2048x5120: .88 */
+	FORWARD(8, 4, 1, 2, 1, 6),  /* 4096x8192: .95; a warp a segment .92 */
+	FORWARD(16, 8, 1, 2, 1, 3), /* 4096x16384: .95; 2 blocks .85 */
+	FORWARD(32, 8, 1, 4, 1, 2), /* 4096x32768: .93; clusters .70 and less */
+	FORWARD(64, 8, 1, 8, 1, 1), /* 2048x65536: .80; clusters .63 */
+	FORWARD(128, 16, 4, 2, 1, 1), /* 1024x131072: .56; clusters of 2 or 8 .46: their launch and meetings cost */
+	FORWARD(256, 16, 8, 2, 1, 1), END,
+};
+
+/* Shifting a row takes registers, and so does reading it element by element: fewer rows at a time. */
+static const struct choice forward_16bit_shifted[] = {
+	FORWARD(1, 1, 1, 1, 2, 12),   FORWARD(2, 2, 1, 1, 1, 12),
+	FORWARD(4, 0, 1, 1, 1, 6),    FORWARD(5, 0, 1, 1, 1, 4),
+	FORWARD(8, 0, 1, 1, 1, 3),    FORWARD(16, 0, 1, 1, 1, 1),
+	FORWARD(32, 16, 2, 1, 1, 1),  FORWARD(64, 16, 4, 1, 1, 1),
+	FORWARD(128, 16, 8, 1, 1, 1), END,
+};
+
+static const struct choice forward_32bit[] = {
+	FORWARD(1, 1, 1, 1, 1, 16), /* 16384x768: .98 */
+	FORWARD(4, 0, 1, 1, 1, 4),  /* 32768x4096: .97 */
+	FORWARD(8, 0, 1, 1, 1, 3),  /* 4096x8192: .96; 2 blocks .95 */
+	FORWARD(16, 0, 1, 1, 1, 1),
+	FORWARD(32, 16, 2, 1, 1, 1),
+	FORWARD(64, 16, 4, 1, 1, 1),
+	FORWARD(128, 16, 8, 1, 1, 1),
+	END,
+};
+
+static const struct choice forward_32bit_shifted[] = {
+	FORWARD(1, 1, 1, 1, 1, 12),
+	FORWARD(8, 0, 1, 1, 1, 2),
+	FORWARD(16, 0, 1, 1, 1, 1),
+	FORWARD(32, 16, 2, 1, 1, 1),
+	FORWARD(64, 16, 4, 1, 1, 1),
+	FORWARD(128, 16, 8, 1, 1, 1),
+	END,
+};
+
+static const struct choice forward_64bit[] = {
+	FORWARD(8, 0, 1, 1, 1, 1),
+	FORWARD(16, 8, 2, 1, 1, 1),
+	FORWARD(32, 8, 4, 1, 1, 1),
+	FORWARD(64, 8, 8, 1, 1, 1),
+	END,
+};
+
+/* ---- backward: over 200 registers a thread, so eight warps a multiprocessor; rows are fetched ahead ---- */
+
+static const struct choice backward_16bit[] = {
+	BACKWARD(1, 1, 1, 1, 8, 1, 3, 1, 1), /* 16384x768: .83; twice the slots at 168 registers .65 */
+	BACKWARD(2, 2, 1, 1, 4, 1, 2, 1, 1),
+	BACKWARD(4, 0, 1, 1, 2, 1, 2, 1, 1),  /* 32768x4096: .91; two rows at once .88 */
+	BACKWARD(8, 0, 1, 1, 1, 1, 3, 1, 2),  /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
+	BACKWARD(16, 8, 1, 2, 1, 1, 2, 0, 1), /* 4096x16384: .81; a cluster of 2 blocks .69 */
+	BACKWARD(32, 8, 4, 1, 1, 2, 2, 0, 1), /* 4096x32768: two rows at once .72, one .69 */
+	BACKWARD(64, 8, 8, 1, 1, 2, 2, 0, 1),
+	BACKWARD(128, 8, 16, 1, 1, 2, 2, 0, 1), /* 1024x131072: two rows at once .65, one .57 */
+	END,
+};
+
+static const struct choice backward_32bit[] = {
+	BACKWARD(1, 1, 1, 1, 8, 1, 2, 1, 1),  BACKWARD(2, 2, 1, 1, 4, 1, 2, 1, 1),
+	BACKWARD(4, 0, 1, 1, 2, 1, 2, 1, 1),  BACKWARD(8, 0, 1, 1, 1, 1, 1, 1, 1), /* 4096x8192: .91 */
+	BACKWARD(16, 8, 2, 1, 1, 1, 2, 0, 1), BACKWARD(32, 8, 4, 1, 1, 1, 2, 0, 1),
+	BACKWARD(64, 8, 8, 1, 1, 1, 2, 0, 1), END,
+};
+
+/* ---- what the tables leave to arithmetic ---- */
+
+static int element_bytes(ek_dtype dtype)
+{
+	return dtype == EK_F64 ? 8 : dtype == EK_F32 ? 4 : 2;
+}
+
+static int64_t segments_of(int64_t cols)
+{
+	return (cols + SEGMENT - 1) / SEGMENT;
+}
+
+static int quads_of(ek_dtype dtype, int64_t cols)
+{
+	int64_t used = cols < SEGMENT ? cols : SEGMENT;
+	int warp_bytes = 32 * 16;
+	return (int)((used * element_bytes(dtype) + warp_bytes - 1) / warp_bytes);
+}
+
+static const struct choice *choose(const struct choice *table, int64_t cols)
+{
+	const struct choice *row = table;
+	while (row->segments != 0 && row->segments < segments_of(cols))
+		row++;
+	return row;
+}
+
+/* Rows that are read again for every sum: as many warps as the row has work for. */
+static struct ek_policy wide_policy(int64_t cols, bool clusters)
+{
+	struct ek_policy p = {.row_warps = 8,
+			      .row_blocks = 1,
+			      .warp_segments = 1,
+			      .block_rows = 1,
+			      .row_threads = 32,
+			      .rows_at_once = 1,
+			      .blocks = 1,
+			      .stages = 1,
+			      .fold_blocks = 1,
+			      .unit_segments = 1};
+	int64_t segments = segments_of(cols);
+	while (clusters && p.row_blocks < MOST_CLUSTER && segments > 8 * p.row_warps * p.row_blocks)
+		p.row_blocks *= 2;
+	while (p.unit_segments < 32 && segments > (int64_t)p.unit_segments * p.row_warps * p.row_blocks)
+		p.unit_segments *= 2;
+	return p;
+}
+
+/* A narrow row takes part of a warp (in forward), and a thread takes several such rows. */
+static void share_warps(struct ek_policy *p, ek_dtype dtype, int64_t cols, bool parts)
+{
+	int per_quad = 16 / element_bytes(dtype);
+	p->row_threads = 32;
+	if (p->rows_at_once == 0 || cols <= 512)
+		p->rows_at_once =
+			cols <= 512 ? 2 : 1; /* 65536x512: .95, 32768x256: .86, with 1 .91 and .83 */
+	while (parts && p->row_threads > 1 && p->row_threads / 2 * per_quad >= cols)
+		p->row_threads /= 2;
+}
+
+static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, int64_t cols,
+				  struct ek_gpu_limits limits, bool parts)
+{
+	bool clusters = limits.arch >= 90;
+	struct ek_policy p = choose(table, cols)->policy;
+	if (p.row_blocks == 0 || (p.row_blocks > 1 && !clusters) ||
+	    (p.row_blocks > MOST_CLUSTER && limits.arch != 90))
+		return wide_policy(cols, clusters);
+	if (p.row_warps == 0)
+		p.row_warps = (int)segments_of(cols);
+	if (!clusters)
+		p.fold_blocks = 1;
+	share_warps(&p, dtype, cols, parts);
+	return p;
+}
+
+struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
+				   struct ek_gpu_limits limits)
+{
+	bool quads = access == EK_ACCESS_QUADS;
+	if (ek_policy_tried)
+		return ek_policy_tried->policy;
+	const struct choice *table = dtype == EK_F64   ? forward_64bit
+				     : dtype == EK_F32 ? quads ? forward_32bit : forward_32bit_shifted
+				     : quads           ? forward_16bit
+						       : forward_16bit_shifted;
+	return policy_of(table, dtype, cols, limits, true);
+}
+
+struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
+				    struct ek_gpu_limits limits)
+{
+	if (ek_policy_tried)
+		return ek_policy_tried->policy;
+	if (dtype == EK_F64) /* column sums of binary64 would take all registers */
+		return wide_policy(cols, limits.arch >= 90);
+	struct ek_policy p =
+		policy_of(dtype == EK_F32 ? backward_32bit : backward_16bit, dtype, cols, limits, false);
+	if (access != EK_ACCESS_QUADS && p.warp_segments > 1) { /* no registers for that */
+		p.row_blocks *= p.warp_segments;
+		p.warp_segments = 1;
+		if (limits.arch < 90)
+			return wide_policy(cols, false);
+	}
+	if (access == EK_ACCESS_ELEMENTS)
+		p.keep = p.keep_weight = 0;
+	/* On a GPU with less shared memory fewer slots a block. */
+	struct ek_backward_form most = {
+		.dtype = dtype, .cols = cols, .shifted = true, .chunked = true, .sums = 2};
+	while (p.unit_segments == 0 && ek_backward_shared(&p, &most, 1) > limits.shared_bytes) {
+		if (p.block_rows == 1)
+			return wide_policy(cols, limits.arch >= 90);
+		p.block_rows /= 2;
+	}
+	return p;
+}
+
+int ek_policy_threads(const struct ek_policy *policy)
+{
+	return 32 * policy->row_warps * policy->block_rows;
+}
+
+int ek_policy_cluster(const struct ek_policy *policy)
+{
+	return policy->row_blocks * (policy->fold_blocks > 1 ? policy->fold_blocks : 1);
+}
+
+/* ---- shared memory, as the kernels lay it out ---- */
+
+static int real_bytes(ek_dtype dtype)
+{
+	return dtype == EK_F64 ? 8 : 4;
+}
+
+static int board_bytes(const struct ek_policy *p, ek_dtype dtype, int64_t cols)
+{
+	int64_t units = (int64_t)p->row_warps * p->row_blocks;
+	if (p->unit_segments > 0)
+		units = (segments_of(cols) + p->unit_segments - 1) / p->unit_segments;
+	return units == 1 && p->unit_segments == 0
+		       ? 0
+		       : (int)(4 * units * p->rows_at_once * p->block_rows * real_bytes(dtype));
+}
+
+int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols)
+{
+	return board_bytes(policy, dtype, cols);
+}
+
+int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_form *form, int stages)
+{
+	const struct ek_policy *p = policy;
+	int threads = ek_policy_threads(p), part = 32 * p->row_warps;
+	int quads = quads_of(form->dtype, form->cols) * p->warp_segments;
+	int sums = form->sums * quads * 16 / element_bytes(form->dtype) *
+		   real_bytes(form->dtype); /* of a thread */
+	int ring = stages * 2 * p->rows_at_once * (quads + form->shifted) * threads * 16;
+	int fold = (p->block_rows > 1 ? p->block_rows / 2 : p->fold_blocks > 1) * sums * part;
+	int chunks = form->chunked ? sums * threads : 0;
+	return (board_bytes(p, form->dtype, form->cols) + 127) / 128 * 128 + (ring > fold ? ring : fold) +
+	       chunks;
+}
+
+int ek_backward_stages(const struct ek_policy *policy, const struct ek_backward_form *form, int shared_limit)
+{
+	return ek_backward_shared(policy, form, policy->stages) <= shared_limit ? policy->stages : 1;
+}

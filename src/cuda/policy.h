@@ -1,0 +1,63 @@
+/* Which kernel serves a norm of a given width and dtype, and how its work is cut: data, in policy.c, apart
+ * from kernels (kernels/) and launches (norm.c). Nothing here changes a bit. SPDX-License-Identifier: MIT */
+#ifndef EK_CUDA_POLICY_H
+#define EK_CUDA_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "evenkeel.h"
+
+/* The constants of kernels/norm_rows.cu, norm_backward.cu and norm_wide.cu by the same names. */
+struct ek_policy {
+	int row_warps, row_blocks, warp_segments, block_rows, row_threads, rows_at_once, blocks;
+	int unit_segments; /* over 0: rows are read again for every sum (norm_wide.cu) */
+	/* backward */
+	int stages, keep, keep_weight, fold_blocks;
+};
+
+/* What a GPU has that matters here. */
+struct ek_gpu_limits {
+	int arch;         /* 90 is compute capability 9.0 */
+	int shared_bytes; /* that a block may have */
+};
+
+/* How rows start in memory: ACCESS of kernels/norm_rows.cu. */
+enum ek_access {
+	EK_ACCESS_QUADS,   /* at multiples of 16 bytes */
+	EK_ACCESS_SHIFTED, /* at multiples of the element size */
+	EK_ACCESS_ELEMENTS /* anywhere, or too narrow to shift */
+};
+
+struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
+				   struct ek_gpu_limits limits);
+struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
+				    struct ek_gpu_limits limits);
+
+/* Threads of a block, blocks of a cluster. */
+int ek_policy_threads(const struct ek_policy *policy);
+int ek_policy_cluster(const struct ek_policy *policy);
+
+/* Bytes of dynamic shared memory of forward, and of the parts of norm_wide.cu. */
+int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols);
+
+/* Of backward: rows that start anywhere need more (shifted), and so do slots of over 32 rows (chunked). */
+struct ek_backward_form {
+	ek_dtype dtype;
+	int64_t cols;
+	bool shifted, chunked;
+	int sums; /* column sums wanted: 0, 1 or 2 */
+};
+int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_form *form, int stages);
+/* The policy's stages, or 1 where they do not fit. */
+int ek_backward_stages(const struct ek_policy *policy, const struct ek_backward_form *form, int shared_limit);
+
+/* For tools that try policies: while it is not NULL it stands in for what the tables say. variant must differ
+ * between policies that are tried on one GPU. */
+struct ek_policy_trial {
+	struct ek_policy policy;
+	unsigned variant; /* 1 to 1023 */
+};
+extern const struct ek_policy_trial *ek_policy_tried;
+
+#endif
