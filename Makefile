@@ -3,7 +3,7 @@
 
 ## evenkeel: fused normalization kernels in C, the same bits everywhere
 ##
-##   make run          build, verify bit for bit, benchmark on this machine (under two minutes)
+##   make run          build, verify bit for bit, benchmark on this machine, its CPU and its GPUs (minutes)
 ##   make test         every test: C, the program, installation, sanitizers, NEON in an emulator, fuzzing
 ##   make install PREFIX=/usr/local
 ##
@@ -67,8 +67,8 @@ build: $(cmake_tools)
 
 run: build
 	build/evenkeel info
-	build/evenkeel verify --quick
-	build/evenkeel bench --quick
+	build/evenkeel verify --quick --device all
+	build/evenkeel bench --quick --device all
 
 test: $(cmake_tools)
 	@$(PYTHON) tools/test.py

@@ -1,11 +1,13 @@
-/* evenkeel bench: every cell of the speed list beside a copy of the same bytes and, where it is there,
- * oneDNN. SPDX-License-Identifier: MIT */
+/* evenkeel bench: every cell of the speed list beside a copy of the same bytes and, on the CPU and where it is
+ * there, oneDNN. SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cell.h"
 #include "cli.h"
 #include "compare.h"
+#include "device.h"
+#include "gpu_timing.h"
 #include "json.h"
 #include "options.h"
 #include "peers.h"
@@ -19,8 +21,8 @@ enum { CACHED_SHAPES = sizeof cached_shapes / sizeof cached_shapes[0] };
 struct bench {
 	const struct options *options;
 	ek_context *ctx;
-	struct team *team;
-	struct peer *peer; /* NULL: not there */
+	struct team *team; /* NULL: on a GPU */
+	struct peer *peer; /* NULL: not there, or on a GPU */
 	struct json *old;  /* NULL: no --compare */
 	struct test_case *cases;
 	int case_count;
@@ -44,6 +46,7 @@ static int bench_case(struct bench *bench, const struct test_case *test_case, bo
 {
 	static const struct effort whole = {7, 31, 0.9};
 	static const struct effort quick = {5, 15, 0.4};
+	const struct effort *effort = bench->options->quick ? &quick : &whole;
 	struct cell cell;
 	struct result result;
 	progress_step("%s %s %s %lldx%lld", test_case->op->name, pass_names[test_case->pass],
@@ -54,9 +57,10 @@ static int bench_case(struct bench *bench, const struct test_case *test_case, bo
 		return status;
 	if (cached)
 		status = cell_measure_cached(&cell, bench->ctx, bench->peer, &result);
+	else if (cell.gpu)
+		status = gpu_measure(&cell, bench->ctx, effort, &result);
 	else
-		status = cell_measure(&cell, bench->ctx, bench->team, bench->peer,
-				      bench->options->quick ? &quick : &whole, &result);
+		status = cell_measure(&cell, bench->ctx, bench->team, bench->peer, effort, &result);
 	cell_free(&cell);
 	if (status != STATUS_FINE)
 		return status;
@@ -65,10 +69,11 @@ static int bench_case(struct bench *bench, const struct test_case *test_case, bo
 	return STATUS_FINE;
 }
 
-/* The small calls are part of the list, not of a question about certain shapes, dtypes or passes. */
+/* The small calls are part of the CPU's list, not of a question about certain shapes, dtypes or passes. */
 static bool wants_cached(const struct options *options)
 {
-	return !options->shape_count && !options->dtype_count && !options->pass[BACKWARD];
+	return options->device == EK_CPU && !options->shape_count && !options->dtype_count &&
+	       !options->pass[BACKWARD];
 }
 
 static int bench_all(struct bench *bench)
@@ -90,6 +95,17 @@ static int bench_all(struct bench *bench)
 	return status;
 }
 
+/* What the CPU's timing needs beside the context. */
+static int prepare_cpu(struct bench *bench)
+{
+	int threads = device_words(bench->ctx).threads;
+	bench->team = team_create(threads);
+	if (!bench->team)
+		return complain(STATUS_USAGE, "--threads %d: not enough memory or threads", threads);
+	bench->peer = peer_open(threads);
+	return STATUS_FINE;
+}
+
 static int prepare(struct bench *bench)
 {
 	const struct options *options = bench->options;
@@ -97,23 +113,18 @@ static int prepare(struct bench *bench)
 	if (status == STATUS_FINE && options->compare)
 		status = compare_read(options->compare, &bench->old);
 	if (status == STATUS_FINE)
-		status = open_context(&bench->ctx, options->isa, options->threads, 0);
+		status = device_open(&bench->ctx, options);
 	if (status != STATUS_FINE)
 		return status;
-	ek_description description = {.size = sizeof description};
-	(void)ek_describe(bench->ctx, &description);
 	bench->cases = cases_list(options, true, &bench->case_count);
 	bench->results.all = calloc((size_t)bench->case_count + CACHED_SHAPES, sizeof *bench->results.all);
-	bench->team = team_create(description.threads);
-	if (!bench->cases || !bench->results.all || !bench->team)
-		return complain(STATUS_USAGE, "--threads %d: not enough memory or threads",
-				description.threads);
+	if (!bench->cases || !bench->results.all)
+		return complain(STATUS_USAGE, "not enough memory");
 	if (bench->case_count == 0)
 		return complain(STATUS_USAGE,
 				"--weight-dtype %s: no dtype of the list goes with it, name one with --dtype",
 				ek_dtype_name(options->weight_dtype));
-	bench->peer = peer_open(description.threads);
-	return STATUS_FINE;
+	return options->device == EK_CPU ? prepare_cpu(bench) : STATUS_FINE;
 }
 
 static void release(struct bench *bench)
@@ -134,6 +145,10 @@ int command_bench(const struct options *options)
 		(void)fprintf(
 			bench.out,
 			"of copy: time of a copy of the same bytes over time of the op, 1.00 is the limit\n");
+		if (options->device == EK_CUDA)
+			(void)fprintf(
+				bench.out,
+				"in a loop: a call without a graph, host included; host: the calling thread alone\n");
 		if (bench.peer)
 			(void)fprintf(bench.out, "oneDNN: times as long as evenkeel takes (%s)\n",
 				      peer_name(bench.peer));

@@ -14,7 +14,7 @@ const struct op ops[OP_COUNT] = {
 const char *const pass_names[PASS_COUNT] = {"forward", "backward"};
 
 /* Which lists a shape is in. verify's lists contain each other: quick, then default, then full. */
-enum uses { QUICK = 1, DEFAULT = 2, FULL = 4, BENCH = 8, BENCH_QUICK = 16 };
+enum uses { QUICK = 1, DEFAULT = 2, FULL = 4, BENCH = 8, BENCH_QUICK = 16, HANDFUL = 32 };
 
 struct listed_shape {
 	int64_t rows, cols;
@@ -74,6 +74,34 @@ static const struct listed_shape shapes[] = {
 };
 
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
+
+/* bench on a GPU, bf16 LayerNorm; those with HANDFUL also in the other dtypes, and as RMSNorm. */
+static const struct listed_shape gpu_shapes[] = {
+	/* large: the memory is the limit */
+	{32768, 4096, BENCH | HANDFUL},
+	{4096, 32768, BENCH},
+	{1024, 131072, BENCH},
+	{4096, 8192, BENCH | HANDFUL | BENCH_QUICK},
+	{4096, 16384, BENCH},
+	{65536, 512, BENCH},
+	/* the widths of models */
+	{2048, 4096, BENCH | HANDFUL | BENCH_QUICK},
+	{1024, 8192, BENCH},
+	{8192, 1024, BENCH},
+	{16384, 768, BENCH | HANDFUL | BENCH_QUICK},
+	{32768, 256, BENCH},
+	{2048, 2048, BENCH},
+	{2048, 5120, BENCH},
+	/* rows that do not start at multiples of 16 bytes, and that do */
+	{1000, 3333, BENCH | BENCH_QUICK},
+	{1000, 3336, BENCH},
+	/* few rows: starting a kernel is the limit */
+	{1, 4096, BENCH},
+	{8, 8192, BENCH | BENCH_QUICK},
+	{128, 4096, BENCH},
+};
+
+enum { GPU_SHAPE_COUNT = sizeof gpu_shapes / sizeof gpu_shapes[0] };
 
 #define ALL_GRADIENTS .dx = true, .dweight = true, .dbias = true
 
@@ -175,6 +203,23 @@ static void append_shape(struct list *list, const struct options *options, bool 
 		append(list, options, model, &forms[i]);
 }
 
+/* The speed list of a GPU: all its shapes in bf16 or in what was asked for, a handful beside. */
+static void append_gpu_shapes(struct list *list, const struct options *options, struct test_case *model)
+{
+	bool bf16 = model->dtype == EK_BF16;
+	bool chief = model->op->norm == EK_LAYER_NORM || options->op_count;
+	bool whole = options->dtype_count || (bf16 && chief);
+	unsigned wanted = options->quick ? BENCH_QUICK : whole ? BENCH : HANDFUL;
+	if (!whole && !bf16 && (options->quick || !chief))
+		return;
+	for (int i = 0; i < GPU_SHAPE_COUNT; i++) {
+		model->rows = gpu_shapes[i].rows;
+		model->cols = gpu_shapes[i].cols;
+		if (gpu_shapes[i].uses & wanted)
+			append_shape(list, options, true, model);
+	}
+}
+
 static void append_shapes(struct list *list, const struct options *options, bool bench,
 			  struct test_case *model)
 {
@@ -186,7 +231,13 @@ static void append_shapes(struct list *list, const struct options *options, bool
 		model->cols = options->shapes[i].cols;
 		append_shape(list, options, bench, model);
 	}
-	for (int i = 0; i < SHAPE_COUNT && !options->shape_count; i++) {
+	if (options->shape_count)
+		return;
+	if (bench && options->device == EK_CUDA) {
+		append_gpu_shapes(list, options, model);
+		return;
+	}
+	for (int i = 0; i < SHAPE_COUNT; i++) {
 		model->rows = shapes[i].rows;
 		model->cols = shapes[i].cols;
 		if (shapes[i].uses & wanted)

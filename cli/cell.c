@@ -1,33 +1,51 @@
-/* One cell of the speed list: its buffers and the timing. Called by bench.c and run.c.
- * SPDX-License-Identifier: MIT */
+/* One cell of the speed list: its buffers, on either device, and the timing on the CPU (gpu_timing.c has that
+ * of GPUs). Called by bench.c and run.c. SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
 #include "cell.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli.h"
+#include "cuda/gpu.h"
+#include "device.h"
+#include "memory.h"
 #include "options.h"
 #include "peers.h"
 #include "timing.h"
 
-enum { ALIGNMENT = 64, MAX_SETS = 65536, MAX_ROUNDS = 64, BATCHES = 25 };
+enum { MAX_SETS = 65536, MAX_GPU_SETS = 4096, BATCHES = 25 };
 
-static size_t round_up(size_t bytes)
+static const double cpu_rotates = 268435456; /* bytes of all sets together */
+static const double gpu_rotates = 536870912;
+
+/* Sets start as allocations do: at cache lines, on a GPU at multiples of 256. */
+static size_t round_up(const struct cell *cell, size_t bytes)
 {
-	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	size_t alignment = cell->gpu ? 256 : 64;
+	return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/* Written at once, so that pages are there before anything is timed. */
-static void *make_buffer(size_t bytes, bool *fine)
+static void *make_buffer(const struct cell *cell, size_t bytes, bool *fine)
 {
-	void *memory = NULL;
-	if (posix_memalign(&memory, ALIGNMENT, round_up(bytes + 1))) {
-		*fine = false;
-		return NULL;
+	void *memory = memory_make(cell->gpu, bytes);
+	*fine = *fine && memory;
+	return memory;
+}
+
+/* Memory for `elements` at its start filled with values; all of it is `bytes` large. */
+static void *make_filled(const struct cell *cell, const struct options *options, ek_dtype dtype,
+			 int64_t elements, size_t bytes, uint64_t seed, enum role role, bool *fine)
+{
+	size_t filled = (size_t)elements * ek_dtype_size(dtype);
+	void *memory = make_buffer(cell, bytes, fine);
+	void *values = malloc(filled);
+	if (memory && values) {
+		fill_elements(values, dtype, elements, options->init, seed, role);
+		*fine = memory_write(cell->gpu, memory, values, filled) == EK_OK && *fine;
 	}
-	memset(memory, 0, bytes);
+	*fine = *fine && values;
+	free(values);
 	return memory;
 }
 
@@ -35,23 +53,28 @@ static void *make_buffer(size_t bytes, bool *fine)
 static unsigned char *make_slab(const struct cell *cell, const struct options *options, uint64_t seed,
 				bool *fine)
 {
-	unsigned char *slab = make_buffer(cell->step * (size_t)cell->sets, fine);
-	if (!slab)
-		return NULL;
-	int64_t elements = cell->test_case.rows * cell->test_case.cols;
-	fill_elements(slab, cell->test_case.dtype, elements, options->init, seed, ACTIVATION);
-	for (int64_t set = 1; set < cell->sets; set++)
-		memcpy(slab + cell->step * (size_t)set, slab, cell->step);
+	unsigned char *slab =
+		make_filled(cell, options, cell->test_case.dtype, cell->test_case.rows * cell->test_case.cols,
+			    cell->step * (size_t)cell->sets, seed, ACTIVATION, fine);
+	if (*fine)
+		*fine = memory_repeat(cell->gpu, slab, cell->step, cell->sets) == EK_OK;
 	return slab;
 }
 
 static void *make_vector(const struct cell *cell, const struct options *options, enum role role, bool *fine)
 {
 	ek_dtype dtype = cell->test_case.weight_dtype;
-	void *vector = make_buffer((size_t)cell->test_case.cols * ek_dtype_size(dtype), fine);
-	if (vector)
-		fill_elements(vector, dtype, cell->test_case.cols, options->init, options->seed, role);
-	return vector;
+	size_t bytes = (size_t)cell->test_case.cols * ek_dtype_size(dtype);
+	return make_filled(cell, options, dtype, cell->test_case.cols, bytes, options->seed, role, fine);
+}
+
+static void make_statistics(struct cell *cell, bool *fine)
+{
+	cell->rstd = make_buffer(cell, cell->stats_step * (size_t)cell->sets, fine);
+	if (cell->test_case.op->norm != EK_LAYER_NORM)
+		return;
+	cell->mean = make_buffer(cell, cell->stats_step * (size_t)cell->sets, fine);
+	cell->mean_lo = make_buffer(cell, cell->stats_step * (size_t)cell->sets, fine);
 }
 
 static void make_forward(struct cell *cell, const struct options *options, bool *fine)
@@ -78,15 +101,9 @@ static void make_forward(struct cell *cell, const struct options *options, bool 
 static int make_backward(struct cell *cell, ek_context *ctx, const struct options *options, bool *fine)
 {
 	const struct test_case *test_case = &cell->test_case;
-	bool layer_norm = test_case->op->norm == EK_LAYER_NORM;
 	size_t vector_bytes = (size_t)test_case->cols * ek_dtype_size(test_case->weight_dtype);
-	cell->dweight = test_case->form.dweight ? make_buffer(vector_bytes, fine) : NULL;
-	cell->dbias = test_case->form.dbias ? make_buffer(vector_bytes, fine) : NULL;
-	cell->rstd = make_buffer(cell->stats_step * (size_t)cell->sets, fine);
-	if (layer_norm) {
-		cell->mean = make_buffer(cell->stats_step * (size_t)cell->sets, fine);
-		cell->mean_lo = make_buffer(cell->stats_step * (size_t)cell->sets, fine);
-	}
+	cell->dweight = test_case->form.dweight ? make_buffer(cell, vector_bytes, fine) : NULL;
+	cell->dbias = test_case->form.dbias ? make_buffer(cell, vector_bytes, fine) : NULL;
 	cell->backward = (ek_norm_backward_args){.size = sizeof cell->backward,
 						 .norm = test_case->op->norm,
 						 .dtype = test_case->dtype,
@@ -106,7 +123,7 @@ static int make_backward(struct cell *cell, ek_context *ctx, const struct option
 	size_t bytes = 0;
 	if (ek_norm_backward_workspace(ctx, &cell->backward, &bytes) != EK_OK)
 		return complain(STATUS_USAGE, "%s", ek_error(ctx));
-	cell->workspace = make_buffer(bytes, fine);
+	cell->workspace = make_buffer(cell, bytes, fine);
 	cell->backward.workspace = cell->workspace;
 	cell->backward.workspace_size = bytes;
 	return STATUS_FINE;
@@ -118,19 +135,44 @@ static int keep_statistics(struct cell *cell, ek_context *ctx)
 	args.mean = cell->mean;
 	args.rstd = cell->rstd;
 	args.mean_lo = cell->mean_lo;
-	if (ek_norm_forward(ctx, &args) != EK_OK)
-		return complain(STATUS_USAGE, "%s", ek_error(ctx));
+	ek_status status = ek_norm_forward(ctx, &args);
 	unsigned char *const slabs[] = {cell->mean, cell->rstd, cell->mean_lo};
-	for (int i = 0; i < 3; i++)
-		for (int64_t set = 1; set < cell->sets && slabs[i]; set++)
-			memcpy(slabs[i] + cell->stats_step * (size_t)set, slabs[i], cell->stats_step);
-	return STATUS_FINE;
+	for (int i = 0; i < 3 && status == EK_OK; i++)
+		if (slabs[i])
+			status = memory_repeat(cell->gpu, slabs[i], cell->stats_step, cell->sets);
+	if (status == EK_OK)
+		return STATUS_FINE;
+	return complain(device_exit_status(status), "%s", ek_error(ctx));
 }
 
-static int no_memory(const struct test_case *test_case, double bytes)
+static int no_memory(const struct cell *cell, double bytes)
 {
-	return complain(STATUS_USAGE, "--rows %lld --cols %lld: needs %.1f GB, more than this machine has",
-			(long long)test_case->rows, (long long)test_case->cols, bytes * 1e-9);
+	return complain(STATUS_USAGE, "--rows %lld --cols %lld: needs %.1f GB, more than %s",
+			(long long)cell->test_case.rows, (long long)cell->test_case.cols, bytes * 1e-9,
+			cell->gpu ? "the GPU has free" : "this machine has");
+}
+
+/* On a GPU at least four times its L2. */
+static double rotating_bytes(const struct cell *cell, const struct options *options)
+{
+	int l2 = 0;
+	if (options->rotate > 0)
+		return options->rotate;
+	if (!cell->gpu)
+		return cpu_rotates;
+	(void)cell->gpu->driver->device_attribute(&l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, cell->gpu->device);
+	return 4.0 * l2 > gpu_rotates ? 4.0 * l2 : gpu_rotates;
+}
+
+/* At least 2; on a GPU no more than its memory and a graph hold. */
+static int64_t choose_sets(const struct cell *cell, const struct options *options, double bytes)
+{
+	int64_t most = cell->gpu ? MAX_GPU_SETS : MAX_SETS;
+	double wanted = rotating_bytes(cell, options) / bytes + 1;
+	int64_t sets = wanted > (double)most ? most : (int64_t)wanted;
+	while (cell->gpu && sets > 2 && !memory_suffices(cell->gpu, bytes * (double)sets))
+		sets /= 2;
+	return sets < 2 ? 2 : sets;
 }
 
 int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
@@ -138,25 +180,26 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 {
 	double bytes = case_bytes(test_case);
 	bool fine = true;
-	*cell = (struct cell){.test_case = *test_case, .sets = sets};
-	if (sets == 0) {
-		double wanted = ROTATE_BYTES / bytes + 1;
-		cell->sets = wanted < 2 ? 2 : wanted > MAX_SETS ? MAX_SETS : (int64_t)wanted;
-	}
-	if (!memory_suffices(bytes * (double)cell->sets))
-		return no_memory(test_case, bytes * (double)cell->sets);
-	cell->step = round_up((size_t)(test_case->rows * test_case->cols) * ek_dtype_size(test_case->dtype));
-	cell->stats_step = round_up((size_t)test_case->rows * (test_case->dtype == EK_F64 ? 8 : 4));
+	*cell = (struct cell){.test_case = *test_case, .gpu = gpu_of(ctx), .sets = sets};
+	if (sets == 0)
+		cell->sets = choose_sets(cell, options, bytes);
+	if (!memory_suffices(cell->gpu, bytes * (double)cell->sets))
+		return no_memory(cell, bytes * (double)cell->sets);
+	cell->step =
+		round_up(cell, (size_t)(test_case->rows * test_case->cols) * ek_dtype_size(test_case->dtype));
+	cell->stats_step = round_up(cell, (size_t)test_case->rows * (test_case->dtype == EK_F64 ? 8 : 4));
 	cell->x = make_slab(cell, options, options->seed, &fine);
 	if (test_case->pass == BACKWARD)
 		cell->dy = make_slab(cell, options, ~options->seed, &fine);
-	cell->out = make_buffer(cell->step * (size_t)cell->sets, &fine);
+	cell->out = make_buffer(cell, cell->step * (size_t)cell->sets, &fine);
+	if (test_case->pass == BACKWARD || cell->gpu)
+		make_statistics(cell, &fine);
 	make_forward(cell, options, &fine);
 	int status = STATUS_FINE;
 	if (test_case->pass == BACKWARD)
 		status = make_backward(cell, ctx, options, &fine);
 	if (!fine)
-		status = no_memory(test_case, bytes * (double)cell->sets);
+		status = no_memory(cell, bytes * (double)cell->sets);
 	if (status == STATUS_FINE && test_case->pass == BACKWARD)
 		status = keep_statistics(cell, ctx);
 	if (status != STATUS_FINE)
@@ -170,8 +213,13 @@ void cell_free(struct cell *cell)
 				 cell->rstd,    cell->mean_lo, cell->weight,   cell->bias,
 				 cell->dweight, cell->dbias,   cell->workspace};
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
-		free(buffers[i]);
+		memory_free(cell->gpu, buffers[i]);
 	*cell = (struct cell){0};
+}
+
+static void *at_or_null(unsigned char *slab, size_t at)
+{
+	return slab ? slab + at : NULL;
 }
 
 ek_status cell_call(struct cell *cell, ek_context *ctx, int64_t set)
@@ -179,19 +227,21 @@ ek_status cell_call(struct cell *cell, ek_context *ctx, int64_t set)
 	size_t at = cell->step * (size_t)set;
 	size_t stats_at = cell->stats_step * (size_t)set;
 	if (cell->test_case.pass == FORWARD) {
-		cell->forward.x = cell->x + at;
-		cell->forward.y = cell->out + at;
-		return ek_norm_forward(ctx, &cell->forward);
+		ek_norm_forward_args *args = &cell->forward;
+		args->x = cell->x + at;
+		args->y = cell->out + at;
+		args->mean = at_or_null(cell->mean, stats_at);
+		args->rstd = at_or_null(cell->rstd, stats_at);
+		args->mean_lo = at_or_null(cell->mean_lo, stats_at);
+		return ek_norm_forward(ctx, args);
 	}
 	ek_norm_backward_args *args = &cell->backward;
 	args->x = cell->x + at;
 	args->dy = cell->dy + at;
 	args->dx = cell->out + at;
-	args->rstd = cell->rstd + stats_at;
-	if (cell->mean) {
-		args->mean = cell->mean + stats_at;
-		args->mean_lo = cell->mean_lo + stats_at;
-	}
+	args->mean = at_or_null(cell->mean, stats_at);
+	args->rstd = at_or_null(cell->rstd, stats_at);
+	args->mean_lo = at_or_null(cell->mean_lo, stats_at);
 	return ek_norm_backward(ctx, args);
 }
 
@@ -225,10 +275,8 @@ static double time_peer(const struct cell *cell, struct peer *peer)
 	return seconds / (double)cell->sets;
 }
 
-static void describe_result(const struct cell *cell, const ek_context *ctx, struct result *result)
+void cell_describe(const struct cell *cell, const ek_context *ctx, struct result *result)
 {
-	ek_description description = {.size = sizeof description};
-	(void)ek_describe(ctx, &description);
 	const struct test_case *test_case = &cell->test_case;
 	*result = (struct result){.op = test_case->op,
 				  .pass = test_case->pass,
@@ -236,8 +284,7 @@ static void describe_result(const struct cell *cell, const ek_context *ctx, stru
 				  .weight_dtype = test_case->weight_dtype,
 				  .rows = test_case->rows,
 				  .cols = test_case->cols,
-				  .threads = description.threads,
-				  .isa = description.isa,
+				  .device = device_words(ctx),
 				  .bytes = case_bytes(test_case)};
 }
 
@@ -248,7 +295,7 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 	double copy[MAX_ROUNDS];
 	double other[MAX_ROUNDS];
 	int rounds = 0;
-	describe_result(cell, ctx, result);
+	cell_describe(cell, ctx, result);
 	if (cell_call(cell, ctx, 0) != EK_OK)
 		return complain(STATUS_USAGE, "%s", ek_error(ctx));
 	bool with_peer = peer && peer_prepare(peer, cell);
@@ -296,7 +343,7 @@ static double time_batches(struct cell *cell, ek_context *ctx, struct peer *peer
 
 int cell_measure_cached(struct cell *cell, ek_context *ctx, struct peer *peer, struct result *result)
 {
-	describe_result(cell, ctx, result);
+	cell_describe(cell, ctx, result);
 	result->cached = true;
 	if (cell_call(cell, ctx, 0) != EK_OK)
 		return complain(STATUS_USAGE, "%s", ek_error(ctx));

@@ -8,15 +8,17 @@
 #include "report.h"
 #include "tensors.h"
 
+struct ek_gpu;
 struct peer;
 
 struct cell {
 	struct test_case test_case;
+	struct ek_gpu *gpu; /* whose memory it is; NULL: the host's */
 	int64_t sets;
 	size_t step;       /* bytes from a tensor of one set to that of the next */
 	size_t stats_step; /* the same for statistics */
 	unsigned char *x, *dy, *out;
-	unsigned char *mean, *rstd, *mean_lo; /* backward */
+	unsigned char *mean, *rstd, *mean_lo; /* backward; forward on a GPU */
 	void *weight, *bias, *dweight, *dbias;
 	void *workspace;
 	ek_norm_forward_args forward;
@@ -24,14 +26,14 @@ struct cell {
 };
 
 /* How long and how often to measure. */
+enum { MAX_ROUNDS = 64 };
 struct effort {
-	int least_rounds, most_rounds;
-	double seconds; /* rounds go on for so long */
+	int least_rounds, most_rounds; /* up to MAX_ROUNDS */
+	double seconds;                /* rounds go on for so long */
 };
 
-enum { ROTATE_BYTES = 268435456 }; /* what the sets of a cell hold together, at least */
-
-/* Makes as many sets as fill ROTATE_BYTES (at least 2), or as told if sets > 0. Returns an exit status. */
+/* Makes as many sets as hold --rotate bytes together (256 MiB; on a GPU 512 MiB, or four times its L2), but at
+ * least 2; or as told if sets > 0. Returns an exit status. */
 int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 	      const struct test_case *test_case, int64_t sets);
 void cell_free(struct cell *cell);
@@ -39,11 +41,14 @@ void cell_free(struct cell *cell);
 /* One call of the op on one set. */
 ek_status cell_call(struct cell *cell, ek_context *ctx, int64_t set);
 
-/* Times op, copy and peer (may be NULL) in interleaved rounds and fills result. Returns an exit status. */
+/* What is measured, and on what; the figures are 0. */
+void cell_describe(const struct cell *cell, const ek_context *ctx, struct result *result);
+
+/* On the CPU: times op, copy and peer (may be NULL) in interleaved rounds and fills result. Returns an exit status. */
 int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct peer *peer,
 		 const struct effort *effort, struct result *result);
 
-/* Times calls on one set that stays in the caches. Returns an exit status. */
+/* On the CPU: times calls on one set that stays in the caches. Returns an exit status. */
 int cell_measure_cached(struct cell *cell, ek_context *ctx, struct peer *peer, struct result *result);
 
 #endif

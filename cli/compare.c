@@ -28,7 +28,7 @@ int compare_read(const char *path, struct json **old)
 
 static bool same_cell(const struct json *old, const struct result *now)
 {
-	return strcmp(json_text(old, "device", ""), "cpu") == 0 &&
+	return strcmp(json_text(old, "device", ""), now->device.name) == 0 &&
 	       strcmp(json_text(old, "op", ""), now->op->name) == 0 &&
 	       strcmp(json_text(old, "pass", ""), pass_names[now->pass]) == 0 &&
 	       strcmp(json_text(old, "dtype", ""), ek_dtype_name(now->dtype)) == 0 &&
@@ -60,8 +60,8 @@ static int print_cell(FILE *out, const struct json *old, const struct result *no
 	(void)fprintf(out, "%6.2f -> %5.2f  %s%+6.1f %%%s%s", before, result_of_copy(now),
 		      term_style(out, style), 100 * (change - 1), lost ? "  LOSS" : "",
 		      term_style(out, STYLE_NONE));
-	if (json_number(old, "threads", 0) != now->threads ||
-	    strcmp(json_text(old, "isa", ""), now->isa) != 0)
+	if (json_number(old, "threads", 0) != now->device.threads ||
+	    strcmp(json_text(old, "isa", ""), now->device.isa) != 0)
 		(void)fprintf(out, "  (before: %s, threads %.0f)", json_text(old, "isa", "?"),
 			      json_number(old, "threads", 0));
 	(void)fputc('\n', out);

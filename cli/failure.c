@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cli.h"
+#include "device.h"
 #include "options.h"
 #include "term.h"
 
@@ -16,7 +17,7 @@ static void show_value(const char *label, const struct tensor *tensor, int64_t i
 	       element_value(tensor->dtype, tensor->data, index));
 }
 
-static void show_repeat(const struct problem *problem, const ek_description *description,
+static void show_repeat(const struct problem *problem, const struct device_words *device,
 			const struct options *options, const char *command)
 {
 	static const char *const inits[] = {"ones", "integers", "decimals"};
@@ -25,9 +26,24 @@ static void show_repeat(const struct problem *problem, const ek_description *des
 	       command, test_case->op->name, pass_names[test_case->pass], (long long)test_case->rows,
 	       (long long)test_case->cols, ek_dtype_name(test_case->dtype),
 	       ek_dtype_name(test_case->weight_dtype));
-	printf(" --isa %s --threads %d --init %s --seed %llu --eps %g%s%s\n", description->isa,
-	       description->threads, inits[options->init], (unsigned long long)options->seed, options->eps,
-	       options->weight ? "" : " --weight 0", options->bias ? "" : " --bias 0");
+	if (device->gpu)
+		printf(" --device %s", device->name);
+	else
+		printf(" --isa %s --threads %d", device->isa, device->threads);
+	printf(" --init %s --seed %llu --eps %g%s%s\n", inits[options->init],
+	       (unsigned long long)options->seed, options->eps, options->weight ? "" : " --weight 0",
+	       options->bias ? "" : " --bias 0");
+}
+
+/* What to say of an element that is none of the tensor's. */
+static const char *outside(const struct problem *problem, const struct difference *difference)
+{
+	const struct tensor *tensor = &problem->expected.tensors[difference->output];
+	if (difference->index < 0)
+		return " (before the tensor)";
+	if (difference->index >= tensor->elements)
+		return " (behind the tensor)";
+	return difference->output == OUT_RESULT && difference->col >= tensor->cols ? " (between rows)" : "";
 }
 
 int show_difference(const struct problem *problem, const struct difference *difference, const ek_context *ctx,
@@ -35,20 +51,22 @@ int show_difference(const struct problem *problem, const struct difference *diff
 {
 	const struct test_case *test_case = &problem->test_case;
 	ek_description description = {.size = sizeof description};
+	struct device_words device = device_words(ctx);
 	(void)ek_describe(ctx, &description);
 	progress_clear();
 	printf("%sDIFFERS%s  %s %s %lldx%lld %s (weights %s), %s\n", term_style(stdout, STYLE_BAD),
 	       term_style(stdout, STYLE_NONE), test_case->op->name, pass_names[test_case->pass],
 	       (long long)test_case->rows, (long long)test_case->cols, ek_dtype_name(test_case->dtype),
 	       ek_dtype_name(test_case->weight_dtype), test_case->form.name);
-	printf("  level      %s, %d thread%s, stream_bytes %lld\n", description.isa, description.threads,
-	       description.threads == 1 ? "" : "s", (long long)description.stream_bytes);
+	if (device.threads)
+		printf("  level      %s, stream_bytes %lld\n", device.text,
+		       (long long)description.stream_bytes);
+	else
+		printf("  device     %s\n", device.text);
 	printf("  tensor     %s, row %lld, column %lld%s\n", output_name(test_case->pass, difference->output),
-	       (long long)difference->row, (long long)difference->col,
-	       difference->col >= test_case->cols && difference->output == OUT_RESULT ? " (between rows)"
-										      : "");
+	       (long long)difference->row, (long long)difference->col, outside(problem, difference));
 	show_value("reference", &problem->expected.tensors[difference->output], difference->index);
-	show_value(description.isa, &problem->actual.tensors[difference->output], difference->index);
-	show_repeat(problem, &description, options, command);
+	show_value(device.isa, &problem->actual.tensors[difference->output], difference->index);
+	show_repeat(problem, &device, options, command);
 	return STATUS_CHECK_FAILED;
 }

@@ -1,24 +1,16 @@
-/* evenkeel info: the library, the CPU and its levels, threads, caches; --json for programs, --measure for a
- * machine file (measure.c). SPDX-License-Identifier: MIT */
+/* evenkeel info: the library, the CPU and its levels, threads, caches, GPUs (info_gpu.c); --json for programs,
+ * --measure for a machine file (measure.c). SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
+#include "device.h"
+#include "info_gpu.h"
 #include "measure.h"
 #include "options.h"
 #include "report.h"
 #include "system.h"
 #include "term.h"
-
-static void print_bytes(FILE *out, long long bytes)
-{
-	if (bytes <= 0)
-		(void)fprintf(out, "?");
-	else if (bytes >= 1048576)
-		(void)fprintf(out, "%.4g MB", (double)bytes / 1048576);
-	else
-		(void)fprintf(out, "%.4g KB", (double)bytes / 1024);
-}
 
 static void print_levels(FILE *out, const char *chosen)
 {
@@ -52,9 +44,7 @@ static void print_info(FILE *out, const ek_description *description)
 	print_bytes(out, caches.l3);
 	(void)fprintf(out, "\nstreaming  results of ");
 	print_bytes(out, description->stream_bytes);
-	(void)fprintf(
-		out,
-		" and more are written past the caches\nGPU        none: this build runs on the CPU alone\n");
+	(void)fprintf(out, " and more are written past the caches\n");
 }
 
 static int write_info(const char *name, const ek_context *ctx)
@@ -72,8 +62,22 @@ static int write_info(const char *name, const ek_context *ctx)
 	for (int i = 0; (level = ek_cpu_level(i, &usable)); i++)
 		(void)fprintf(file, "%s{\"name\": \"%s\", \"usable\": %s}", i ? ", " : "", level,
 			      usable ? "true" : "false");
-	(void)fprintf(file, "],\n  \"gpus\": []\n}\n");
+	(void)fprintf(file, "],\n");
+	write_gpus(file);
+	(void)fprintf(file, "\n}\n");
 	return close_output(file, "--json", name);
+}
+
+/* What --device names must be there; all devices are shown whatever it names. */
+static int check_device(const struct options *options)
+{
+	ek_context *ctx;
+	if (options->device == EK_CPU)
+		return STATUS_FINE;
+	int status = device_open(&ctx, options);
+	if (status == STATUS_FINE)
+		ek_close(ctx);
+	return status;
 }
 
 int command_info(const struct options *options)
@@ -81,12 +85,15 @@ int command_info(const struct options *options)
 	ek_context *ctx;
 	int status = report_files_possible(options);
 	if (status == STATUS_FINE)
+		status = check_device(options);
+	if (status == STATUS_FINE)
 		status = open_context(&ctx, options->isa, options->threads, 0);
 	if (status != STATUS_FINE)
 		return status;
 	ek_description description = {.size = sizeof description};
 	(void)ek_describe(ctx, &description);
 	print_info(report_stream(options), &description);
+	print_gpus(report_stream(options));
 	if (options->json)
 		status = write_info(options->json, ctx);
 	if (status == STATUS_FINE && options->measure)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "device.h"
 #include "options.h"
 
 struct command_entry {
@@ -19,40 +20,59 @@ struct command_entry {
 static const struct command_entry commands[] = {
 	{"info", COMMAND_INFO, command_info, "[options]", "what evenkeel is and what it runs on here",
 	 "Shows the version, the version of the numerics contract, the CPU, the levels of kernels that it can\n"
-	 "run and the one chosen, threads, caches, and from what size on results are written past the caches.\n\n"
+	 "run and the one chosen, threads, caches, and from what size on results are written past the caches; then\n"
+	 "the GPUs, CUDA's driver, NVRTC, which compiles kernels for them, and where compiled kernels are kept, or\n"
+	 "what is missing and what to install.\n\n"
 	 "Examples\n"
 	 "  evenkeel info\n"
 	 "  evenkeel info --json -              the same for a program\n"
 	 "  evenkeel info --measure here.json   measure this machine: copies by size, FLOP rate\n"},
 	{"run", COMMAND_RUN, command_run, "OP [options]", "one op on one shape: check it, time it",
 	 "Computes OP (layer_norm or rms_norm), compares every value with the reference bit for bit, and shows\n"
-	 "milliseconds, GB/s and the share of a copy's speed: a copy of the same bytes is the limit, 1.00.\n\n"
+	 "milliseconds, GB/s and the share of a copy's speed: a copy of the same bytes is the limit, 1.00.\n"
+	 "On a GPU also what a call costs with the host's part, and the first call with a new width.\n\n"
 	 "Examples\n"
 	 "  evenkeel run layer_norm\n"
 	 "  evenkeel run layer_norm --rows 512 --cols 768 --dtype bf16 --weight-dtype f32\n"
 	 "  evenkeel run rms_norm --pass backward --length 4096 8192 --threads 1\n"
-	 "  evenkeel run layer_norm --init integers --time 0      check only\n"},
+	 "  evenkeel run layer_norm --init integers --time 0      check only\n"
+	 "  evenkeel run layer_norm --dtype bf16 --device cuda    on the first GPU\n"},
 	{"verify", COMMAND_VERIFY, command_verify, "[OP...] [options]",
 	 "compare all kernels with the reference, bit for bit",
 	 "Computes a list of cases (shapes, dtypes, passes, operand forms) at every level that this CPU can run\n"
-	 "and with several numbers of threads, and compares all results with the reference bit for bit.\n"
+	 "and with several numbers of threads, or on a GPU, and compares all results with the reference on the CPU\n"
+	 "bit for bit, and what lies between and around them.\n"
 	 "Stops at the first difference, shows it and the command that repeats it, and exits with 1.\n\n"
 	 "Examples\n"
 	 "  evenkeel verify --quick                    about 15 seconds\n"
 	 "  evenkeel verify                            about a minute\n"
 	 "  evenkeel verify layer_norm --isa avx2 --dtype f32,bf16\n"
-	 "  evenkeel verify --rows 39 --cols 777 --pass backward\n"},
+	 "  evenkeel verify --rows 39 --cols 777 --pass backward\n"
+	 "  evenkeel verify --device cuda              the first GPU; --device all: the CPU and every GPU\n"},
 	{"bench", COMMAND_BENCH, command_bench, "[OP...] [options]",
 	 "measure speed beside a copy of the same bytes",
 	 "Times each op from memory: buffers rotate through at least 256 MB, op and copy take turns, medians\n"
 	 "count. \"of copy\" is the time of a copy of the same bytes over the time of the op: 1.00 is the limit.\n"
 	 "Forward moves x and y; backward x, dy and dx, and its copy reads two streams and writes one. oneDNN is\n"
 	 "timed beside them where libdnnl.so.3 can be opened ($EVENKEEL_DNNL names another file).\n\n"
+	 "On a GPU calls are captured in CUDA graphs over at least 512 MB and timed by the GPU's clock; the copy\n"
+	 "is the fastest of several kernels, from x to y, and 1.5 times that for backward. \"in a loop\" is a call\n"
+	 "without a graph, \"host\" what it takes from the calling thread.\n\n"
 	 "Examples\n"
 	 "  evenkeel bench --quick\n"
 	 "  evenkeel bench --json before.json          the whole list, some minutes\n"
 	 "  evenkeel bench --compare before.json       what changed since then\n"
-	 "  evenkeel bench layer_norm --shapes 512x768,333x1000 --dtype f32,bf16 --csv -\n"},
+	 "  evenkeel bench layer_norm --shapes 512x768,333x1000 --dtype f32,bf16 --csv -\n"
+	 "  evenkeel bench --device cuda --quick\n"},
+	{"warmup", COMMAND_WARMUP, command_warmup, "[OP...] --cols N,N [options]",
+	 "compile GPU kernels ahead of their first use",
+	 "Compiles the kernels that calls with these widths and dtypes need, forward and backward, into the cache\n"
+	 "of the user (evenkeel info shows where). With --pack they go into one file instead, for machines without\n"
+	 "NVRTC: name it there as $EVENKEEL_PACK or ek_options.pack.\n\n"
+	 "Examples\n"
+	 "  evenkeel warmup --cols 4096,8192 --dtype bf16\n"
+	 "  evenkeel warmup layer_norm --cols 768 --dtype bf16 --weight-dtype f32 --pass forward\n"
+	 "  evenkeel warmup rms_norm --cols 4096 --pack kernels.pack --arch 90,80\n"},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
@@ -89,7 +109,8 @@ static const struct command_entry *command_named(const char *name)
 
 static int unknown_command(const char *name)
 {
-	return complain(STATUS_USAGE, "%s: unknown command, must be info, run, verify, bench or help", name);
+	return complain(STATUS_USAGE, "%s: unknown command, must be info, run, verify, bench, warmup or help",
+			name);
 }
 
 static int print_help(FILE *out)
@@ -108,7 +129,7 @@ static int print_help(FILE *out)
 		"  evenkeel run layer_norm      one shape, checked and timed\n"
 		"  evenkeel verify --quick      every kernel against the reference\n"
 		"  evenkeel bench --quick       speed beside a copy of the same bytes\n\n"
-		"Exit status: 0 fine, 1 a check failed, 2 bad arguments, 3 the device asked for is not there.\n",
+		"Exit status: 0 fine, 1 a check failed, 2 bad arguments, 3 the device is not there or cannot be used.\n",
 		out);
 	return STATUS_FINE;
 }
@@ -127,6 +148,21 @@ static int help_command(int argc, char **argv)
 		return print_help(stdout);
 	const struct command_entry *entry = command_named(argv[0]);
 	return entry ? print_command_help(entry) : unknown_command(argv[0]);
+}
+
+/* The command on what --device asks for; with `all`, on the CPU and then on each GPU. */
+static int run_command(const struct command_entry *entry, const struct options *options)
+{
+	int status = entry->function(options);
+	int gpus = options->every_device ? device_gpus() : 0;
+	for (int ordinal = 0; ordinal < gpus && status == STATUS_FINE; ordinal++) {
+		struct options there = *options;
+		there.device = EK_CUDA;
+		there.ordinal = ordinal;
+		printf("\n");
+		status = entry->function(&there);
+	}
+	return status;
 }
 
 static bool is_help(const char *argument)
@@ -154,5 +190,5 @@ int main(int argc, char **argv)
 	int status = options_parse(&options, entry->command, argc - 2, argv + 2);
 	if (status != STATUS_FINE)
 		return status;
-	return options.help ? print_command_help(entry) : entry->function(&options);
+	return options.help ? print_command_help(entry) : run_command(entry, &options);
 }

@@ -51,9 +51,49 @@ static const char *set_rows(struct options *options, char **values)
 	return parse_count(values[0], 1, MAX_ROWS, &options->rows) ? NULL : rows_range;
 }
 
+/* Reads the numbers of a list with commas between, which goes on behind *at; false at its end or if the next
+ * is not a number from low to high (*at is then not at the end of the text). */
+static bool next_of_list(const char **at, int64_t low, int64_t high, int64_t *number)
+{
+	char text[32];
+	size_t length = strcspn(*at, ",");
+	if (length == 0 || length >= sizeof text)
+		return false;
+	memcpy(text, *at, length);
+	text[length] = 0;
+	if (!parse_count(text, low, high, number))
+		return false;
+	*at += length;
+	if (**at == ',' && (*at)[1])
+		(*at)++;
+	return true;
+}
+
+/* warmup: several widths, each a shape of one row, since kernels serve any number of rows. */
+static const char *set_widths(struct options *options, const char *list)
+{
+	int64_t cols;
+	options->shape_count = 0;
+	while (options->shape_count < MAX_SHAPES && next_of_list(&list, 1, EK_MAX_COLS, &cols))
+		options->shapes[options->shape_count++] = (struct shape){1, cols};
+	return *list ? "up to 64 whole numbers from 1 to 16777216 with commas between" : NULL;
+}
+
 static const char *set_cols(struct options *options, char **values)
 {
+	if (options->command == COMMAND_WARMUP)
+		return set_widths(options, values[0]);
 	return parse_count(values[0], 1, EK_MAX_COLS, &options->cols) ? NULL : cols_range;
+}
+
+static const char *set_arch(struct options *options, char **values)
+{
+	const char *list = values[0];
+	int64_t arch;
+	options->arch_count = 0;
+	while (options->arch_count < MAX_ARCHS && next_of_list(&list, 50, 999, &arch))
+		options->archs[options->arch_count++] = (int)arch;
+	return *list ? "compute capabilities without their dot and with commas between, such as 90,80" : NULL;
 }
 
 static const char *set_length(struct options *options, char **values)
@@ -195,18 +235,30 @@ static const char *set_isa(struct options *options, char **values)
 	return names;
 }
 
-/* The device is judged here and not kept: the CPU is the only one there is. */
 static const char *set_device(struct options *options, char **values)
 {
-	(void)options;
 	const char *name = values[0];
-	int64_t ordinal;
-	if (strcmp(name, "cpu") == 0)
+	bool lists = options->command & (COMMAND_VERIFY | COMMAND_BENCH);
+	int64_t ordinal = 0;
+	options->device = EK_CPU;
+	options->every_device = lists && strcmp(name, "all") == 0;
+	if (options->every_device || strcmp(name, "cpu") == 0)
 		return NULL;
-	if (strcmp(name, "cuda") == 0 ||
-	    (strncmp(name, "cuda:", 5) == 0 && parse_count(name + 5, 0, 255, &ordinal)))
-		exit(complain(STATUS_NO_DEVICE, "--device %s: this build runs on the CPU alone", name));
-	return "cpu, cuda or cuda:N";
+	if (strcmp(name, "cuda") != 0 &&
+	    !(strncmp(name, "cuda:", 5) == 0 && parse_count(name + 5, 0, 255, &ordinal)))
+		return lists ? "cpu, cuda, cuda:N or all" : "cpu, cuda or cuda:N";
+	options->device = EK_CUDA;
+	options->ordinal = (int)ordinal;
+	return NULL;
+}
+
+static const char *set_rotate(struct options *options, char **values)
+{
+	int64_t megabytes;
+	if (!parse_count(values[0], 1, 1048576, &megabytes))
+		return "a whole number from 1 to 1048576";
+	options->rotate = 1048576 * (double)megabytes;
+	return NULL;
 }
 
 static const char *set_weight(struct options *options, char **values)
@@ -239,6 +291,7 @@ SET_TEXT(json)
 SET_TEXT(csv)
 SET_TEXT(compare)
 SET_TEXT(measure)
+SET_TEXT(pack)
 
 static const char *set_quick(struct options *options, char **values)
 {
@@ -265,7 +318,9 @@ enum {
 	TO_RUN = COMMAND_RUN,
 	TO_OPS = COMMAND_RUN | COMMAND_VERIFY | COMMAND_BENCH,
 	TO_LISTS = COMMAND_VERIFY | COMMAND_BENCH,
-	TO_ALL = TO_OPS | COMMAND_INFO
+	TO_CPU = TO_OPS | COMMAND_INFO, /* what the CPU alone has */
+	TO_KERNELS = TO_OPS | COMMAND_WARMUP,
+	TO_ALL = TO_KERNELS | COMMAND_INFO
 };
 
 static const struct option table[] = {
@@ -273,23 +328,32 @@ static const struct option table[] = {
 	{"--full", "", 0, COMMAND_VERIFY, set_full, "the whole list, several minutes"},
 	{"--rows", "M", 1, TO_OPS, set_rows, "rows of the tensors (run: 2048; else: the list's)"},
 	{"--cols", "N", 1, TO_OPS, set_cols, "columns, the normalized size (run: 4096; else: the list's)"},
+	{"--cols", "N,N", 1, COMMAND_WARMUP, set_cols, "the widths that will be used"},
 	{"--length", "M N", 2, TO_OPS, set_length, "rows and columns at once"},
 	{"--shapes", "MxN,MxN", 1, TO_LISTS, set_shapes, "these shapes instead of the list's"},
-	{"--pass", "PASS", 1, TO_OPS, set_pass, "forward or backward (run: forward; else: both)"},
+	{"--pass", "PASS", 1, TO_KERNELS, set_pass, "forward or backward (run: forward; else: both)"},
 	{"--dtype", "TYPE", 1, TO_OPS, set_dtype, "f32, f16, bf16 or f64 (run: f32; else: the list's)"},
-	{"--weight-dtype", "TYPE", 1, TO_OPS, set_weight_dtype,
+	{"--dtype", "TYPE", 1, COMMAND_WARMUP, set_dtype, "f32, f16, bf16 or f64 (f32, f16 and bf16)"},
+	{"--weight-dtype", "TYPE", 1, TO_KERNELS, set_weight_dtype,
 	 "f32 beside 16-bit tensors (the same as --dtype)"},
-	{"--weight", "0|1", 1, TO_OPS, set_weight, "with a weight, and its gradient (1)"},
-	{"--bias", "0|1", 1, TO_OPS, set_bias, "with a bias, and its gradient (1)"},
+	{"--weight", "0|1", 1, TO_KERNELS, set_weight, "with a weight, and its gradient (1)"},
+	{"--bias", "0|1", 1, TO_KERNELS, set_bias, "with a bias, and its gradient (1)"},
 	{"--eps", "E", 1, TO_OPS, set_eps, "added to the variance (1e-5)"},
 	{"--init", "KIND", 1, TO_OPS, set_init,
 	 "ones, integers from -5 to 4, or decimals; or 0, 1, 2 (decimals)"},
 	{"--seed", "S", 1, TO_OPS, set_seed, "of the random values (1)"},
 	{"--verify", "0|1", 1, TO_RUN, set_verify, "compare the result with the reference (1)"},
 	{"--time", "0|1", 1, TO_RUN, set_time, "measure the time (1)"},
-	{"--device", "NAME", 1, TO_OPS, set_device, "cpu (cpu)"},
-	{"--threads", "T", 1, TO_ALL, set_threads, "threads a call may use (as many as the process may)"},
-	{"--isa", "NAME", 1, TO_ALL, set_isa, "level of the kernels; evenkeel info lists them (the best)"},
+	{"--rotate", "MB", 1, COMMAND_RUN | COMMAND_BENCH, set_rotate,
+	 "megabytes that the buffers rotate through (256; on a GPU 512)"},
+	{"--device", "NAME", 1, COMMAND_RUN | COMMAND_INFO, set_device, "cpu, cuda or cuda:N (cpu)"},
+	{"--device", "NAME", 1, TO_LISTS, set_device, "cpu, cuda, cuda:N, or all that are there (cpu)"},
+	{"--device", "NAME", 1, COMMAND_WARMUP, set_device, "cuda or cuda:N (cuda)"},
+	{"--arch", "N,N", 1, COMMAND_WARMUP, set_arch,
+	 "for --pack: compute capabilities, such as 90,80 (the GPU's)"},
+	{"--pack", "FILE", 1, COMMAND_WARMUP, set_pack, "write the kernels into one file; needs no GPU"},
+	{"--threads", "T", 1, TO_CPU, set_threads, "threads a call may use (as many as the process may)"},
+	{"--isa", "NAME", 1, TO_CPU, set_isa, "level of the kernels; evenkeel info lists them (the best)"},
 	{"--compare", "OLD.json", 1, COMMAND_BENCH, set_compare,
 	 "show what changed since that --json, mark losses"},
 	{"--measure", "FILE", 1, COMMAND_INFO, set_measure,
@@ -302,12 +366,17 @@ static const struct option table[] = {
 
 enum { OPTION_COUNT = sizeof table / sizeof table[0] };
 
-static const struct option *option_named(const char *name, size_t length)
+/* The option as this command takes it; else one of the name that other commands take; else NULL. */
+static const struct option *option_named(const char *name, size_t length, enum command command)
 {
+	const struct option *found = NULL;
 	for (int i = 0; i < OPTION_COUNT; i++)
-		if (strlen(table[i].name) == length && memcmp(table[i].name, name, length) == 0)
-			return &table[i];
-	return NULL;
+		if (strlen(table[i].name) == length && memcmp(table[i].name, name, length) == 0) {
+			found = &table[i];
+			if (found->commands & (int)command)
+				break;
+		}
+	return found;
 }
 
 /* Reads the option at argv[0] with its values. Returns how many arguments it took; 0 after complaining. */
@@ -316,7 +385,7 @@ static int parse_option(struct options *options, enum command command, int argc,
 	const char *name = strcmp(argv[0], "-h") == 0 ? "--help" : argv[0];
 	char *inline_value = strchr(argv[0], '=');
 	size_t length = inline_value ? (size_t)(inline_value - argv[0]) : strlen(name);
-	const struct option *option = option_named(name, length);
+	const struct option *option = option_named(name, length, command);
 	if (!option || !(option->commands & (int)command)) {
 		complain(STATUS_USAGE, "%.*s: %s (--help lists the options)", (int)length, name,
 			 option ? "this command does not take it" : "unknown option");
@@ -356,15 +425,48 @@ static int parse_op(struct options *options, const char *name)
 	return complain(STATUS_USAGE, "%s: unknown op, must be layer_norm or rms_norm", name);
 }
 
-static bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype)
+bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype)
 {
 	return !weight_dtype || weight_dtype == dtype ||
 	       (weight_dtype == EK_F32 && ek_dtype_size(dtype) == 2);
 }
 
+/* Levels and threads are the CPU's; --device all writes no files, since each device has its own results. */
+static int check_device(const struct options *options)
+{
+	bool gpu = options->device == EK_CUDA;
+	if (options->command == COMMAND_WARMUP && !gpu)
+		return complain(STATUS_USAGE,
+				"--device cpu: must be cuda or cuda:N, the CPU's kernels are ready");
+	if (options->command == COMMAND_INFO || !(gpu || options->every_device))
+		return STATUS_FINE;
+	if (options->isa || options->threads)
+		return complain(STATUS_USAGE, "%s: must be with --device cpu, a GPU has none",
+				options->isa ? "--isa" : "--threads");
+	if (options->every_device && (options->json || options->csv || options->compare))
+		return complain(STATUS_USAGE,
+				"--device all: must be without --json, --csv and --compare; name one device");
+	return STATUS_FINE;
+}
+
+static int check_warmup(const struct options *options)
+{
+	if (!options->shape_count)
+		return complain(STATUS_USAGE, "warmup: must have --cols, the widths that will be used");
+	if (options->arch_count && !options->pack)
+		return complain(STATUS_USAGE,
+				"--arch: must come with --pack; without, kernels are for the GPU");
+	return STATUS_FINE;
+}
+
 /* What no single option can see: how they go together. */
 static int check_together(struct options *options, enum command command)
 {
+	int status = check_device(options);
+	if (status == STATUS_FINE && command == COMMAND_WARMUP)
+		status = check_warmup(options);
+	if (status != STATUS_FINE)
+		return status;
 	if (options->quick && options->full)
 		return complain(STATUS_USAGE, "--quick --full: must be one of the two");
 	if (command == COMMAND_RUN && options->op_count != 1)
@@ -395,7 +497,9 @@ static int check_together(struct options *options, enum command command)
 
 int options_parse(struct options *options, enum command command, int argc, char **argv)
 {
-	*options = (struct options){.init = DECIMALS,
+	*options = (struct options){.command = command,
+				    .device = command == COMMAND_WARMUP ? EK_CUDA : EK_CPU,
+				    .init = DECIMALS,
 				    .seed = 1,
 				    .eps = 1e-5,
 				    .weight = true,

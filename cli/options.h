@@ -10,17 +10,24 @@
 #include "tensors.h"
 
 /* One bit per command: the table says which commands take an option. */
-enum command { COMMAND_INFO = 1, COMMAND_RUN = 2, COMMAND_VERIFY = 4, COMMAND_BENCH = 8 };
+enum command {
+	COMMAND_INFO = 1,
+	COMMAND_RUN = 2,
+	COMMAND_VERIFY = 4,
+	COMMAND_BENCH = 8,
+	COMMAND_WARMUP = 16
+};
 
-enum { MAX_SHAPES = 64 };
+enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
 
 struct options {
+	enum command command;
 	const struct op *ops[OP_COUNT];  /* in the order given */
 	int op_count;                    /* 0: all */
 	bool pass[PASS_COUNT];           /* both false: the command's default */
 	int64_t rows, cols;              /* 0: not given */
 	struct shape shapes[MAX_SHAPES]; /* --shapes, or the one of --rows and --cols */
-	int shape_count;
+	int shape_count;                 /* warmup: the widths of --cols, with one row */
 	ek_dtype dtypes[4];
 	int dtype_count;
 	ek_dtype weight_dtype; /* 0: the same as dtype */
@@ -29,15 +36,24 @@ struct options {
 	double eps;
 	bool weight, bias;
 	bool verify, time;
-	int threads;     /* 0: all */
-	const char *isa; /* NULL: the best */
+	double rotate; /* bytes that buffers rotate through; 0: the device's default */
+	ek_device device;
+	int ordinal;       /* of the GPU */
+	bool every_device; /* --device all: the CPU and each GPU in turn */
+	int threads;       /* 0: all */
+	const char *isa;   /* NULL: the best */
 	bool quick, full;
-	const char *json, *csv, *compare, *measure;
+	const char *json, *csv, *compare, *measure, *pack;
+	int archs[MAX_ARCHS]; /* --arch: 90 is compute capability 9.0 */
+	int arch_count;
 	bool help;
 };
 
 /* Reads the arguments after the command's name. Returns an exit status; has complained unless it is 0. */
 int options_parse(struct options *options, enum command command, int argc, char **argv);
+
+/* Whether weights may have that dtype beside activations of dtype; 0 is the same. */
+bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype);
 
 /* The options that command takes, one line each, with their defaults. */
 void options_print(FILE *out, enum command command);

@@ -1,11 +1,12 @@
 /* A case with its tensors: making, computing, comparing. SPDX-License-Identifier: MIT */
-#define _POSIX_C_SOURCE 200809L
 #include "problem.h"
 
-#include <stdlib.h>
-
 #include "cli.h"
+#include "device.h"
+#include "memory.h"
+#include "mirror.h"
 #include "options.h"
+#include "status.h"
 
 static ek_dtype statistics_dtype(ek_dtype dtype)
 {
@@ -113,9 +114,11 @@ static int keep_statistics(struct problem *problem, ek_context *ctx)
 	args.rstd = problem->rstd.data;
 	args.mean = layer_norm ? problem->mean.data : NULL;
 	args.mean_lo = layer_norm ? problem->mean_lo.data : NULL;
-	ek_status status = ek_norm_forward(ctx, &args);
+	ek_status status = mirror_forward(ctx, &args, TENSOR_MARGIN);
 	tensor_free(&y);
-	return status == EK_OK ? STATUS_FINE : complain(STATUS_USAGE, "%s", ek_error(ctx));
+	if (status == EK_OK)
+		return STATUS_FINE;
+	return complain(device_exit_status(status), "%s", ek_error(ctx));
 }
 
 int problem_make(struct problem *problem, ek_context *ctx, const struct options *options,
@@ -124,7 +127,7 @@ int problem_make(struct problem *problem, ek_context *ctx, const struct options 
 	*problem = (struct problem){
 		.test_case = *test_case, .eps = options->eps, .seed = options->seed, .init = options->init};
 	double bytes = case_bytes(test_case) * 1.5;
-	if (!memory_suffices(bytes) || !make_inputs(problem) ||
+	if (!memory_suffices(NULL, bytes) || !make_inputs(problem) ||
 	    !make_outputs(test_case, &problem->expected) || !make_outputs(test_case, &problem->actual)) {
 		problem_free(problem);
 		return complain(STATUS_USAGE,
@@ -147,8 +150,7 @@ void problem_free(struct problem *problem)
 		tensor_free(&problem->expected.tensors[i]);
 		tensor_free(&problem->actual.tensors[i]);
 	}
-	free(problem->workspace);
-	problem->workspace = NULL;
+	tensor_free(&problem->workspace);
 }
 
 static void prepare_outputs(const struct problem *problem, struct outputs *outputs)
@@ -178,7 +180,7 @@ static ek_status call_forward(const struct problem *problem, ek_context *ctx, co
 	args.mean = tensors[OUT_MEAN].data;
 	args.rstd = tensors[OUT_RSTD].data;
 	args.mean_lo = tensors[OUT_MEAN_LO].data;
-	return ek_norm_forward(ctx, &args);
+	return mirror_forward(ctx, &args, TENSOR_MARGIN);
 }
 
 static ek_norm_backward_args backward_args(const struct problem *problem, const struct outputs *outputs)
@@ -223,16 +225,15 @@ static ek_status call_backward(struct problem *problem, ek_context *ctx, const s
 	ek_status status = ek_norm_backward_workspace(ctx, &args, &bytes);
 	if (status != EK_OK)
 		return status;
-	if (bytes > problem->workspace_size) {
-		free(problem->workspace);
-		problem->workspace = NULL;
-		if (posix_memalign(&problem->workspace, 64, bytes))
-			return EK_ERROR_MEMORY;
-		problem->workspace_size = bytes;
+	if (!problem->workspace.memory || bytes > tensor_bytes(&problem->workspace)) {
+		int64_t elements = (int64_t)(bytes / 4 + 1);
+		tensor_free(&problem->workspace);
+		if (!tensor_make(&problem->workspace, EK_F32, 1, elements, elements, 0))
+			return ek_fail(EK_ERROR_MEMORY, "out of memory for a workspace of %zu bytes", bytes);
 	}
-	args.workspace = problem->workspace;
+	args.workspace = problem->workspace.data;
 	args.workspace_size = bytes;
-	return ek_norm_backward(ctx, &args);
+	return mirror_backward(ctx, &args, TENSOR_MARGIN);
 }
 
 int problem_compute(struct problem *problem, ek_context *ctx, struct outputs *outputs)
@@ -242,7 +243,7 @@ int problem_compute(struct problem *problem, ek_context *ctx, struct outputs *ou
 							      : call_backward(problem, ctx, outputs);
 	if (status == EK_OK)
 		return STATUS_FINE;
-	return complain(STATUS_USAGE, "%s %s (%s): %s: %s", problem->test_case.op->name,
+	return complain(device_exit_status(status), "%s %s (%s): %s: %s", problem->test_case.op->name,
 			pass_names[problem->test_case.pass], problem->test_case.form.name,
 			ek_status_name(status), ek_error(ctx));
 }
@@ -253,8 +254,8 @@ bool problem_same(const struct problem *problem, struct difference *difference)
 		const struct tensor *expected = &problem->expected.tensors[i];
 		if (!expected->memory)
 			continue;
-		int64_t index = tensor_difference(expected, &problem->actual.tensors[i]);
-		if (index < 0)
+		int64_t index;
+		if (tensor_same(expected, &problem->actual.tensors[i], &index))
 			continue;
 		bool per_row = i == OUT_MEAN || i == OUT_RSTD || i == OUT_MEAN_LO;
 		*difference = (struct difference){.output = (enum output)i, .index = index};

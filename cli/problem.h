@@ -20,8 +20,7 @@ struct problem {
 	struct tensor x, dy, weight, bias;
 	struct tensor mean, rstd, mean_lo; /* given to backward */
 	struct outputs expected, actual;
-	void *workspace;
-	size_t workspace_size;
+	struct tensor workspace; /* of as many bytes as the calls have needed */
 };
 
 struct difference {

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "cli.h"
+#include "cuda/gpu.h"
+#include "memory.h"
 #include "options.h"
 #include "system.h"
 #include "term.h"
@@ -38,14 +40,31 @@ void format_seconds(char *text, size_t size, double seconds)
 		(void)snprintf(text, size, "%.2f s", seconds);
 }
 
+void print_bytes(FILE *out, long long bytes)
+{
+	if (bytes <= 0)
+		(void)fprintf(out, "?");
+	else if (bytes >= 1073741824)
+		(void)fprintf(out, "%.4g GB", (double)bytes / 1073741824);
+	else if (bytes >= 1048576)
+		(void)fprintf(out, "%.4g MB", (double)bytes / 1048576);
+	else
+		(void)fprintf(out, "%.4g KB", (double)bytes / 1024);
+}
+
 void report_table_head(FILE *out, const struct result *result, bool peers)
 {
-	(void)fprintf(out, "\n%s%s %s%s, %d thread%s, %s, %s\n", term_style(out, STYLE_BOLD),
-		      result->op->name, pass_names[result->pass], term_style(out, STYLE_NONE),
-		      result->threads, result->threads == 1 ? "" : "s", result->isa,
-		      result->cached ? "data in the caches" : "data from memory");
-	(void)fprintf(out, "%s  %-14s %-5s %11s %7s%s%s%s\n", term_style(out, STYLE_DIM), "rows x cols",
-		      "dtype", "time", "GB/s", result->cached ? "" : "  of copy", peers ? "    oneDNN" : "",
+	(void)fprintf(out, "\n%s%s %s%s, ", term_style(out, STYLE_BOLD), result->op->name,
+		      pass_names[result->pass], term_style(out, STYLE_NONE));
+	if (result->device.gpu)
+		(void)fprintf(out, "%s", result->device.text);
+	else
+		(void)fprintf(out, "%d thread%s, %s", result->device.threads,
+			      result->device.threads == 1 ? "" : "s", result->device.isa);
+	(void)fprintf(out, ", %s\n", result->cached ? "data in the caches" : "data from memory");
+	(void)fprintf(out, "%s  %-14s %-5s %11s %7s%s%s%s%s\n", term_style(out, STYLE_DIM), "rows x cols",
+		      "dtype", "time", "GB/s", result->cached ? "" : "  of copy",
+		      result->device.gpu ? "   in a loop     host" : "", peers ? "    oneDNN" : "",
 		      term_style(out, STYLE_NONE));
 }
 
@@ -59,6 +78,10 @@ void report_table_row(FILE *out, const struct result *result, bool peers)
 		      result->bytes / result->seconds * 1e-9);
 	if (!result->cached)
 		(void)fprintf(out, " %8.2f", result_of_copy(result));
+	if (result->device.gpu) {
+		format_seconds(time, sizeof time, result->host_seconds);
+		(void)fprintf(out, " %11s %5.2f us", time, result->launch_seconds * 1e6);
+	}
 	if (peers && result->onednn_seconds > 0)
 		(void)fprintf(out, " %8.2fx", result->onednn_seconds / result->seconds);
 	else if (peers)
@@ -100,7 +123,8 @@ void write_json_string(FILE *file, const char *text)
 	(void)fputc('"', file);
 }
 
-void write_machine(FILE *file, const ek_context *ctx)
+/* The CPU of the machine, also where the context is on a GPU. */
+static void write_cpu(FILE *file, const ek_context *ctx)
 {
 	ek_description description = {.size = sizeof description};
 	struct caches caches = system_caches();
@@ -115,18 +139,41 @@ void write_machine(FILE *file, const ek_context *ctx)
 		(long long)description.stream_bytes, ek_numerics_version());
 }
 
+void write_machine(FILE *file, const ek_context *ctx)
+{
+	ek_context *cpu;
+	struct ek_gpu *gpu = gpu_of(ctx);
+	if (!gpu) {
+		write_cpu(file, ctx);
+	} else if (ek_open(&cpu, NULL) == EK_OK) {
+		write_cpu(file, cpu);
+		ek_close(cpu);
+		(void)fputs(", \"gpu\": ", file);
+		write_json_string(file, gpu->name);
+		(void)fprintf(file,
+			      ", \"gpu_isa\": \"sm_%d\", \"multiprocessors\": %d, \"driver\": \"%d.%d\"",
+			      gpu->arch, gpu->multiprocessors, gpu->driver->version / 1000,
+			      gpu->driver->version % 1000 / 10);
+	}
+}
+
 static void write_json_result(FILE *file, const struct result *result)
 {
+	const struct device_words *device = &result->device;
 	(void)fprintf(
 		file,
-		"    {\"device\": \"cpu\", \"op\": \"%s\", \"pass\": \"%s\", \"dtype\": \"%s\", \"rows\": %lld, "
+		"    {\"device\": \"%s\", \"op\": \"%s\", \"pass\": \"%s\", \"dtype\": \"%s\", \"rows\": %lld, "
 		"\"cols\": %lld, \"threads\": %d, \"isa\": \"%s\", \"seconds\": %.6g, \"bytes\": %.0f, ",
-		result->op->name, pass_names[result->pass], ek_dtype_name(result->dtype),
-		(long long)result->rows, (long long)result->cols, result->threads, result->isa,
+		device->name, result->op->name, pass_names[result->pass], ek_dtype_name(result->dtype),
+		(long long)result->rows, (long long)result->cols, device->threads, device->isa,
 		result->seconds, result->bytes);
 	if (!result->cached)
 		(void)fprintf(file, "\"copy_seconds\": %.6g, \"of_copy\": %.4f, ", result->copy_seconds,
 			      result_of_copy(result));
+	if (result->device.gpu)
+		(void)fprintf(file,
+			      "\"device_seconds\": %.6g, \"host_seconds\": %.6g, \"launch_seconds\": %.6g, ",
+			      result->seconds, result->host_seconds, result->launch_seconds);
 	(void)fputs("\"weight_dtype\": \"", file);
 	(void)fputs(ek_dtype_name(result->weight_dtype), file);
 	(void)fputs("\", \"peers\": {", file);
@@ -170,26 +217,32 @@ static int write_json(const char *name, const ek_context *ctx, const struct resu
 static int write_csv(const char *name, const struct results *results)
 {
 	FILE *file = open_output("--csv", name);
+	bool gpu = results->count && results->all[0].device.gpu;
 	if (!file)
 		return STATUS_USAGE;
 	(void)fputs(
-		"device,op,pass,dtype,weight_dtype,rows,cols,threads,isa,data,seconds,bytes,copy_seconds,of_copy,onednn_seconds\n",
+		"device,op,pass,dtype,weight_dtype,rows,cols,threads,isa,data,seconds,bytes,copy_seconds,of_copy,onednn_seconds",
 		file);
+	(void)fputs(gpu ? ",device_seconds,host_seconds,launch_seconds\n" : "\n", file);
 	for (int i = 0; i < results->count; i++) {
 		const struct result *result = &results->all[i];
-		(void)fprintf(file, "cpu,%s,%s,%s,%s,%lld,%lld,%d,%s,%s,%.6g,%.0f,", result->op->name,
-			      pass_names[result->pass], ek_dtype_name(result->dtype),
+		(void)fprintf(file, "%s,%s,%s,%s,%s,%lld,%lld,%d,%s,%s,%.6g,%.0f,", result->device.name,
+			      result->op->name, pass_names[result->pass], ek_dtype_name(result->dtype),
 			      ek_dtype_name(result->weight_dtype), (long long)result->rows,
-			      (long long)result->cols, result->threads, result->isa,
+			      (long long)result->cols, result->device.threads, result->device.isa,
 			      result->cached ? "cached" : "memory", result->seconds, result->bytes);
 		if (!result->cached)
 			(void)fprintf(file, "%.6g,%.4f", result->copy_seconds, result_of_copy(result));
 		else
 			(void)fputc(',', file);
 		if (result->onednn_seconds > 0)
-			(void)fprintf(file, ",%.6g\n", result->onednn_seconds);
+			(void)fprintf(file, ",%.6g", result->onednn_seconds);
 		else
-			(void)fputs(",\n", file);
+			(void)fputs(",", file);
+		if (gpu)
+			(void)fprintf(file, ",%.6g,%.6g,%.6g", result->seconds, result->host_seconds,
+				      result->launch_seconds);
+		(void)fputc('\n', file);
 	}
 	return close_output(file, "--csv", name);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cases.h"
+#include "device.h"
 
 struct options;
 
@@ -14,12 +15,13 @@ struct result {
 	enum pass pass;
 	ek_dtype dtype, weight_dtype;
 	int64_t rows, cols;
-	int threads;
-	const char *isa;
-	double seconds, bytes;
+	struct device_words device;
+	double seconds, bytes; /* on a GPU by its own clock, of calls in a CUDA graph */
 	double copy_seconds;   /* 0: not measured, the data stays in the caches */
 	double onednn_seconds; /* 0: it cannot, or is not there */
 	bool cached;
+	double host_seconds;   /* a GPU: a call in a loop without a graph, the host's part included */
+	double launch_seconds; /* a GPU: what a call takes from the host's thread, while the GPU is busy */
 };
 
 struct results {
@@ -36,6 +38,8 @@ void report_table_head(FILE *out, const struct result *result, bool peers);
 void report_table_row(FILE *out, const struct result *result, bool peers);
 /* "1.93 ms" and the like. */
 void format_seconds(char *text, size_t size, double seconds);
+/* "1.5 MB" and the like; "?" for 0. */
+void print_bytes(FILE *out, long long bytes);
 
 /* Writes what --json and --csv ask for. Returns an exit status. */
 int report_files(const struct options *options, const ek_context *ctx, const struct results *results);

@@ -5,7 +5,9 @@
 
 #include "cell.h"
 #include "cli.h"
+#include "device.h"
 #include "failure.h"
+#include "gpu_timing.h"
 #include "options.h"
 #include "problem.h"
 #include "term.h"
@@ -147,22 +149,57 @@ static void print_time(FILE *out, const struct result *result, const struct cell
 		      result->copy_seconds * 1e3, result->bytes * (double)cell->sets * 1e-6);
 }
 
-static int measure(FILE *out, ek_context *ctx, int threads, const struct options *options,
-		   const struct test_case *test_case, struct result *result)
+/* What a GPU's call costs beside the GPU's own time. */
+static void print_host(FILE *out, const struct result *result, const struct first_use *first)
+{
+	(void)fprintf(out,
+		      "host    %.4g ms a call in a loop without a graph; %.2f us of the calling thread\n",
+		      result->host_seconds * 1e3, result->launch_seconds * 1e6);
+	if (first->compiled > 0)
+		(void)fprintf(out, "first   a new width compiles for %.0f ms", first->compiled * 1e3);
+	if (first->cached > 0)
+		(void)fprintf(out, "%s %.1f ms",
+			      first->compiled > 0 ? "; from the cache" : "first   from the cache",
+			      first->cached * 1e3);
+	if (first->compiled > 0 || first->cached > 0)
+		(void)fputc('\n', out);
+}
+
+static int measure_on_cpu(FILE *out, struct cell *cell, ek_context *ctx, struct result *result)
 {
 	static const struct effort effort = {7, 31, 0.9};
-	struct cell cell;
+	int threads = device_words(ctx).threads;
 	struct team *team = team_create(threads);
 	if (!team)
 		return complain(STATUS_USAGE, "--threads %d: cannot be started", threads);
-	int status = cell_make(&cell, ctx, options, test_case, 0);
-	if (status == STATUS_FINE) {
-		status = cell_measure(&cell, ctx, team, NULL, &effort, result);
-		if (status == STATUS_FINE)
-			print_time(out, result, &cell);
-		cell_free(&cell);
-	}
+	int status = cell_measure(cell, ctx, team, NULL, &effort, result);
+	if (status == STATUS_FINE)
+		print_time(out, result, cell);
 	team_destroy(team);
+	return status;
+}
+
+static int measure_on_gpu(FILE *out, struct cell *cell, ek_context *ctx, struct result *result)
+{
+	static const struct effort effort = {11, 31, 0.5};
+	int status = gpu_measure(cell, ctx, &effort, result);
+	if (status != STATUS_FINE)
+		return status;
+	struct first_use first = gpu_first_use(cell, ctx);
+	print_time(out, result, cell);
+	print_host(out, result, &first);
+	return STATUS_FINE;
+}
+
+static int measure(FILE *out, ek_context *ctx, const struct options *options,
+		   const struct test_case *test_case, struct result *result)
+{
+	struct cell cell;
+	int status = cell_make(&cell, ctx, options, test_case, 0);
+	if (status != STATUS_FINE)
+		return status;
+	status = (cell.gpu ? measure_on_gpu : measure_on_cpu)(out, &cell, ctx, result);
+	cell_free(&cell);
 	return status;
 }
 
@@ -175,19 +212,16 @@ int command_run(const struct options *options)
 	struct results results = {&result, 0};
 	int status = report_files_possible(options);
 	if (status == STATUS_FINE)
-		status = open_context(&ctx, options->isa, options->threads, 0);
+		status = device_open(&ctx, options);
 	if (status != STATUS_FINE)
 		return status;
-	ek_description description = {.size = sizeof description};
-	(void)ek_describe(ctx, &description);
-	(void)fprintf(out, "%s%s %s%s %lldx%lld %s, %s, %d thread%s\n", term_style(out, STYLE_BOLD),
-		      test_case.op->name, pass_names[test_case.pass], term_style(out, STYLE_NONE),
-		      (long long)test_case.rows, (long long)test_case.cols, ek_dtype_name(test_case.dtype),
-		      description.isa, description.threads, description.threads == 1 ? "" : "s");
+	(void)fprintf(out, "%s%s %s%s %lldx%lld %s, %s\n", term_style(out, STYLE_BOLD), test_case.op->name,
+		      pass_names[test_case.pass], term_style(out, STYLE_NONE), (long long)test_case.rows,
+		      (long long)test_case.cols, ek_dtype_name(test_case.dtype), device_words(ctx).text);
 	if (options->verify)
 		status = check(out, ctx, options, &test_case);
 	if (status == STATUS_FINE && options->time) {
-		status = measure(out, ctx, description.threads, options, &test_case, &result);
+		status = measure(out, ctx, options, &test_case, &result);
 		results.count = status == STATUS_FINE;
 	}
 	if (status == STATUS_FINE)

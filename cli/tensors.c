@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Filling stops here and repeats: a prime, so that rows of any width differ. */
 enum { PERIOD = 1000003 };
@@ -71,7 +70,7 @@ static uint16_t bfloat_of_float(float value)
 uint64_t element_bits(ek_dtype dtype, const void *data, int64_t index)
 {
 	size_t size = ek_dtype_size(dtype);
-	const unsigned char *at = (const unsigned char *)data + (size_t)index * size;
+	const unsigned char *at = (const unsigned char *)data + index * (int64_t)size;
 	uint16_t two;
 	uint32_t four;
 	uint64_t eight;
@@ -162,10 +161,12 @@ bool tensor_make(struct tensor *tensor, ek_dtype dtype, int64_t rows, int64_t co
 	*tensor = (struct tensor){
 		.dtype = dtype, .rows = rows, .cols = cols, .stride = stride, .elements = rows * stride};
 	void *memory = NULL;
-	if (posix_memalign(&memory, 64, tensor_bytes(tensor) + (size_t)offset))
+	size_t bytes = tensor_bytes(tensor) + (size_t)offset + 2 * (size_t)TENSOR_MARGIN;
+	if (posix_memalign(&memory, 64, bytes))
 		return false;
 	tensor->memory = memory;
-	tensor->data = tensor->memory + offset;
+	tensor->data = tensor->memory + TENSOR_MARGIN + offset;
+	tensor_stain(tensor);
 	return true;
 }
 
@@ -192,7 +193,7 @@ void tensor_copy(struct tensor *to, const struct tensor *from)
 
 void tensor_stain(struct tensor *tensor)
 {
-	memset(tensor->data, 0x5a, tensor_bytes(tensor));
+	memset(tensor->data - TENSOR_MARGIN, 0x5a, tensor_bytes(tensor) + 2 * (size_t)TENSOR_MARGIN);
 }
 
 static double smallest(ek_dtype dtype)
@@ -243,25 +244,23 @@ void tensor_add_special(struct tensor *tensor, enum values values, int shift)
 	}
 }
 
-int64_t tensor_difference(const struct tensor *a, const struct tensor *b)
+bool tensor_same(const struct tensor *a, const struct tensor *b, int64_t *index)
 {
 	enum { BLOCK = 4096 }; /* memcmp first: the usual answer is "equal" */
-	size_t size = ek_dtype_size(a->dtype);
-	for (int64_t start = 0; start < a->elements; start += BLOCK) {
-		int64_t count = a->elements - start < BLOCK ? a->elements - start : BLOCK;
-		size_t at = (size_t)start * size;
-		if (memcmp(a->data + at, b->data + at, (size_t)count * size) == 0)
+	int64_t size = (int64_t)ek_dtype_size(a->dtype);
+	int64_t first = -TENSOR_MARGIN / size;
+	int64_t end = a->elements - first;
+	for (int64_t start = first; start < end; start += BLOCK) {
+		int64_t count = end - start < BLOCK ? end - start : BLOCK;
+		if (memcmp(a->data + start * size, b->data + start * size, (size_t)(count * size)) == 0)
 			continue;
 		for (int64_t i = start; i < start + count; i++)
 			if (element_bits(a->dtype, a->data, i) != element_bits(a->dtype, b->data, i) &&
 			    !(isnan(element_value(a->dtype, a->data, i)) &&
-			      isnan(element_value(a->dtype, b->data, i))))
-				return i;
+			      isnan(element_value(a->dtype, b->data, i)))) {
+				*index = i;
+				return false;
+			}
 	}
-	return -1;
-}
-
-bool memory_suffices(double bytes)
-{
-	return bytes <= 0.9 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+	return true;
 }

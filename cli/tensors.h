@@ -14,6 +14,9 @@ enum init { ONES, INTEGERS, DECIMALS };
 /* The range of DECIMALS: weights lie around 1, everything else around 0. */
 enum role { ACTIVATION, WEIGHT, BIAS, ROLE_RSTD };
 
+/* Bytes around a tensor that belong to it: they are stained and compared too. */
+enum { TENSOR_MARGIN = 256 };
+
 /* A matrix, or with one row a vector. Gaps between rows are part of it: they are filled and compared too,
  * so that a kernel that writes there is noticed. */
 struct tensor {
@@ -21,7 +24,7 @@ struct tensor {
 	int64_t rows, cols, stride;
 	int64_t elements; /* gaps included */
 	unsigned char *memory;
-	unsigned char *data; /* memory + offset */
+	unsigned char *data; /* memory + TENSOR_MARGIN + offset */
 };
 
 /* Allocates, 64-byte aligned plus offset bytes. false: no memory. */
@@ -40,17 +43,15 @@ void fill_elements(void *data, ek_dtype dtype, int64_t elements, enum init init,
 void tensor_add_special(struct tensor *tensor, enum values values, int shift);
 /* Copies the elements of a tensor of the same form. */
 void tensor_copy(struct tensor *to, const struct tensor *from);
-/* Fills with a pattern that no kernel writes, so that what is left unwritten differs. */
+/* Fills tensor and margins with a pattern that no kernel writes: what is left unwritten differs then. */
 void tensor_stain(struct tensor *tensor);
 
-/* Compares bit for bit, but any NaN equals any NaN. Returns the first element that differs, -1 if none. */
-int64_t tensor_difference(const struct tensor *a, const struct tensor *b);
+/* Compares bit for bit, but any NaN equals any NaN. false: *index is the first element that differs; in a
+ * margin it is below 0, or `elements` and more. */
+bool tensor_same(const struct tensor *a, const struct tensor *b, int64_t *index);
 
 double element_value(ek_dtype dtype, const void *data, int64_t index);
 uint64_t element_bits(ek_dtype dtype, const void *data, int64_t index);
 void element_store(ek_dtype dtype, void *data, int64_t index, double value);
-
-/* Whether this machine has memory for that many bytes. */
-bool memory_suffices(double bytes);
 
 #endif

@@ -1,10 +1,11 @@
-/* evenkeel verify: each case once at the reference, then at every level and with several numbers of threads,
- * compared bit for bit. SPDX-License-Identifier: MIT */
+/* evenkeel verify: each case once at the reference, then at every level and with several numbers of threads, or
+ * on a GPU, compared bit for bit. SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+#include "device.h"
 #include "failure.h"
 #include "options.h"
 #include "problem.h"
@@ -59,13 +60,32 @@ static int open_levels(struct verify *verify)
 	const char *asked_for = verify->options->isa;
 	const char *name;
 	int usable;
-	int status = open_context(&verify->reference, "reference", 1, 0);
+	int status = STATUS_FINE;
 	for (int i = 0; status == STATUS_FINE && (name = ek_cpu_level(i, &usable)) && i < MAX_LEVELS; i++) {
 		bool wanted = asked_for ? strcmp(name, asked_for) == 0 : strcmp(name, "reference") != 0;
 		if (wanted && usable)
 			status = open_level(verify, name);
 	}
 	return status;
+}
+
+/* A GPU's kernels have one setting: how they cut the work is their own choice. */
+static int open_gpu(struct verify *verify)
+{
+	int status = device_open(&verify->contexts[0], verify->options);
+	if (status == STATUS_FINE) {
+		verify->large[0] = true;
+		verify->context_count = 1;
+	}
+	return status;
+}
+
+static int open_all(struct verify *verify)
+{
+	int status = open_context(&verify->reference, "reference", 1, 0);
+	if (status != STATUS_FINE)
+		return status;
+	return verify->options->device == EK_CPU ? open_levels(verify) : open_gpu(verify);
 }
 
 static int verify_case(struct verify *verify, const struct test_case *test_case)
@@ -128,6 +148,10 @@ static void print_summary(const struct verify *verify, double seconds)
 	printf("%sall equal%s  %d cases, %.0f values, bit for bit, in %.1f s\n",
 	       term_style(stdout, STYLE_GOOD), term_style(stdout, STYLE_NONE), verify->cases, verify->values,
 	       seconds);
+	if (verify->options->device != EK_CPU) {
+		printf("  device     %s; against reference\n", device_words(verify->contexts[0]).text);
+		return;
+	}
 	printf("  levels     ");
 	for (int i = 0; i < verify->level_count; i++)
 		printf("%s%s", i ? ", " : "", verify->levels[i]);
@@ -140,7 +164,7 @@ int command_verify(const struct options *options)
 {
 	struct verify verify = {.options = options};
 	double start = seconds_now();
-	int status = open_levels(&verify);
+	int status = open_all(&verify);
 	if (status == STATUS_FINE)
 		status = verify_cases(&verify);
 	if (status == STATUS_FINE)

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXIT_VALID = 0, EXIT_WRONG = 1, EXIT_USAGE = 2 };
+#include "gpu_memory.h"
+
+enum { EXIT_VALID = 0, EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_NO_DEVICE = 3 };
 enum init { INIT_ONES, INIT_INTEGERS, INIT_DECIMALS };
 
 static const double eps = 1e-5;
@@ -21,6 +23,8 @@ struct config {
 	int verify, init, timing;
 	int64_t rows, cols;
 	ek_dtype dtype;
+	ek_device device;
+	int64_t ordinal; /* of the GPU */
 };
 
 /* The matrices have the dtype of the run; weight, its gradients and the statistics are f32. */
@@ -32,14 +36,17 @@ struct tensors {
 
 static const char usage[] =
 	"usage: layernorm2d_bwd [VERIFY INIT TIME] [--length M N] [--dtype f16|f32|bf16]\n"
+	"                       [--device cpu|cuda|cuda:N]\n"
 	"\n"
 	"  VERIFY   1: compare with the reference, bit for bit, and with double precision; 0: do not\n"
 	"  INIT     0: ones; 1: whole numbers from -5 to 4; 2: decimals from -0.5 to 0.5\n"
 	"  TIME     1: print milliseconds and GB/s; 0: do not\n"
 	"  --length M N   rows and columns (1024 1024)\n"
 	"  --dtype T      of x, dy and dx (f16)\n"
+	"  --device D     cpu, or a GPU (cpu)\n"
 	"\n"
-	"Without arguments: layernorm2d_bwd 1 2 1. Exit status: 0 valid, 1 wrong, 2 bad arguments.\n";
+	"Without arguments: layernorm2d_bwd 1 2 1. Exit status: 0 valid, 1 wrong, 2 bad arguments, 3 no such\n"
+	"device.\n";
 
 /* ---- the command line ---- */
 
@@ -75,6 +82,17 @@ static int parse_dtype(const char *text, ek_dtype *dtype)
 	return 0;
 }
 
+static int parse_device(const char *text, struct config *config)
+{
+	if (!text)
+		return 0;
+	config->device = strncmp(text, "cuda", 4) == 0 ? EK_CUDA : EK_CPU;
+	config->ordinal = 0;
+	if (config->device == EK_CPU)
+		return strcmp(text, "cpu") == 0;
+	return !text[4] || (text[4] == ':' && parse_integer(text + 5, 0, 255, &config->ordinal));
+}
+
 /* Fills config; anything but EXIT_VALID ends the program with a line already printed. */
 static int parse(int argc, char **argv, struct config *config)
 {
@@ -98,6 +116,10 @@ static int parse(int argc, char **argv, struct config *config)
 		} else if (strcmp(argv[i], "--dtype") == 0) {
 			if (!parse_dtype(argv[i + 1], &config->dtype))
 				return bad_argument("--dtype", argv[i + 1], "f16, f32 or bf16");
+			i += 1;
+		} else if (strcmp(argv[i], "--device") == 0) {
+			if (!parse_device(argv[i + 1], config))
+				return bad_argument("--device", argv[i + 1], "cpu, cuda or cuda:N");
 			i += 1;
 		} else if (given < 3 && argv[i][0] != '-') {
 			if (!parse_integer(argv[i], 0, flags[given].high, &value[given]))
@@ -185,28 +207,65 @@ static void *allocate(size_t bytes)
 	return memory;
 }
 
-static struct tensors allocate_tensors(const struct config *config)
+/* Where the library computes: NULL is the host. */
+static void *allocate_on(const struct gpu *gpu, size_t bytes)
+{
+	return gpu ? gpu_allocate(gpu, bytes) : allocate(bytes);
+}
+
+static void free_on(const struct gpu *gpu, void *memory)
+{
+	if (gpu)
+		gpu_free(gpu, memory);
+	else
+		free(memory);
+}
+
+static struct tensors allocate_tensors(const struct gpu *gpu, const struct config *config)
 {
 	size_t rows = (size_t)config->rows, cols = (size_t)config->cols;
 	size_t matrix = rows * cols * ek_dtype_size(config->dtype);
 	return (struct tensors){
-		.x = allocate(matrix),
-		.dy = allocate(matrix),
-		.dx = allocate(matrix),
-		.weight = allocate(cols * sizeof(float)),
-		.dweight = allocate(cols * sizeof(float)),
-		.dbias = allocate(cols * sizeof(float)),
-		.mean = allocate(rows * sizeof(float)),
-		.rstd = allocate(rows * sizeof(float)),
-		.mean_lo = allocate(rows * sizeof(float)),
+		.x = allocate_on(gpu, matrix),
+		.dy = allocate_on(gpu, matrix),
+		.dx = allocate_on(gpu, matrix),
+		.weight = allocate_on(gpu, cols * sizeof(float)),
+		.dweight = allocate_on(gpu, cols * sizeof(float)),
+		.dbias = allocate_on(gpu, cols * sizeof(float)),
+		.mean = allocate_on(gpu, rows * sizeof(float)),
+		.rstd = allocate_on(gpu, rows * sizeof(float)),
+		.mean_lo = allocate_on(gpu, rows * sizeof(float)),
 	};
 }
 
-static void free_tensors(struct tensors *t)
+static void free_tensors(const struct gpu *gpu, struct tensors *t)
 {
 	void *all[] = {t->x, t->dy, t->dx, t->weight, t->dweight, t->dbias, t->mean, t->rstd, t->mean_lo};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		free(all[i]);
+		free_on(gpu, all[i]);
+}
+
+/* The inputs of the op to the GPU, and all that it computed back. */
+static void send_inputs(const struct gpu *gpu, const struct config *config, const struct tensors *to,
+			const struct tensors *from)
+{
+	size_t matrix = (size_t)config->rows * (size_t)config->cols * ek_dtype_size(config->dtype);
+	gpu_put(gpu, to->x, from->x, matrix);
+	gpu_put(gpu, to->dy, from->dy, matrix);
+	gpu_put(gpu, to->weight, from->weight, (size_t)config->cols * sizeof(float));
+}
+
+static void fetch_outputs(const struct gpu *gpu, const struct config *config, const struct tensors *to,
+			  const struct tensors *from)
+{
+	size_t row = (size_t)config->rows * sizeof(float), column = (size_t)config->cols * sizeof(float);
+	gpu_get(gpu, to->dx, from->dx,
+		(size_t)config->rows * (size_t)config->cols * ek_dtype_size(config->dtype));
+	gpu_get(gpu, to->dweight, from->dweight, column);
+	gpu_get(gpu, to->dbias, from->dbias, column);
+	gpu_get(gpu, to->mean, from->mean, row);
+	gpu_get(gpu, to->rstd, from->rstd, row);
+	gpu_get(gpu, to->mean_lo, from->mean_lo, row);
 }
 
 /* ---- the library ---- */
@@ -216,7 +275,7 @@ static void check(const ek_context *ctx, ek_status status)
 	if (status == EK_OK)
 		return;
 	fprintf(stderr, "layernorm2d_bwd: %s: %s\n", ek_status_name(status), ek_error(ctx));
-	exit(EXIT_WRONG);
+	exit(status == EK_ERROR_NO_DEVICE ? EXIT_NO_DEVICE : EXIT_WRONG);
 }
 
 /* The statistics of x; y itself is not kept: it goes where dx will be. */
@@ -239,8 +298,8 @@ static void statistics(ek_context *ctx, const struct config *config, const struc
 }
 
 /* The arguments of one backward on ctx, workspace included; the caller frees it. */
-static ek_norm_backward_args backward_args(ek_context *ctx, const struct config *config,
-					   const struct tensors *t)
+static ek_norm_backward_args backward_args(ek_context *ctx, const struct gpu *gpu,
+					   const struct config *config, const struct tensors *t)
 {
 	ek_norm_backward_args args = {
 		.size = sizeof args,
@@ -260,7 +319,7 @@ static ek_norm_backward_args backward_args(ek_context *ctx, const struct config 
 		.dbias = t->dbias,
 	};
 	check(ctx, ek_norm_backward_workspace(ctx, &args, &args.workspace_size));
-	args.workspace = allocate(args.workspace_size);
+	args.workspace = allocate_on(gpu, args.workspace_size);
 	return args;
 }
 
@@ -287,7 +346,7 @@ static int matches_reference(const struct config *config, const struct tensors *
 	want.dx = allocate(matrix);
 	want.dweight = allocate(column);
 	want.dbias = allocate(column);
-	ek_norm_backward_args args = backward_args(ctx, config, &want);
+	ek_norm_backward_args args = backward_args(ctx, NULL, config, &want);
 	check(ctx, ek_norm_backward(ctx, &args));
 	int same = same_bits("dx", t->dx, want.dx, matrix);
 	same &= same_bits("dweight", t->dweight, want.dweight, column);
@@ -376,18 +435,35 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median of 21 calls on the same buffers: small matrices are timed from the caches. */
-static double seconds_per_call(ek_context *ctx, const ek_norm_backward_args *args)
+/* The median of 21 rounds on the same buffers: small matrices are timed from the caches. On a GPU a round is a
+ * row of calls, since the host would wait longer for one than that takes. */
+static double seconds_per_call(ek_context *ctx, const struct gpu *gpu, const ek_norm_backward_args *args)
 {
 	enum { ROUNDS = 21 };
 	double seconds[ROUNDS];
+	int calls = gpu ? 20 : 1;
 	for (int i = 0; i < ROUNDS; i++) {
 		double start = now();
-		check(ctx, ek_norm_backward(ctx, args));
-		seconds[i] = now() - start;
+		for (int call = 0; call < calls; call++)
+			check(ctx, ek_norm_backward(ctx, args));
+		if (gpu)
+			gpu_synchronize(gpu);
+		seconds[i] = (now() - start) / calls;
 	}
 	qsort(seconds, ROUNDS, sizeof *seconds, by_value);
 	return seconds[ROUNDS / 2];
+}
+
+static void print_head(const ek_context *ctx, const struct config *config)
+{
+	ek_description on = {.size = sizeof on};
+	check(ctx, ek_describe(ctx, &on));
+	printf("layernorm2d_bwd %lld x %lld %s, ", (long long)config->rows, (long long)config->cols,
+	       ek_dtype_name(config->dtype));
+	if (config->device == EK_CUDA)
+		printf("cuda:%d %s\n", on.ordinal, on.name);
+	else
+		printf("%s, threads %d\n", on.isa, on.threads);
 }
 
 int main(int argc, char **argv)
@@ -403,20 +479,27 @@ int main(int argc, char **argv)
 		return bad;
 
 	ek_context *ctx = NULL;
-	check(NULL, ek_open(&ctx, NULL));
-	struct tensors t = allocate_tensors(&config);
+	check(NULL, ek_open(&ctx, &(ek_options){.size = sizeof(ek_options),
+						.device = config.device,
+						.ordinal = (int)config.ordinal}));
+	struct gpu functions = {0}, *gpu = config.device == EK_CUDA ? &functions : NULL;
+	if (gpu)
+		gpu_open(gpu, (int)config.ordinal);
+	struct tensors t = allocate_tensors(NULL, &config);
 	uint64_t seed = 1;
 	fill(t.x, config.dtype, config.rows * config.cols, config.init, &seed);
 	fill(t.dy, config.dtype, config.rows * config.cols, config.init, &seed);
 	fill(t.weight, EK_F32, config.cols, config.init, &seed);
-	statistics(ctx, &config, &t);
+	struct tensors there = gpu ? allocate_tensors(gpu, &config) : t;
+	if (gpu)
+		send_inputs(gpu, &config, &there, &t);
+	statistics(ctx, &config, &there);
 
-	ek_norm_backward_args args = backward_args(ctx, &config, &t);
+	ek_norm_backward_args args = backward_args(ctx, gpu, &config, &there);
 	check(ctx, ek_norm_backward(ctx, &args));
-	ek_description on = {.size = sizeof on};
-	check(ctx, ek_describe(ctx, &on));
-	printf("layernorm2d_bwd %lld x %lld %s, %s, threads %d\n", (long long)config.rows,
-	       (long long)config.cols, ek_dtype_name(config.dtype), on.isa, on.threads);
+	if (gpu)
+		fetch_outputs(gpu, &config, &t, &there);
+	print_head(ctx, &config);
 
 	int valid = 1;
 	if (config.verify) {
@@ -424,15 +507,17 @@ int main(int argc, char **argv)
 		valid &= matches_double(&config, &t);
 	}
 	if (config.timing) {
-		double seconds = seconds_per_call(ctx, &args);
+		double seconds = seconds_per_call(ctx, gpu, &args);
 		double bytes =
 			3.0 * (double)(config.rows * config.cols) * (double)ek_dtype_size(config.dtype);
 		printf("%.4f ms, %.2f GB/s (x + dy + dx)\n", seconds * 1e3, bytes / seconds * 1e-9);
 	}
 	if (config.verify)
 		puts(valid ? "valid: the reference's bits, and double precision's values" : "WRONG");
-	free(args.workspace);
-	free_tensors(&t);
+	free_on(gpu, args.workspace);
+	if (gpu)
+		free_tensors(gpu, &there);
+	free_tensors(NULL, &t);
 	ek_close(ctx);
 	return valid ? EXIT_VALID : EXIT_WRONG;
 }

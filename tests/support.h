@@ -39,6 +39,8 @@ int test_end(void);
 void test_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define EXPECT(condition, ...) ((condition) ? (void)0 : test_fail(__VA_ARGS__))
 bool test_failed(void);
+/* Marks the running test as skipped, unless it fails: what it needs is not there. The test then returns. */
+void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* count in default mode, a tenth (at least 1) in short mode, ten times in long mode. */
 int64_t test_scaled(int64_t count);
 /* i in short mode advances by a stride so that a sweep keeps its ends but takes a tenth of the steps. */
@@ -94,6 +96,7 @@ enum placement {
 	PLACE_GUARD_BEFORE /* its first byte is the first after such a page */
 };
 #define CANARY 0xA5
+enum { BUFFER_MARGIN = 128 }; /* of canaries, on each side */
 
 struct buffer {
 	unsigned char *data;
@@ -192,13 +195,19 @@ struct norm_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, 
 void case_normalise(struct norm_case *c);
 const char *case_text(const struct norm_case *c);
 
-/* The usable levels beside the reference, and a context that stays open until the program ends. */
+/* The usable levels beside the reference, and a context that stays open until the program ends. With
+ * $EVENKEEL_TEST_DEVICE=cuda (or cuda:N) there is one level, "cuda", and it is that GPU; the reference stays on
+ * the CPU. test_accuracy, _bits, _golden, _gradients, _guard and _sample then test the GPU. */
 int level_count(void);
 const char *level_name(int index);
 const char *level_best(void);
 ek_context *context_of(struct setting setting);
 
 extern struct operand case_inputs[OPERANDS], case_expected[OPERANDS], case_actual[OPERANDS];
+
+/* Calls on host memory wherever ctx computes: on a GPU all that args point to is copied there and back. */
+ek_status norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
+ek_status norm_backward(ek_context *ctx, const ek_norm_backward_args *args);
 
 /* Fills case_inputs, statistics included. */
 void case_fill(const struct norm_case *c);

@@ -9,8 +9,6 @@
 
 #include "support.h"
 
-enum { MARGIN = 128 };
-
 static void out_of_memory(size_t bytes)
 {
 	fprintf(stderr, "the tests need %zu more bytes of memory\n", bytes);
@@ -36,7 +34,7 @@ static void release(struct buffer *buffer)
 
 static void acquire_heap(struct buffer *buffer, size_t bytes)
 {
-	size_t needed = (bytes + 2 * MARGIN + 64 + 63) / 64 * 64;
+	size_t needed = (bytes + 2 * BUFFER_MARGIN + 64 + 63) / 64 * 64;
 	if (buffer->block && buffer->block_bytes >= needed)
 		return;
 	release(buffer);
@@ -70,8 +68,8 @@ void buffer_reset(struct buffer *buffer, size_t bytes, enum placement placement,
 	buffer->bytes = bytes;
 	if (placement == PLACE_OFFSET) {
 		acquire_heap(buffer, bytes);
-		buffer->data = buffer->block + MARGIN + offset;
-		memset(buffer->data - MARGIN, CANARY, bytes + 2 * MARGIN);
+		buffer->data = buffer->block + BUFFER_MARGIN + offset;
+		memset(buffer->data - BUFFER_MARGIN, CANARY, bytes + 2 * BUFFER_MARGIN);
 		return;
 	}
 	acquire_guarded(buffer, bytes);
@@ -84,10 +82,10 @@ bool buffer_margins_whole(const struct buffer *buffer)
 {
 	if (buffer->placement != PLACE_OFFSET)
 		return true;
-	static unsigned char canaries[MARGIN];
-	memset(canaries, CANARY, MARGIN);
-	return memcmp(buffer->data - MARGIN, canaries, MARGIN) == 0 &&
-	       memcmp(buffer->data + buffer->bytes, canaries, MARGIN) == 0;
+	static unsigned char canaries[BUFFER_MARGIN];
+	memset(canaries, CANARY, BUFFER_MARGIN);
+	return memcmp(buffer->data - BUFFER_MARGIN, canaries, BUFFER_MARGIN) == 0 &&
+	       memcmp(buffer->data + buffer->bytes, canaries, BUFFER_MARGIN) == 0;
 }
 
 void buffer_protect(struct buffer *buffer, bool read_only)

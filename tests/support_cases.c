@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../cli/mirror.h"
 #include "support.h"
 
 const struct dtype_pair dtype_pairs[DTYPE_PAIRS] = {
@@ -25,11 +26,22 @@ struct operand case_inputs[OPERANDS], case_expected[OPERANDS], case_actual[OPERA
 
 static const char *levels[16];
 
+/* "cuda" or "cuda:N"; NULL: the CPU. */
+static const char *device_tested(void)
+{
+	const char *device = getenv("EVENKEEL_TEST_DEVICE");
+	return device && strncmp(device, "cuda", 4) == 0 ? device : NULL;
+}
+
 /* Asked once: finding out what a CPU has is slow on a virtual machine. */
 static void find_levels(void)
 {
 	const char *name;
 	int count = 0, usable;
+	if (device_tested()) {
+		levels[0] = "cuda";
+		return;
+	}
 	for (int i = 0; (name = ek_cpu_level(i, &usable)); i++)
 		if (usable && strcmp(name, "reference") != 0 && count + 1 < COUNT_OF(levels))
 			levels[count++] = name;
@@ -98,20 +110,10 @@ static void loop_threads(void *user, int64_t count, void (*run)(void *task, int6
 		pthread_join(threads[--started], NULL);
 }
 
-ek_context *context_of(struct setting setting)
+static ek_status open_context(struct setting setting, ek_context **ctx)
 {
-	static struct {
-		struct setting setting;
-		ek_context *ctx;
-	} opened[64];
 	static const ek_parallel_for loops[FLAVOURS] = {
 		[LOOP_SERIAL] = loop_serial, [LOOP_REVERSE] = loop_reverse, [LOOP_THREADS] = loop_threads};
-	int i = 0;
-	for (; i < COUNT_OF(opened) && opened[i].ctx; i++)
-		if (strcmp(opened[i].setting.level, setting.level) == 0 &&
-		    opened[i].setting.threads == setting.threads &&
-		    opened[i].setting.flavour == setting.flavour)
-			return opened[i].ctx;
 	ek_options options = {.size = sizeof(options),
 			      .threads = setting.threads,
 			      .isa = setting.level,
@@ -119,7 +121,29 @@ ek_context *context_of(struct setting setting)
 			      .stream_bytes = setting.flavour == STREAM_ALWAYS  ? 1
 					      : setting.flavour == STREAM_NEVER ? -1
 										: 0};
-	if (i == COUNT_OF(opened) || ek_open(&opened[i].ctx, &options) != EK_OK) {
+	if (strcmp(setting.level, "cuda") == 0) {
+		const char *colon = strchr(device_tested(), ':');
+		options = (ek_options){
+			.size = sizeof(options), .device = EK_CUDA, .ordinal = colon ? atoi(colon + 1) : 0};
+	}
+	return ek_open(ctx, &options);
+}
+
+ek_context *context_of(struct setting setting)
+{
+	static struct {
+		struct setting setting;
+		ek_context *ctx;
+	} opened[64];
+	if (strcmp(setting.level, "cuda") == 0) /* the rest is the CPU's: one context has every kernel */
+		setting = (struct setting){"cuda", 1, PLAIN};
+	int i = 0;
+	for (; i < COUNT_OF(opened) && opened[i].ctx; i++)
+		if (strcmp(opened[i].setting.level, setting.level) == 0 &&
+		    opened[i].setting.threads == setting.threads &&
+		    opened[i].setting.flavour == setting.flavour)
+			return opened[i].ctx;
+	if (i == COUNT_OF(opened) || open_context(setting, &opened[i].ctx) != EK_OK) {
 		fprintf(stderr, "no context for level %s, %d threads: %s\n", setting.level, setting.threads,
 			ek_error(NULL));
 		exit(1);
@@ -364,13 +388,24 @@ ek_norm_backward_args case_backward_args(const struct norm_case *c, struct opera
 					       set[WORKSPACE].present ? set[WORKSPACE].buffer.bytes : 0};
 }
 
+ek_status norm_forward(ek_context *ctx, const ek_norm_forward_args *args)
+{
+	return mirror_forward(ctx, args, 0);
+}
+
+ek_status norm_backward(ek_context *ctx, const ek_norm_backward_args *args)
+{
+	return mirror_backward(ctx, args, 0);
+}
+
 ek_status case_call(ek_context *ctx, const struct norm_case *c, struct operand set[OPERANDS])
 {
+	size_t margin = c->placement == PLACE_OFFSET ? BUFFER_MARGIN : 0;
 	case_outputs(ctx, c, set);
 	if (c->backward) {
 		ek_norm_backward_args args = case_backward_args(c, set);
-		return ek_norm_backward(ctx, &args);
+		return mirror_backward(ctx, &args, margin);
 	}
 	ek_norm_forward_args args = case_forward_args(c, set);
-	return ek_norm_forward(ctx, &args);
+	return mirror_forward(ctx, &args, margin);
 }

@@ -13,7 +13,8 @@ enum test_mode test_mode = TEST_DEFAULT;
 const char *test_argument;
 
 static const char *program, *only, *running;
-static int passed, failed, messages;
+static int passed, failed, skipped, messages;
+static char why_skipped[600];
 
 void test_begin(int argc, char **argv)
 {
@@ -36,12 +37,18 @@ void test_run(const char *name, void (*test)(void))
 		return;
 	running = name;
 	messages = 0;
+	why_skipped[0] = '\0';
 	test();
-	if (messages == 0)
-		passed++;
-	else
+	if (messages > 0)
 		failed++;
-	printf("%s %s\n", messages == 0 ? "ok" : "FAILED", name);
+	else if (why_skipped[0])
+		skipped++;
+	else
+		passed++;
+	if (messages == 0 && why_skipped[0])
+		printf("skipped %s: %s\n", name, why_skipped);
+	else
+		printf("%s %s\n", messages == 0 ? "ok" : "FAILED", name);
 	if (messages > MESSAGES_PER_TEST)
 		printf("  (%d more messages)\n", messages - MESSAGES_PER_TEST);
 	if (messages > 0) {
@@ -60,6 +67,14 @@ void test_fail(const char *format, ...)
 	printf("  %s: ", running);
 	vprintf(format, arguments);
 	printf("\n");
+	va_end(arguments);
+}
+
+void test_skip(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	(void)vsnprintf(why_skipped, sizeof why_skipped, format, arguments);
 	va_end(arguments);
 }
 
@@ -83,10 +98,13 @@ int64_t test_step(int64_t i)
 
 int test_end(void)
 {
-	if (only && passed + failed == 0) {
+	if (only && passed + failed + skipped == 0) {
 		printf("no test is called %s\n", only);
 		return 1;
 	}
-	printf("%d passed, %d failed\n", passed, failed);
+	printf("%d passed, %d failed", passed, failed);
+	if (skipped > 0)
+		printf(", %d skipped", skipped);
+	printf("\n");
 	return failed > 0;
 }

@@ -140,7 +140,7 @@ static void no_minus_zero_leaves_a_column_sum(void)
 					   .workspace_size = sizeof workspace};
 		EXPECT(ek_norm_backward_workspace(ctx, &a, &size) == EK_OK && size <= sizeof workspace,
 		       "%zu bytes", size);
-		EXPECT(ek_norm_backward(ctx, &a) == EK_OK, "%s", ek_error(ctx));
+		EXPECT(norm_backward(ctx, &a) == EK_OK, "%s", ek_error(ctx));
 		EXPECT(dweight == 0 && !signbit(dweight), "level %s: dweight is %g", level_name(i),
 		       (double)dweight);
 	}
@@ -342,8 +342,8 @@ static void a_row_does_not_depend_on_the_rows_around_it(void)
 					MOVED(f.mean_lo, (size_t)r * stat), MOVED(b.mean, (size_t)r * stat);
 					MOVED(b.rstd, (size_t)r * stat), MOVED(b.mean_lo, (size_t)r * stat);
 					f.rows = b.rows = count;
-					ek_status status = c.backward ? ek_norm_backward(ctx, &b)
-								      : ek_norm_forward(ctx, &f);
+					ek_status status =
+						c.backward ? norm_backward(ctx, &b) : norm_forward(ctx, &f);
 					EXPECT(status == EK_OK, "%s: %s", case_text(&c), ek_error(ctx));
 				}
 				case_compare(&c, level_name(i), 1, case_actual);

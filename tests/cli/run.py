@@ -4,7 +4,8 @@ and what it does on a terminal.
     python3 tests/cli/run.py build/evenkeel             run all; ends with "N passed, N failed"
     python3 tests/cli/run.py build/evenkeel --update    rewrite the sessions that differ, for a person to read
 
-A session is a list of commands with what they answer:
+cuda.session and the checks on a GPU run on the stand-ins for CUDA's libraries (tests/standin), where they were
+built beside the program. A session is a list of commands with what they answer:
 
     $ evenkeel run layer_norm --rows 3     the command; it runs in a folder with the files of data/
     exit 0
@@ -41,8 +42,9 @@ class Program:
         self.folder = folder
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith(("EVENKEEL_", "NO_COLOR", "LC_"))}
-        # No peer: whether one is installed must not change the outputs.
-        self.environment.update(EVENKEEL_DNNL="/nonexistent", LANG="C.UTF-8", TERM="xterm")
+        # No peer, no GPU, no NVRTC: whether they are installed must not change the outputs.
+        self.environment.update(EVENKEEL_DNNL="/nonexistent", EVENKEEL_LIBCUDA="/nonexistent",
+                                EVENKEEL_NVRTC="/nonexistent", EVENKEEL_CACHE="", LANG="C.UTF-8", TERM="xterm")
 
     def run(self, arguments, **environment):
         return subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True,
@@ -65,6 +67,16 @@ class Program:
                 text += piece
         os.close(parent)
         return text.decode()
+
+
+class ProgramOnStandin(Program):
+    """The same with one GPU, which the stand-ins for CUDA's libraries emulate."""
+
+    def __init__(self, path, folder, standin):
+        super().__init__(path, folder)
+        self.environment.update(EVENKEEL_LIBCUDA=str(standin / "libstandin_cuda.so"),
+                                EVENKEEL_NVRTC=str(standin / "libstandin_nvrtc.so"),
+                                EVENKEEL_CACHE=str(folder / "kernels"))
 
 
 class Checks:
@@ -128,7 +140,10 @@ def matches(expected, actual, values):
 
 def generalized(line, values):
     """For --update: what differs from machine to machine and run to run becomes a pattern."""
-    line = re.sub(r"\d+\.\d+(e[-+]?\d+)? (ms|us|ns|s|GB/s|of a copy|GB)\b", r"{number} \2", line)
+    line = re.sub(r"\d+\.\d+(e[-+]?\d+)? (ms|us|ns|s|GB/s|of a copy|GB|KB)\b", r"{number} \2", line)
+    line = re.sub(r"compiles for \d+ ms", "compiles for {int} ms", line)
+    line = re.sub(r"(NVRTC +[\d.]+, ).*", r"\1{any}", line)
+    line = re.sub(r"(kernels +)/.*(, \d+ kept)", r"\1{any}\2", line)
     line = re.sub(r"(caches +).*", r"\1{any}", line)
     line = re.sub(r"(reference|scalar)( \(chosen\))?, (avx2|neon).*", r"\1\2, {any}", line)
     line = re.sub(r"^\|   (\d+x\d+ +\w+) .*", r"|   \1 {any}", line)
@@ -233,11 +248,33 @@ def check_info(program, checks):
     checks.check("info --json lists levels, reference and scalar among them",
                  levels.get("reference") is True and levels.get("scalar") is True, levels)
     checks.check("the level chosen is usable", levels[data["machine"]["isa"]] is True, data)
+    checks.check("info --json says what of CUDA is missing",
+                 data["gpus"] == [] and data["driver"]["missing"] and data["nvrtc"]["missing"]
+                 and data["cache"]["missing"], data)
     done = program.run(["info", "--threads", "1", "--measure", "here.json"])
     measured = json.loads((program.folder / "here.json").read_text()) if done.returncode == 0 else {}
     checks.check("info --measure writes copies by size and FLOP rates",
                  len(measured.get("copy", [])) >= 5 and all(c["bytes_per_second"] > 1e8 for c in measured["copy"])
                  and {f["dtype"] for f in measured["flops"]} == {"f32", "f64"}, done.stderr)
+
+
+def check_cuda(program, checks):
+    info = json.loads(program.run(["info", "--json", "-"]).stdout)
+    checks.check("info --json lists the GPU", [gpu["device"] for gpu in info["gpus"]] == ["cuda:0"]
+                 and info["gpus"][0]["multiprocessors"] > 0 and info["nvrtc"]["version"], info)
+    # Little rotates and little is timed: an emulated kernel takes its time.
+    bench = ["bench", "rms_norm", "--quick", "--device", "cuda", "--shapes", "1x4096", "--dtype", "f64", "--pass",
+             "forward", "--rotate", "1"]
+    done = program.run([*bench, "--json", "-"])
+    checks.check("bench --device cuda exits with 0", done.returncode == 0, done.stderr)
+    results = json.loads(done.stdout)["results"]
+    figures = ("device_seconds", "host_seconds", "launch_seconds")
+    checks.check("its results have all fields, and those of a GPU",
+                 len(results) == 1 and not wrong_fields(results[0]) and results[0]["device"] == "cuda:0"
+                 and results[0]["threads"] == 0 and all(results[0][name] > 0 for name in figures), results)
+    rows = [line.split(",") for line in program.run([*bench, "--csv", "-"]).stdout.splitlines()]
+    checks.check("bench --device cuda --csv has columns for them",
+                 len(rows) == 2 and len(rows[0]) == len(rows[1]) and set(figures) <= set(rows[0]), rows)
 
 
 # ---- terminal ----
@@ -270,8 +307,10 @@ def check_terminal(program, checks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("program", help="the program evenkeel")
+    parser.add_argument("--standin", type=Path, help="folder of the stand-ins (tests, beside the program)")
     parser.add_argument("--update", action="store_true", help="rewrite sessions that differ")
     options = parser.parse_args()
+    standin = options.standin or Path(options.program).resolve().parent / "tests"
     checks = Checks()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -279,8 +318,12 @@ def main():
             shutil.copy(file, folder)
         program = Program(options.program, folder)
         values = machine_values(program)
+        programs = {"cuda": None}
+        if (standin / "libstandin_cuda.so").exists():
+            programs["cuda"] = ProgramOnStandin(program.path, folder, standin)
         for path in sorted(HERE.glob("*.session")):
-            run_session(path, program, checks, values, options.update)
+            if programs.get(path.stem, program):
+                run_session(path, programs.get(path.stem, program), checks, values, options.update)
         if options.update:
             return 0
         data = check_bench_json(program, checks)
@@ -288,6 +331,8 @@ def main():
         check_bench_list(program, checks)
         check_csv(program, checks)
         check_info(program, checks)
+        if programs["cuda"]:
+            check_cuda(programs["cuda"], checks)
         check_terminal(program, checks)
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

@@ -1,0 +1,53 @@
+/* The devices that the commands run on. Called by every command. SPDX-License-Identifier: MIT */
+#include "device.h"
+
+#include <stdio.h>
+
+#include "cli.h"
+#include "context.h"
+#include "cuda/gpu.h"
+#include "options.h"
+
+int device_exit_status(ek_status status)
+{
+	bool device = status == EK_ERROR_NO_DEVICE || status == EK_ERROR_CUDA || status == EK_ERROR_COMPILE;
+	return device ? STATUS_NO_DEVICE : STATUS_USAGE;
+}
+
+int device_open(ek_context **ctx, const struct options *options)
+{
+	if (options->device == EK_CPU)
+		return open_context(ctx, options->isa, options->threads, 0);
+	ek_options asked = {.size = sizeof asked, .device = options->device, .ordinal = options->ordinal};
+	ek_status status = ek_open(ctx, &asked);
+	if (status == EK_OK)
+		return STATUS_FINE;
+	return complain(device_exit_status(status), "%s", ek_error(NULL));
+}
+
+int device_gpus(void)
+{
+	struct ek_gpu_list list;
+	ek_gpu_describe_all(&list);
+	return list.count;
+}
+
+struct device_words device_words(const ek_context *ctx)
+{
+	struct device_words words = {.name = "cpu"};
+	ek_description description = {.size = sizeof description};
+	(void)ek_describe(ctx, &description);
+	if (ctx->gpu) {
+		words.gpu = true;
+		(void)snprintf(words.name, sizeof words.name, "cuda:%d", description.ordinal);
+		(void)snprintf(words.isa, sizeof words.isa, "sm_%d", ctx->gpu->arch);
+		(void)snprintf(words.text, sizeof words.text, "%s (%s, %s)", words.name, description.name,
+			       words.isa);
+		return words;
+	}
+	words.threads = description.threads;
+	(void)snprintf(words.isa, sizeof words.isa, "%s", description.isa);
+	(void)snprintf(words.text, sizeof words.text, "%s, %d thread%s", words.isa, words.threads,
+		       words.threads == 1 ? "" : "s");
+	return words;
+}

@@ -1,0 +1,302 @@
+/* evenkeel warmup: compiles the kernels of calls to come, into the cache of a GPU's user or into a pack for
+ * machines without NVRTC. SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "context.h"
+#include "cuda/kernel.h"
+#include "cuda/norm.h"
+#include "cuda/pack.h"
+#include "device.h"
+#include "info_gpu.h"
+#include "options.h"
+#include "report.h"
+#include "term.h"
+#include "timing.h"
+
+enum { MOST_RECIPES = 8, MOST_PACKED = 4096 };
+
+/* A call to come: one of the two argument structs. */
+struct call {
+	const struct op *op;
+	const ek_norm_forward_args *forward;
+	const ek_norm_backward_args *backward;
+};
+
+struct warmup {
+	const struct options *options;
+	ek_context *ctx;      /* into the cache: of the GPU */
+	int archs[MAX_ARCHS]; /* into a pack */
+	int arch_count;
+	struct ek_cache *cache; /* that a pack's kernels may come from */
+	char *keys[MOST_PACKED];
+	struct ek_image images[MOST_PACKED];
+	int packed;
+	int calls;
+};
+
+typedef int visit_function(struct warmup *warmup, const struct call *call);
+
+/* An address that nothing is read from: what counts is that it is there, and its alignment. */
+static void *some_address(int tensor)
+{
+	return (void *)((uintptr_t)(tensor + 1) << 40);
+}
+
+static int visit_forward(struct warmup *warmup, visit_function *visit, const struct op *op, ek_dtype dtype,
+			 int64_t cols)
+{
+	const struct options *options = warmup->options;
+	ek_norm_forward_args args = {.size = sizeof args,
+				     .norm = op->norm,
+				     .dtype = dtype,
+				     .weight_dtype = options->weight_dtype ? options->weight_dtype : dtype,
+				     .rows = 1,
+				     .cols = cols,
+				     .x_stride = cols,
+				     .y_stride = cols,
+				     .eps = options->eps,
+				     .x = some_address(0),
+				     .y = some_address(1),
+				     .weight = options->weight ? some_address(2) : NULL,
+				     .bias = options->bias ? some_address(3) : NULL};
+	return visit(warmup, &(struct call){.op = op, .forward = &args});
+}
+
+/* With statistics from forward, and with those that are computed anew. */
+static int visit_backward(struct warmup *warmup, visit_function *visit, const struct op *op, ek_dtype dtype,
+			  int64_t cols, bool anew)
+{
+	const struct options *options = warmup->options;
+	bool mean = op->norm == EK_LAYER_NORM && !anew;
+	ek_norm_backward_args args = {.size = sizeof args,
+				      .norm = op->norm,
+				      .dtype = dtype,
+				      .weight_dtype = options->weight_dtype ? options->weight_dtype : dtype,
+				      .rows = 1,
+				      .cols = cols,
+				      .dy_stride = cols,
+				      .x_stride = cols,
+				      .dx_stride = cols,
+				      .eps = options->eps,
+				      .dy = some_address(0),
+				      .x = some_address(1),
+				      .dx = some_address(2),
+				      .weight = options->weight ? some_address(3) : NULL,
+				      .dweight = options->weight ? some_address(4) : NULL,
+				      .dbias = options->bias ? some_address(5) : NULL,
+				      .rstd = anew ? NULL : some_address(6),
+				      .mean = mean ? some_address(7) : NULL,
+				      .mean_lo = mean ? some_address(8) : NULL,
+				      .workspace = some_address(9),
+				      .workspace_size = (size_t)1 << 38};
+	return visit(warmup, &(struct call){.op = op, .backward = &args});
+}
+
+static int visit_width(struct warmup *warmup, visit_function *visit, const struct op *op, ek_dtype dtype,
+		       int64_t cols)
+{
+	const bool *pass = warmup->options->pass;
+	int status = STATUS_FINE;
+	if (pass[FORWARD] || !pass[BACKWARD])
+		status = visit_forward(warmup, visit, op, dtype, cols);
+	for (int anew = 0; anew < 2 && status == STATUS_FINE && (pass[BACKWARD] || !pass[FORWARD]); anew++)
+		status = visit_backward(warmup, visit, op, dtype, cols, anew);
+	return status;
+}
+
+static int visit_op(struct warmup *warmup, visit_function *visit, const struct op *op)
+{
+	static const ek_dtype usual[] = {EK_F32, EK_F16, EK_BF16};
+	const struct options *options = warmup->options;
+	const ek_dtype *dtypes = options->dtype_count ? options->dtypes : usual;
+	int dtype_count = options->dtype_count ? options->dtype_count : 3;
+	int status = STATUS_FINE;
+	for (int i = 0; i < dtype_count; i++) {
+		if (!weight_dtype_fits(dtypes[i], options->weight_dtype))
+			continue;
+		for (int k = 0; k < options->shape_count && status == STATUS_FINE; k++)
+			status = visit_width(warmup, visit, op, dtypes[i], options->shapes[k].cols);
+	}
+	return status;
+}
+
+static int visit_all(struct warmup *warmup, visit_function *visit)
+{
+	const struct options *options = warmup->options;
+	int op_count = options->op_count ? options->op_count : OP_COUNT;
+	int status = STATUS_FINE;
+	for (int i = 0; i < op_count && status == STATUS_FINE; i++)
+		status = visit_op(warmup, visit, options->op_count ? options->ops[i] : &ops[i]);
+	return status;
+}
+
+static int count_call(struct warmup *warmup, const struct call *call)
+{
+	(void)call;
+	warmup->calls++;
+	return STATUS_FINE;
+}
+
+static void show_progress(const struct call *call)
+{
+	progress_step("%s %s %s, %lld columns", call->op->name,
+		      pass_names[call->forward ? FORWARD : BACKWARD],
+		      ek_dtype_name(call->forward ? call->forward->dtype : call->backward->dtype),
+		      (long long)(call->forward ? call->forward->cols : call->backward->cols));
+}
+
+/* ---- into the cache ---- */
+
+static int prepare_call(struct warmup *warmup, const struct call *call)
+{
+	show_progress(call);
+	ek_status status = call->forward ? ek_norm_forward_prepare(warmup->ctx, call->forward)
+					 : ek_norm_backward_prepare(warmup->ctx, call->backward);
+	if (status == EK_OK)
+		return STATUS_FINE;
+	progress_clear();
+	return complain(device_exit_status(status), "%s", ek_error(warmup->ctx));
+}
+
+static int warm_cache(struct warmup *warmup)
+{
+	struct ek_cache_info info;
+	double start = seconds_now();
+	int status = device_open(&warmup->ctx, warmup->options);
+	if (status != STATUS_FINE)
+		return status;
+	ek_cache_describe(warmup->ctx->gpu->cache, &info);
+	if (info.folder[0])
+		status = visit_all(warmup, prepare_call);
+	else
+		status = complain(STATUS_USAGE, "compiled kernels would not be kept: %s", info.why_not);
+	progress_clear();
+	if (status == STATUS_FINE) {
+		ek_cache_describe(warmup->ctx->gpu->cache, &info);
+		printf("ready      %d call%s on %s, in %.1f s\n", warmup->calls,
+		       warmup->calls == 1 ? "" : "s", device_words(warmup->ctx).text, seconds_now() - start);
+		print_cache(stdout, &info);
+	}
+	ek_close(warmup->ctx);
+	return status;
+}
+
+/* ---- into a pack ---- */
+
+static int add_kernel(struct warmup *warmup, char *key, struct ek_image image)
+{
+	for (int i = 0; i < warmup->packed; i++)
+		if (strcmp(warmup->keys[i], key) == 0) {
+			free(key);
+			free(image.data);
+			return STATUS_FINE;
+		}
+	if (warmup->packed == MOST_PACKED) {
+		free(key);
+		free(image.data);
+		return complain(STATUS_USAGE, "--pack %s: more than %d kernels; name fewer widths or dtypes",
+				warmup->options->pack, MOST_PACKED);
+	}
+	warmup->keys[warmup->packed] = key;
+	warmup->images[warmup->packed++] = image;
+	return STATUS_FINE;
+}
+
+static int build_for(struct warmup *warmup, const struct call *call, int arch)
+{
+	static struct ek_recipe recipes[MOST_RECIPES];
+	int count = ek_cuda_norm_recipes(call->forward, call->backward, arch, recipes, MOST_RECIPES);
+	for (int i = 0; i < count; i++) {
+		struct ek_image image;
+		char *key;
+		ek_status status = ek_kernel_build(&recipes[i], arch, warmup->cache, &image, &key, NULL);
+		if (status != EK_OK) {
+			progress_clear();
+			return complain(device_exit_status(status), "%s", ek_error(NULL));
+		}
+		int added = add_kernel(warmup, key, image);
+		if (added != STATUS_FINE)
+			return added;
+	}
+	return STATUS_FINE;
+}
+
+static int build_call(struct warmup *warmup, const struct call *call)
+{
+	int status = STATUS_FINE;
+	show_progress(call);
+	for (int i = 0; i < warmup->arch_count && status == STATUS_FINE; i++)
+		status = build_for(warmup, call, warmup->archs[i]);
+	return status;
+}
+
+/* Those of --arch, else the GPU's own. */
+static int choose_archs(struct warmup *warmup)
+{
+	const struct options *options = warmup->options;
+	ek_context *ctx;
+	memcpy(warmup->archs, options->archs, sizeof warmup->archs);
+	warmup->arch_count = options->arch_count;
+	if (options->arch_count)
+		return STATUS_FINE;
+	if (device_gpus() == 0)
+		return complain(STATUS_NO_DEVICE,
+				"--pack: must come with --arch where there is no GPU, such as --arch 90");
+	int status = device_open(&ctx, options);
+	if (status != STATUS_FINE)
+		return status;
+	warmup->archs[warmup->arch_count++] = ctx->gpu->arch;
+	ek_close(ctx);
+	return STATUS_FINE;
+}
+
+static void print_packed(const struct warmup *warmup, double seconds)
+{
+	long long bytes = 0;
+	for (int i = 0; i < warmup->packed; i++)
+		bytes += (long long)warmup->images[i].size;
+	printf("packed     %d kernel%s for ", warmup->packed, warmup->packed == 1 ? "" : "s");
+	for (int i = 0; i < warmup->arch_count; i++)
+		printf("%ssm_%d", i ? ", " : "", warmup->archs[i]);
+	printf(" into %s, ", warmup->options->pack);
+	print_bytes(stdout, bytes);
+	printf(", in %.1f s\n", seconds);
+}
+
+static int write_pack(struct warmup *warmup)
+{
+	double start = seconds_now();
+	int status = choose_archs(warmup);
+	if (status != STATUS_FINE)
+		return status;
+	warmup->cache = ek_cache_open(NULL, "");
+	status = visit_all(warmup, build_call);
+	progress_clear();
+	if (status == STATUS_FINE && ek_pack_write(warmup->options->pack, (const char *const *)warmup->keys,
+						   warmup->images, warmup->packed) != EK_OK)
+		status = complain(STATUS_USAGE, "--pack %s: %s", warmup->options->pack, ek_error(NULL));
+	if (status == STATUS_FINE)
+		print_packed(warmup, seconds_now() - start);
+	for (int i = 0; i < warmup->packed; i++) {
+		free(warmup->keys[i]);
+		free(warmup->images[i].data);
+	}
+	ek_cache_close(warmup->cache);
+	return status;
+}
+
+int command_warmup(const struct options *options)
+{
+	static struct warmup warmup; /* with room for a pack */
+	warmup = (struct warmup){.options = options};
+	(void)visit_all(&warmup, count_call);
+	if (warmup.calls == 0)
+		return complain(STATUS_USAGE,
+				"--weight-dtype %s: no dtype goes with it, name one with --dtype",
+				ek_dtype_name(options->weight_dtype));
+	progress_begin(warmup.calls);
+	return options->pack ? write_pack(&warmup) : warm_cache(&warmup);
+}
