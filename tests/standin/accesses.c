@@ -1,0 +1,137 @@
+/* Words that touch memory: global memory by 16 bytes, asynchronous copies, the shared memory of other blocks.
+ * Rules that hardware leaves to chance are enforced here. SPDX-License-Identifier: MIT */
+#include "emulator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+#include "order.h"
+
+static bool is_aligned(const void *address, size_t bytes)
+{
+	return (uintptr_t)address % bytes == 0;
+}
+
+/* The offset of an address in the running thread's shared memory; reports one that is not there. */
+static size_t own_offset(const void *address, size_t bytes, const struct standin_place *place)
+{
+	uintptr_t start = (uintptr_t)emulator_cluster.running->here.shared, wanted = (uintptr_t)address;
+	size_t limit = (size_t)emulator_cluster.launch->shared_bytes;
+	if (wanted < start || wanted - start > limit || limit - (wanted - start) < bytes)
+		emulator_report(place, "%p is not in the block's %zu bytes of shared memory", address, limit);
+	if (!is_aligned(address, bytes))
+		emulator_report(place, "byte %zu of shared memory is not a multiple of %zu", wanted - start,
+				bytes);
+	return wanted - start;
+}
+
+static void check_range(const void *address, size_t bytes, const struct standin_place *place)
+{
+	const struct thread *self = emulator_cluster.running;
+	if (!is_aligned(address, 16))
+		emulator_report(place, "%p is not a multiple of 16", address);
+	if (!self->waited)
+		emulator_report(place, "global memory before wait_for_kernels_before");
+	size_t offset = (uintptr_t)address - (uintptr_t)self->here.shared;
+	if (offset < (size_t)emulator_cluster.launch->shared_bytes)
+		emulator_report(place, "%p is in shared memory", address);
+	if (!emulator_cluster.launch->host_addresses && !memory_holds(address, bytes))
+		emulator_report(place, "%zu bytes at %p are not in device memory%s", bytes, address,
+				memory_describe(address));
+}
+
+void accesses_check_global(const void *address, const struct standin_place *place)
+{
+	check_range(address, 16, place);
+}
+
+void accesses_wait_for_kernels_before(void)
+{
+	emulator_cluster.running->waited = true;
+}
+
+/* ---- asynchronous copies ---- */
+
+static void make_room(struct thread *thread)
+{
+	if (thread->fetch_first > thread->fetch_room / 2) {
+		thread->fetch_end -= thread->fetch_first;
+		memmove(thread->fetches, thread->fetches + thread->fetch_first,
+			(size_t)thread->fetch_end * sizeof(*thread->fetches));
+		thread->fetch_first = 0;
+		return;
+	}
+	thread->fetch_room = thread->fetch_room ? thread->fetch_room * 2 : 64;
+	thread->fetches = realloc(thread->fetches, (size_t)thread->fetch_room * sizeof(*thread->fetches));
+	if (!thread->fetches)
+		abort();
+}
+
+static void read_source(struct fetch *fetch)
+{
+	memcpy(fetch->data, fetch->from, (size_t)fetch->bytes);
+	fetch->read = true;
+}
+
+/* Between the fetch and the end of the wait nobody can rely on what is there, nor on when the source is read. */
+void accesses_fetch(void *to, const void *from, int bytes, const struct standin_place *place)
+{
+	struct thread *self = emulator_cluster.running;
+	(void)own_offset(to, 16, place);
+	if (bytes < 0 || bytes > 16)
+		emulator_report(place, "%d bytes are not from 0 to 16", bytes);
+	if (bytes > 0)
+		check_range(from, (size_t)bytes, place);
+	if (self->fetch_end == self->fetch_room)
+		make_room(self);
+	struct fetch *fetch = &self->fetches[self->fetch_end++];
+	*fetch = (struct fetch){.to = to, .from = from, .bytes = bytes, .group = self->groups_closed};
+	memset(to, POISON, 16);
+	if (order_whim())
+		read_source(fetch);
+}
+
+void accesses_fetch_close(void)
+{
+	emulator_cluster.running->groups_closed++;
+}
+
+static void finish_oldest(struct thread *thread)
+{
+	struct fetch *fetch = &thread->fetches[thread->fetch_first++];
+	if (!fetch->read)
+		read_source(fetch);
+	memcpy(fetch->to, fetch->data, 16);
+	if (thread->fetch_first == thread->fetch_end)
+		thread->fetch_first = thread->fetch_end = 0;
+}
+
+void accesses_fetch_wait(int open, const struct standin_place *place)
+{
+	struct thread *self = emulator_cluster.running;
+	if (open < 0)
+		emulator_report(place, "%d groups cannot stay open", open);
+	while (self->fetch_first < self->fetch_end &&
+	       self->fetches[self->fetch_first].group + (unsigned)open < self->groups_closed)
+		finish_oldest(self);
+}
+
+void accesses_thread_ended(struct thread *thread)
+{
+	while (thread->fetch_first < thread->fetch_end)
+		finish_oldest(thread);
+}
+
+/* ---- other blocks of the cluster ---- */
+
+void *accesses_remote(const void *own, int rank, size_t bytes, const struct standin_place *place)
+{
+	size_t offset = own_offset(own, bytes, place);
+	if (rank < 0 || rank >= emulator_cluster.launch->cluster)
+		emulator_report(place, "the cluster has no block %d", rank);
+	struct block *block = &emulator_cluster.blocks[rank];
+	if (block->live == 0)
+		emulator_report(place, "block %d of the cluster has ended", rank);
+	return block->shared + offset;
+}

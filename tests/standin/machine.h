@@ -1,0 +1,61 @@
+/* What a kernel that was compiled for the CPU (words.h) and the emulator that runs it (emulator.c) know of each
+ * other. SPDX-License-Identifier: MIT */
+#ifndef STANDIN_MACHINE_H
+#define STANDIN_MACHINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A place in a kernel's text where a word stands; one object per place, so that pointers tell places apart. */
+struct standin_place {
+	const char *word, *function;
+	int line;
+};
+
+/* Where the running thread is. */
+struct standin_here {
+	int thread, rank;
+	int64_t block, blocks;
+	unsigned char *shared;
+};
+
+/* A module's entry for a kernel: what dlsym finds under the kernel's name. */
+struct standin_kernel {
+	void (*run)(const void *arguments);
+	size_t argument_bytes;
+	int threads; /* the most that a block may have */
+};
+
+/* What the words call. */
+struct standin_machine {
+	const struct standin_here *const *here;
+
+	/* Looks at an access of 16 bytes to global memory, and does not return from a wrong one. */
+	void (*check_global)(const void *address, const struct standin_place *place);
+
+	void (*start_fetch)(void *to, const void *from, int bytes, const struct standin_place *place);
+	void (*fetch_close)(void);
+	void (*fetch_wait)(int open, const struct standin_place *place);
+
+	/* The value that lane `source` of the warp brings. */
+	uint64_t (*exchange)(uint64_t value, int source, const struct standin_place *place);
+	void (*sync_warp)(const struct standin_place *place);
+	void (*sync_block)(const struct standin_place *place);
+	void (*sync_some)(int barrier, int threads, const struct standin_place *place);
+	void (*sync_cluster)(const struct standin_place *place);
+
+	/* The bytes of block `rank` of the cluster that are `own` in our shared memory. */
+	void *(*remote)(const void *own, int rank, size_t bytes, const struct standin_place *place);
+
+	void (*wait_for_kernels_before)(void);
+};
+
+/* What a module exports beside its kernels: standin_attach tells it the machine, standin_target what it was
+ * compiled for. */
+typedef void standin_attach_function(const struct standin_machine *machine);
+struct standin_target {
+	int arch;  /* 90 is 9.0 */
+	int final; /* machine code, as opposed to PTX that a newer GPU's driver finishes */
+};
+
+#endif
