@@ -27,6 +27,8 @@ static int golden_cases(struct golden *cases, int room)
 					    {3, 255},  {3, 256},  {3, 257},  {33, 300}, {2, 1000},
 					    {2, 1024}, {2, 1025}, {3, 2049}, {2, 4096}, {1, 10007},
 					    {1025, 3}, {2050, 5}, {33000, 2}};
+	/* every step of R with the width; large, so one pair of dtypes each */
+	static const int64_t wide[][2] = {{300, 5000}, {130, 8200}, {40, 16400}, {20, 33000}, {16, 66000}};
 	static const unsigned forms[] = {FORM_FORWARD | FORM_BACKWARD | FORM_ARBITRARY,
 					 FORM_WEIGHT | FORM_BIAS | FORM_DX | FORM_DWEIGHT | FORM_DBIAS,
 					 FORM_RSTD | FORM_ARBITRARY | FORM_DX | FORM_DWEIGHT |
@@ -34,10 +36,14 @@ static int golden_cases(struct golden *cases, int room)
 	static const enum filling fillings[] = {FILL_NORMAL, FILL_NORMAL, FILL_SPECIAL, FILL_OFFSET,
 						FILL_INTEGERS};
 	int count = 0;
-	for (int s = 0; s < COUNT_OF(shapes); s++)
+	for (int s = 0; s < COUNT_OF(shapes) + COUNT_OF(wide); s++)
 		for (int k = 0; k < 4 * DTYPE_PAIRS && count < room; k++) {
+			bool is_wide = s >= COUNT_OF(shapes);
+			const int64_t *shape = is_wide ? wide[s - COUNT_OF(shapes)] : shapes[s];
+			if (is_wide && k / 4 != s % DTYPE_PAIRS)
+				continue;
 			struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
-						     dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
+						     dtype_pairs[k / 4], shape[0], shape[1]);
 			c.form = forms[(s + k / 4) % COUNT_OF(forms)];
 			c.filling = fillings[(s * 3 + k) % COUNT_OF(fillings)];
 			c.seed = (uint64_t)count;

@@ -319,12 +319,24 @@ static ek_status make_unless_made(struct ek_gpu *gpu, uint64_t key, ek_write_rec
 	return status;
 }
 
+/* A refused handle is the caller's stream: the function is ours, and of this CUDA context. */
+static ek_status fail_on_stream(struct ek_gpu *gpu, CUresult result, CUstream stream, const char *what)
+{
+	if (result != CUDA_ERROR_INVALID_HANDLE)
+		return ek_gpu_fail(gpu, result, what);
+	return ek_fail(
+		EK_ERROR_ARGUMENT,
+		"stream (%p) is none of the CUDA context in use on GPU %d: it was destroyed, or made in "
+		"another CUDA context",
+		(void *)stream, gpu->ordinal);
+}
+
 static ek_status refuse_capture(struct ek_gpu *gpu, CUstream stream)
 {
 	int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = gpu->driver->stream_is_capturing(stream, &capturing);
 	if (result != CUDA_SUCCESS)
-		return ek_gpu_fail(gpu, result, "asking whether the stream is captured");
+		return fail_on_stream(gpu, result, stream, "asking whether the stream is captured");
 	if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
 		return EK_OK;
 	return ek_fail(
@@ -395,6 +407,9 @@ ek_status ek_kernel_launch(struct ek_gpu *gpu, CUfunction function, const struct
 			   void *arguments)
 {
 	CUlaunchAttribute attributes[2];
+	if (__builtin_expect(launch->blocks > INT32_MAX, 0))
+		return ek_fail(EK_ERROR_UNSUPPORTED, "%" PRId64 " blocks are more than a launch has (%d)",
+			       launch->blocks, INT32_MAX);
 	CUlaunchConfig config = {.gridDimX = (unsigned)launch->blocks,
 				 .gridDimY = 1,
 				 .gridDimZ = 1,
@@ -414,5 +429,6 @@ ek_status ek_kernel_launch(struct ek_gpu *gpu, CUfunction function, const struct
 					    .value.programmaticStreamSerializationAllowed = 1};
 	void *parameters[] = {arguments};
 	CUresult result = gpu->driver->launch(&config, function, parameters, NULL);
-	return result == CUDA_SUCCESS ? EK_OK : ek_gpu_fail(gpu, result, "launching a kernel");
+	return result == CUDA_SUCCESS ? EK_OK
+				      : fail_on_stream(gpu, result, launch->stream, "launching a kernel");
 }

@@ -305,7 +305,7 @@ static struct workspace workspace_of(const ek_norm_backward_args *a, const struc
 		return w;
 	int64_t slots = ek_slot_count(a->rows, a->cols);
 	bool wide = policy->unit_segments > 0;
-	w.partials = wide ? slots : quotient_up(slots, (int64_t)policy->block_rows * policy->fold_blocks);
+	w.partials = wide ? slots : quotient_up(slots, ek_policy_slots(policy));
 	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
 	w.sums_bytes = (size_t)sums_of(a) * (((size_t)a->cols * real_bytes(a->dtype) + 15) / 16 * 16);
 	w.numbers_bytes = wide ? aligned((size_t)a->rows * ROW_NUMBERS * real_bytes(a->dtype)) : 0;
@@ -401,8 +401,8 @@ static ek_status fold_columns(const struct task *task, struct ek_norm_key key, c
 /* Rows that a row of warps walks where no column sums are wanted: as many as keep the GPU busy. */
 static int64_t rows_to_walk(const struct ek_gpu *gpu, const struct ek_policy *policy, int64_t rows)
 {
-	int64_t walkers =
-		(int64_t)gpu->multiprocessors * policy->blocks * policy->block_rows / policy->row_blocks;
+	int64_t walkers = (int64_t)gpu->multiprocessors * policy->blocks * ek_policy_slots(policy) /
+			  ek_policy_cluster(policy);
 	int64_t walk = quotient_up(rows, walkers > 0 ? walkers : 1);
 	/* Many more rows than that go in several waves, which even out. */
 	return walk < 64 ? walk : 64;
@@ -417,8 +417,7 @@ static ek_status backward_in_registers(const struct task *task, const struct ek_
 	int64_t slot_rows = sums ? ek_slot_rows(a->rows, a->cols) : rows_to_walk(task->gpu, policy, a->rows);
 	if (slot_rows == 0)
 		slot_rows = 1;
-	int64_t cluster_slots = (int64_t)policy->block_rows * policy->fold_blocks;
-	int64_t clusters = quotient_up(quotient_up(a->rows, slot_rows), cluster_slots);
+	int64_t clusters = quotient_up(quotient_up(a->rows, slot_rows), ek_policy_slots(policy));
 	int cluster = ek_policy_cluster(policy);
 	struct ek_backward_form form = {.dtype = a->dtype,
 					.cols = a->cols,

@@ -21,6 +21,7 @@ const char ek_nvrtc_contract[5][20] = {"--fmad=false", "--ftz=false", "--prec-di
 /* ---- the library ---- */
 
 typedef int result; /* 0: success */
+enum { OUT_OF_MEMORY = 1 };
 typedef struct program *program;
 
 #define SYMBOLS(X)                                                                                       \
@@ -178,7 +179,7 @@ static result read_image(const struct nvrtc *nvrtc, program made, bool machine_c
 		return failed;
 	char *data = malloc(size + 1);
 	if (!data)
-		return 1; /* NVRTC_ERROR_OUT_OF_MEMORY */
+		return OUT_OF_MEMORY;
 	failed = machine_code ? nvrtc->cubin(made, data) : nvrtc->ptx(made, data);
 	if (failed)
 		free(data);
@@ -208,7 +209,7 @@ static result compile(const struct nvrtc *nvrtc, program made, const char *const
 	int total;
 	const char **all = all_options(options, count, arch, &total);
 	if (!all)
-		return 1; /* NVRTC_ERROR_OUT_OF_MEMORY */
+		return OUT_OF_MEMORY;
 	result failed = nvrtc->compile(made, total, all);
 	free(all);
 	return failed;
@@ -219,7 +220,8 @@ static ek_status fail_compile(const struct nvrtc *nvrtc, result failed, const ch
 {
 	char line[256];
 	first_error(log, line);
-	return ek_fail(EK_ERROR_COMPILE, "NVRTC %d.%d refused %s (%s): %s%s%s", nvrtc->release / 1000,
+	return ek_fail(failed == OUT_OF_MEMORY ? EK_ERROR_MEMORY : EK_ERROR_COMPILE,
+		       "NVRTC %d.%d refused %s (%s): %s%s%s", nvrtc->release / 1000,
 		       nvrtc->release % 1000 / 10, name, target, nvrtc->error_string(failed),
 		       line[0] ? ": " : "", line);
 }

@@ -167,20 +167,20 @@ static struct ek_policy wide_policy(int64_t cols, bool clusters)
 	return p;
 }
 
-/* A narrow row takes part of a warp (in forward), and a thread takes several such rows. */
-static void share_warps(struct ek_policy *p, ek_dtype dtype, int64_t cols, bool parts)
+/* A narrow row takes part of a warp, and a thread takes several such rows. */
+static void share_warps(struct ek_policy *p, ek_dtype dtype, int64_t cols)
 {
 	int per_quad = 16 / element_bytes(dtype);
 	p->row_threads = 32;
 	if (p->rows_at_once == 0 || cols <= 512)
 		p->rows_at_once =
 			cols <= 512 ? 2 : 1; /* 65536x512: .95, 32768x256: .86, with 1 .91 and .83 */
-	while (parts && p->row_threads > 1 && p->row_threads / 2 * per_quad >= cols)
+	while (p->row_threads > 1 && p->row_threads / 2 * per_quad >= cols)
 		p->row_threads /= 2;
 }
 
 static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, int64_t cols,
-				  struct ek_gpu_limits limits, bool parts)
+				  struct ek_gpu_limits limits)
 {
 	bool clusters = limits.arch >= 90;
 	struct ek_policy p = choose(table, cols)->policy;
@@ -191,7 +191,7 @@ static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, in
 		p.row_warps = (int)segments_of(cols);
 	if (!clusters)
 		p.fold_blocks = 1;
-	share_warps(&p, dtype, cols, parts);
+	share_warps(&p, dtype, cols);
 	return p;
 }
 
@@ -205,7 +205,7 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 				     : dtype == EK_F32 ? quads ? forward_32bit : forward_32bit_shifted
 				     : quads           ? forward_16bit
 						       : forward_16bit_shifted;
-	return policy_of(table, dtype, cols, limits, true);
+	return policy_of(table, dtype, cols, limits);
 }
 
 struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
@@ -216,7 +216,7 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 	if (dtype == EK_F64) /* column sums of binary64 would take all registers */
 		return wide_policy(cols, limits.arch >= 90);
 	struct ek_policy p =
-		policy_of(dtype == EK_F32 ? backward_32bit : backward_16bit, dtype, cols, limits, false);
+		policy_of(dtype == EK_F32 ? backward_32bit : backward_16bit, dtype, cols, limits);
 	if (access != EK_ACCESS_QUADS && p.warp_segments > 1) { /* no registers for that */
 		p.row_blocks *= p.warp_segments;
 		p.warp_segments = 1;
@@ -239,6 +239,11 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 int ek_policy_threads(const struct ek_policy *policy)
 {
 	return 32 * policy->row_warps * policy->block_rows;
+}
+
+int ek_policy_slots(const struct ek_policy *policy)
+{
+	return policy->block_rows * (32 / policy->row_threads) * policy->fold_blocks;
 }
 
 int ek_policy_cluster(const struct ek_policy *policy)

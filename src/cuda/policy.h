@@ -37,6 +37,8 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 /* Threads of a block, blocks of a cluster. */
 int ek_policy_threads(const struct ek_policy *policy);
 int ek_policy_cluster(const struct ek_policy *policy);
+/* Slots whose column sums backward folds before it writes them. */
+int ek_policy_slots(const struct ek_policy *policy);
 
 /* Bytes of dynamic shared memory of forward, and of the parts of norm_wide.cu. */
 int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols);

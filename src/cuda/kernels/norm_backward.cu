@@ -7,7 +7,8 @@
  *   KEEP                         1: x and dy stay in registers between the two looks at a row, 0: in shared memory
  *   KEEP_WEIGHT                  1: weight stays in registers
  *   FOLD_BLOCKS                  blocks of a cluster whose column sums are folded before they are written
- * A block has BLOCK_ROWS slots in hand, each walked by ROW_WARPS warps (of ROW_BLOCKS blocks).
+ * A block has BLOCK_ROWS slots in hand, each walked by ROW_WARPS warps (of ROW_BLOCKS blocks); or, of narrow rows, several
+ * a warp, each walked by ROW_THREADS threads.
  * norm_columns.cu adds up what the clusters write. SPDX-License-Identifier: MIT */
 
 struct arguments {
@@ -213,7 +214,21 @@ DEVICE void close_chunk(real *slot_sums, real (*sums)[ELEMENTS])
 	}
 }
 
-/* ---- the tree over slots: of a block, of a cluster ---- */
+/* ---- the tree over slots: of a warp, of a block, of a cluster ---- */
+
+/* Narrow rows: a warp walks SUB_ROWS slots. */
+DEVICE void fold_warp(real (*sums)[ELEMENTS])
+{
+	UNROLL
+	for (int h = ROW_THREADS; h < 32; h *= 2) {
+		UNROLL
+		for (int k = 0; k < WANT_SUMS; k++) {
+			UNROLL
+			for (int i = 0; i < ELEMENTS; i++)
+				sums[k][i] = sums[k][i] + shuffle_xor(sums[k][i], h);
+		}
+	}
+}
 
 /* Puts a thread's column sums on shared memory, where quads of neighbouring threads are neighbours. */
 DEVICE void put_sums(u8 *to, real (*sums)[ELEMENTS], int thread)
@@ -299,39 +314,141 @@ DEVICE void fold_cluster(real (*sums)[ELEMENTS], u8 *work, real *partials, int r
 	sync_cluster(); /* the others may still be reading ours */
 }
 
+/* What a thread walks with. */
+struct walk {
+	struct place p;
+	struct step t;
+	u8 *ring;
+	real *board;
+	int stage, turn;
+};
+
+/* Quads of the rows in hand: in registers, or out of the ring again. */
+#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, w->stage, 0, u, j, w->t, a, w->p))
+#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, w->stage, 1, u, j, w->t, a, w->p))
+
+enum { ROW_SUMS = CENTRED ? 2 : 1 };
+
+/* Statistics computed anew; none of rows that are not there. */
+DEVICE void statistics_anew(struct statistics *s, quad (*x)[HELD], const struct arguments *a, struct walk *w)
+{
+	row_statistics(x, s, (real)a->eps, w->board, &w->turn, w->p);
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++)
+		if (w->t.row + u >= w->t.end)
+			s[u].mean = s[u].rstd = s[u].shift = 0;
+}
+
+/* dx of the rows in hand, from their means of g * xhat and of g. */
+DEVICE void write_step(quad (*x)[HELD], quad (*dy)[HELD], const struct statistics *s, const real *sums,
+		       const struct weights *kept, const struct arguments *a, struct walk *w)
+{
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		real mean_gx = sums[u * ROW_SUMS] / (real)COLS;
+		real mean_g = CENTRED ? sums[u * ROW_SUMS + ROW_SUMS - 1] / (real)COLS : 0;
+		u8 *dx = a->dx + (w->t.row + u) * a->dx_stride;
+		if (w->t.row + u >= w->t.end)
+			continue;
+		UNROLL
+		for (int j = 0; j < QUADS; j++) {
+			x[u][j] = gradient(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], mean_gx, mean_g, kept, a, w->p.first);
+			if (ACCESS != 1 && HAS_QUAD(w->p.first, j))
+				store_strip(dx, x[u][j], column(w->p.first, j));
+		}
+		if (ACCESS == 1)
+			store_row(dx, x[u], w->p);
+	}
+}
+
+/* One step: ROWS_AT_ONCE rows that have been fetched, and the fetch of later ones into their place. next: statistics
+ * that were loaded a step ahead, where there are registers for it. */
+DEVICE void walk_step(real (*sums)[ELEMENTS], struct statistics *next, const struct weights *kept,
+		      const struct arguments *a, struct walk *w)
+{
+	struct statistics s[ROWS_AT_ONCE];
+	quad x[ROWS_AT_ONCE][HELD], dy[ROWS_AT_ONCE][HELD];
+	real lanes[ROWS_AT_ONCE * ROW_SUMS * WARP_SEGMENTS][LANES], row[ROWS_AT_ONCE * ROW_SUMS];
+	struct step ahead = w->t, after = w->t;
+	ahead.row += a->stages * ROWS_AT_ONCE;
+	after.row += ROWS_AT_ONCE;
+
+	if (GIVEN && !KEEP)
+		given_statistics(s, w->t, a);
+	if (a->stages == STAGES)
+		FETCH_WAIT(STAGES - 1);
+	else
+		FETCH_WAIT(0);
+	UNROLL
+	for (int u = 0; (KEEP || !GIVEN) && u < ROWS_AT_ONCE; u++) {
+		UNROLL
+		for (int j = 0; j < QUADS; j++) {
+			x[u][j] = step_quad(w->ring, w->stage, 0, u, j, w->t, a, w->p);
+			if (KEEP)
+				dy[u][j] = step_quad(w->ring, w->stage, 1, u, j, w->t, a, w->p);
+		}
+	}
+	if (KEEP)
+		fetch_step(w->ring, w->stage, ahead, a, w->p);
+	UNROLL
+	for (int u = 0; GIVEN && u < ROWS_AT_ONCE; u++) {
+		if (KEEP)
+			s[u] = next[u];
+		finish_statistics(&s[u]);
+	}
+	if (GIVEN && KEEP)
+		given_statistics(next, after, a);
+	if (!GIVEN)
+		statistics_anew(s, x, a, w);
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		UNROLL
+		for (int j = 0; j < QUADS; j++)
+			look(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], kept, a, w->p.first,
+			     lanes + u * ROW_SUMS * WARP_SEGMENTS, sums);
+	}
+	if (WANT_DX) {
+		row_sums(lanes, row, ROWS_AT_ONCE * ROW_SUMS, w->board, &w->turn, w->p);
+		write_step(x, dy, s, row, kept, a, w);
+	}
+	if (!KEEP)
+		fetch_step(w->ring, w->stage, ahead, a, w->p);
+	w->stage = w->stage + 1 == a->stages ? 0 : w->stage + 1;
+}
+
 KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 {
-	const int thread = thread_index();
+	const int thread = thread_index(), sub = thread % 32 / ROW_THREADS;
 	const int rank = ROW_BLOCKS * FOLD_BLOCKS > 1 ? cluster_rank() : 0;
-	const struct place p = place_of(thread, rank % ROW_BLOCKS);
-	const i64 slot = block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group;
-	real *board = (real *)shared_memory() + p.group * BOARD;
-	u8 *work = shared_memory() + BOARD_BYTES;
-	u8 *ring = work + thread * 16;
 	const int work_bytes = a.stages * STAGE_BYTES > FOLD_BYTES ? a.stages * STAGE_BYTES : FOLD_BYTES;
+	const int chunked = WANT_SUMS > 0 && a.slot_rows > CHUNK_ROWS;
+	u8 *work = shared_memory() + BOARD_BYTES;
 	real *slot_sums = (real *)(work + work_bytes) + thread;
 	real *partials = a.partials + block_index() / (ROW_BLOCKS * FOLD_BLOCKS) * WANT_SUMS * PITCH;
-	const int chunked = WANT_SUMS > 0 && a.slot_rows > CHUNK_ROWS;
-	int turn = 0, stage = 0;
+	real sums[COLUMN_SUMS][ELEMENTS];
+	struct weights kept[KEEP_WEIGHT ? QUADS : 1];
+	struct statistics next[ROWS_AT_ONCE];
+	struct walk w;
 
-	struct step t;
-	t.row = slot * a.slot_rows;
-	t.end = t.row + a.slot_rows < a.rows ? t.row + a.slot_rows : a.rows;
+	w.p = place_of(thread, rank % ROW_BLOCKS);
+	w.t.row = ((block_index() / ROW_BLOCKS * BLOCK_ROWS + w.p.group) * SUB_ROWS + sub) * a.slot_rows;
+	w.t.end = w.t.row + a.slot_rows < a.rows ? w.t.row + a.slot_rows : a.rows;
+	w.ring = work + thread * 16;
+	w.board = (real *)shared_memory() + w.p.group * BOARD;
+	w.stage = w.turn = 0;
 	if (ROW_BLOCKS > 1)
 		sync_cluster(); /* the others' shared memory is there from now on */
 	wait_for_kernels_before();
 	let_next_kernel_start();
 
 	for (int k = 0; k < a.stages; k++) {
-		struct step ahead = t;
+		struct step ahead = w.t;
 		ahead.row += k * ROWS_AT_ONCE;
-		fetch_step(ring, k, ahead, &a, p);
+		fetch_step(w.ring, k, ahead, &a, w.p);
 	}
-	struct weights kept[KEEP_WEIGHT ? QUADS : 1];
 	UNROLL
 	for (int j = 0; HAS_WEIGHT && WANT_DX && KEEP_WEIGHT && j < QUADS; j++)
-		kept[j] = load_weights(a.weight, HAS_QUAD(p.first, j) ? column(p.first, j) : 0);
-	real sums[COLUMN_SUMS][ELEMENTS];
+		kept[j] = load_weights(a.weight, HAS_QUAD(w.p.first, j) ? column(w.p.first, j) : 0);
 	UNROLL
 	for (int k = 0; k < WANT_SUMS; k++) {
 		UNROLL
@@ -341,89 +458,16 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 				slot_sums[(k * ELEMENTS + i) * THREADS] = 0;
 		}
 	}
-	struct statistics next[ROWS_AT_ONCE]; /* of the step after, where there are registers for it */
 	if (GIVEN && KEEP)
-		given_statistics(next, t, &a);
+		given_statistics(next, w.t, &a);
 
-	for (int done = 0; t.row < t.end; t.row += ROWS_AT_ONCE, done += ROWS_AT_ONCE) {
-		struct statistics s[ROWS_AT_ONCE];
-		struct step ahead = t;
-		quad x[ROWS_AT_ONCE][HELD], dy[ROWS_AT_ONCE][HELD];
-		if (chunked && done == CHUNK_ROWS) {
+	/* All threads of a warp go as far as its first slot, which is never the shorter one. */
+	const i64 most = a.rows - (w.t.row - sub * a.slot_rows);
+	const i64 steps = most < a.slot_rows ? most : a.slot_rows;
+	for (i64 done = 0; done < steps; done += ROWS_AT_ONCE, w.t.row += ROWS_AT_ONCE) {
+		if (chunked && done > 0 && done % CHUNK_ROWS == 0)
 			close_chunk(slot_sums, sums);
-			done = 0;
-		}
-		if (GIVEN && !KEEP)
-			given_statistics(s, t, &a);
-		if (a.stages == STAGES)
-			FETCH_WAIT(STAGES - 1);
-		else
-			FETCH_WAIT(0);
-		ahead.row += a.stages * ROWS_AT_ONCE;
-		UNROLL
-		for (int u = 0; (KEEP || !GIVEN) && u < ROWS_AT_ONCE; u++) {
-			UNROLL
-			for (int j = 0; j < QUADS; j++) {
-				x[u][j] = step_quad(ring, stage, 0, u, j, t, &a, p);
-				if (KEEP)
-					dy[u][j] = step_quad(ring, stage, 1, u, j, t, &a, p);
-			}
-		}
-		if (KEEP)
-			fetch_step(ring, stage, ahead, &a, p);
-		if (GIVEN) {
-			struct step after = t;
-			after.row += ROWS_AT_ONCE;
-			UNROLL
-			for (int u = 0; u < ROWS_AT_ONCE; u++) {
-				if (KEEP)
-					s[u] = next[u];
-				finish_statistics(&s[u]);
-			}
-			if (KEEP)
-				given_statistics(next, after, &a);
-		} else {
-			row_statistics(x, s, (real)a.eps, board, &turn, p);
-			UNROLL
-			for (int u = 0; u < ROWS_AT_ONCE; u++)
-				if (t.row + u >= t.end)
-					s[u].mean = s[u].rstd = s[u].shift = 0;
-		}
-
-		enum { ROW_SUMS = CENTRED ? 2 : 1 };
-		real lanes[ROWS_AT_ONCE * ROW_SUMS * WARP_SEGMENTS][LANES], means[ROWS_AT_ONCE * ROW_SUMS];
-		UNROLL
-		for (int u = 0; u < ROWS_AT_ONCE; u++) {
-			UNROLL
-			for (int j = 0; j < QUADS; j++)
-				look(KEEP ? x[u][j] : step_quad(ring, stage, 0, u, j, t, &a, p),
-				     KEEP ? dy[u][j] : step_quad(ring, stage, 1, u, j, t, &a, p), j, s[u], kept,
-				     &a, p.first, lanes + u * ROW_SUMS * WARP_SEGMENTS, sums);
-		}
-		if (WANT_DX) {
-			row_sums(lanes, means, ROWS_AT_ONCE * ROW_SUMS, board, &turn, p);
-			UNROLL
-			for (int u = 0; u < ROWS_AT_ONCE; u++) {
-				real mean_gx = means[u * ROW_SUMS] / (real)COLS;
-				real mean_g = CENTRED ? means[u * ROW_SUMS + ROW_SUMS - 1] / (real)COLS : 0;
-				if (t.row + u >= t.end)
-					continue;
-				u8 *dx = a.dx + (t.row + u) * a.dx_stride;
-				UNROLL
-				for (int j = 0; j < QUADS; j++) {
-					x[u][j] = gradient(KEEP ? x[u][j] : step_quad(ring, stage, 0, u, j, t, &a, p),
-							   KEEP ? dy[u][j] : step_quad(ring, stage, 1, u, j, t, &a, p),
-							   j, s[u], mean_gx, mean_g, kept, &a, p.first);
-					if (ACCESS != 1 && HAS_QUAD(p.first, j))
-						store_strip(dx, x[u][j], column(p.first, j));
-				}
-				if (ACCESS == 1)
-					store_row(dx, x[u], p);
-			}
-		}
-		if (!KEEP)
-			fetch_step(ring, stage, ahead, &a, p);
-		stage = stage + 1 == a.stages ? 0 : stage + 1;
+		walk_step(sums, next, kept, &a, &w);
 	}
 
 	if (WANT_SUMS == 0)
@@ -438,9 +482,10 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 				sums[k][i] = slot_sums[(k * ELEMENTS + i) * THREADS];
 		}
 	}
-	fold_block(sums, work, p.group, thread % ROW_PART);
+	fold_warp(sums);
+	fold_block(sums, work, w.p.group, thread % ROW_PART);
 	if (FOLD_BLOCKS > 1)
-		fold_cluster(sums, work, partials, rank, p);
-	else if (p.group == 0)
-		store_sums(partials, sums, p.first);
+		fold_cluster(sums, work, partials, rank, w.p);
+	else if (w.p.group == 0 && sub == 0)
+		store_sums(partials, sums, w.p.first);
 }
