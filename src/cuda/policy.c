@@ -60,10 +60,10 @@ static const struct choice forward_16bit[] = {
 	FORWARD(256, 16, 8, 2, 1, 1), END,
 };
 
-/* Shifting a row takes registers, and so does reading it element by element: fewer rows at a time. */
+/* Rows that start anywhere, or are read element by element: shifting takes registers, so a warp a segment. */
 static const struct choice forward_16bit_shifted[] = {
-	FORWARD(1, 1, 1, 1, 2, 12),   FORWARD(2, 2, 1, 1, 1, 12),
-	FORWARD(4, 0, 1, 1, 1, 6),    FORWARD(5, 0, 1, 1, 1, 4),
+	FORWARD(1, 1, 1, 1, 2, 12),   FORWARD(2, 2, 1, 1, 1, 14),
+	FORWARD(4, 0, 1, 1, 1, 7),    FORWARD(5, 0, 1, 1, 1, 5),
 	FORWARD(8, 0, 1, 1, 1, 3),    FORWARD(16, 0, 1, 1, 1, 1),
 	FORWARD(32, 16, 2, 1, 1, 1),  FORWARD(64, 16, 4, 1, 1, 1),
 	FORWARD(128, 16, 8, 1, 1, 1), END,

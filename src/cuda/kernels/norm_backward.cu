@@ -77,10 +77,12 @@ DEVICE void fetch_row(struct source s, struct place p)
 		int at = raw_offset(p.first, j) - shift;
 		if (!wants_raw(p, j, shift))
 			continue;
-		if (s.outer && !is_whole(p, j, shift))
-			*(quad *)(s.ring + j * QUAD_STEP) = load_elements(s.row, at / ELEMENT_BYTES);
-		else
+		if (!s.outer || is_whole(p, j, shift))
 			fetch(s.ring + j * QUAD_STEP, s.row + at);
+		else if (at >= 0)
+			fetch_some(s.ring + j * QUAD_STEP, s.row + at, ROW_BYTES - at);
+		else
+			*(quad *)(s.ring + j * QUAD_STEP) = load_elements(s.row, at / ELEMENT_BYTES);
 	}
 #else
 	UNROLL

@@ -345,7 +345,7 @@ DEVICE void add_reals(real *to, const real *other)
 
 /* ---- rows that start anywhere: quads of memory are shifted into quads of the row, and back ---- */
 
-/* 16 bytes of low and high from word `words` (0 to 3, a constant) and `bits` (0 or 16) more. */
+/* 16 bytes of low and high from word `words` (0 to 4, a constant) and `bits` (0 or 16) more. */
 DEVICE quad shifted(quad low, quad high, int words, u32 bits)
 {
 	u32 w[9];
@@ -433,7 +433,7 @@ DEVICE void store_elements(u8 *to, quad v, int from, int end)
 			store_bits(to + e * ELEMENT_BYTES, ELEMENT_BYTES, quad_bits(v, e));
 }
 
-/* One quad of a row, from column c. */
+/* One quad of a row, from column c, where ACCESS is 0 or 2. */
 DEVICE quad load_strip(const u8 *row, int c)
 {
 	if (ACCESS == 0 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
@@ -443,7 +443,7 @@ DEVICE quad load_strip(const u8 *row, int c)
 
 DEVICE void store_strip(u8 *row, quad v, int c)
 {
-	if (ACCESS < 2 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
+	if (ACCESS == 0 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
 		store_once(row + c * ELEMENT_BYTES, v);
 	else
 		store_elements(row + c * ELEMENT_BYTES, v, 0, COLS - c);
@@ -485,13 +485,19 @@ DEVICE void load_row(quad *v, const u8 *row, struct place p)
 	const int shift = (int)((u64)row & 15);
 	UNROLL
 	for (int j = 0; j <= QUADS; j++) {
-		int at = raw_offset(p.first, j) - shift;
-		if (!wants_raw(p, j, shift))
-			v[j] = no_quad();
-		else if (is_whole(p, j, shift))
-			v[j] = load_once(row + at);
-		else
-			v[j] = load_elements(row, at / ELEMENT_BYTES);
+		int whole = wants_raw(p, j, shift) && is_whole(p, j, shift);
+		v[j] = whole ? load_once(row + raw_offset(p.first, j) - shift) : no_quad();
+	}
+	/* The row's first and last quad of memory, which are not all its own. */
+	const int last = (ROW_BYTES + shift - 1) / 16, mine = raw_offset(p.first, 0) / 16;
+	if (shift && p.first == 0)
+		v[0] = load_elements(row, -shift / ELEMENT_BYTES);
+	if ((last - mine) % 32 == 0 && (ROW_BYTES + shift) % 16 != 0 && last > 0) {
+		quad end = load_elements(row, (last * 16 - shift) / ELEMENT_BYTES);
+		UNROLL
+		for (int j = 0; j <= QUADS; j++)
+			if (last - mine == 32 * j)
+				v[j] = end;
 	}
 	const u32 bits = (u32)(shift & 2) * 8;
 	if (shift < 4)
@@ -547,21 +553,18 @@ DEVICE void store_row(u8 *row, const quad *v, struct place p)
 	struct span span;
 	span.begin = raw_offset(p.first, 0) - p.lane * 16;
 	span.end = span.begin + QUADS * 32 * 16 < ROW_BYTES ? span.begin + QUADS * 32 * 16 : ROW_BYTES;
-	if (right == 16) {
-		UNROLL
-		for (int j = 0; j < QUADS; j++)
-			if (HAS_QUAD(p.first, j))
-				store_strip(row, v[j], column(p.first, j));
-		return;
-	}
 	if (right < 4)
 		store_row_by(row, v, p, span, 0, bits);
 	else if (right < 8)
 		store_row_by(row, v, p, span, 1, bits);
 	else if (right < 12)
 		store_row_by(row, v, p, span, 2, bits);
-	else
+	else if (right < 16)
 		store_row_by(row, v, p, span, 3, bits);
+	else
+		store_row_by(row, v, p, span, 4, 0);
+	if (right == 16)
+		return;
 	if (p.lane == 0 && p.first < COLS)
 		store_elements(row + span.begin, v[0], 0, COLS - p.first < own ? COLS - p.first : own);
 	if (p.lane == 31 && last < COLS)
