@@ -73,13 +73,15 @@ static void judge(const char *what, ek_status status, ek_status wanted, const ek
 	memcpy(&arena, &before, sizeof(arena));
 }
 
-/* REFUSED(forward, STATUS, change of a.field, parts of the message …) */
-#define REFUSED(pass, wanted, change, ...)                                      \
-	do {                                                                    \
-		ek_norm_##pass##_args a = pass##_args();                        \
-		change;                                                         \
-		judge(#pass ": " #change, ek_norm_##pass(ctx, &a), wanted, ctx, \
-		      (const char *const[]){__VA_ARGS__, NULL});                \
+/* REFUSED(forward, STATUS, change of a.field, parts of the message …): by the call, and by what prepares it */
+#define REFUSED(pass, wanted, change, ...)                                                        \
+	do {                                                                                      \
+		ek_norm_##pass##_args a = pass##_args();                                          \
+		change;                                                                           \
+		judge(#pass ": " #change, ek_norm_##pass(ctx, &a), wanted, ctx,                   \
+		      (const char *const[]){__VA_ARGS__, NULL});                                  \
+		judge(#pass "_prepare: " #change, ek_norm_##pass##_prepare(ctx, &a), wanted, ctx, \
+		      (const char *const[]){__VA_ARGS__, NULL});                                  \
 	} while (0)
 #define BOTH(wanted, change, ...)                               \
 	do {                                                    \
@@ -90,6 +92,8 @@ static void judge(const char *what, ek_status status, ek_status wanted, const ek
 	do {                                                                                            \
 		ek_norm_##pass##_args a = pass##_args();                                                \
 		change;                                                                                 \
+		judge(#pass "_prepare: " #change, ek_norm_##pass##_prepare(ctx, &a), EK_OK, ctx,        \
+		      (const char *const[]){NULL});                                                     \
 		ek_status status = ek_norm_##pass(ctx, &a);                                             \
 		EXPECT(status == EK_OK, #pass ": " #change ": answered %s: %s", ek_status_name(status), \
 		       ek_error(ctx));                                                                  \
@@ -125,6 +129,10 @@ static void missing_pointers(void)
 	judge("forward without ctx", ek_norm_forward(NULL, &f), EK_ERROR_ARGUMENT, NULL,
 	      (const char *const[]){"ctx", "NULL", NULL});
 	judge("backward without ctx", ek_norm_backward(NULL, &b), EK_ERROR_ARGUMENT, NULL,
+	      (const char *const[]){"ctx", "NULL", NULL});
+	judge("forward_prepare without args", ek_norm_forward_prepare(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
+	      (const char *const[]){"args", "NULL", NULL});
+	judge("backward_prepare without ctx", ek_norm_backward_prepare(NULL, &b), EK_ERROR_ARGUMENT, NULL,
 	      (const char *const[]){"ctx", "NULL", NULL});
 	judge("workspace without ctx", ek_norm_backward_workspace(NULL, &b, &bytes), EK_ERROR_ARGUMENT, NULL,
 	      (const char *const[]){"ctx", NULL});

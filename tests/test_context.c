@@ -29,11 +29,25 @@ static void bad_options_are_refused(void)
 	refused("empty isa", (ek_options){.isa = ""}, EK_ERROR_ARGUMENT, "isa", "scalar");
 	refused("negative threads", (ek_options){.threads = -2}, EK_ERROR_ARGUMENT, "threads", "-2");
 	refused("unknown device", (ek_options){.device = (ek_device)9}, EK_ERROR_ARGUMENT, "device", "9");
-	refused("CUDA", (ek_options){.device = EK_CUDA}, EK_ERROR_NO_DEVICE, "EK_CUDA", "ordinal 0");
 	refused("ordinal", (ek_options){.ordinal = 1}, EK_ERROR_ARGUMENT, "ordinal", "1");
+	refused("negative ordinal", (ek_options){.device = EK_CUDA, .ordinal = -3}, EK_ERROR_ARGUMENT,
+		"ordinal", "-3");
+	refused("nvtx", (ek_options){.device = EK_CUDA, .nvtx = 2}, EK_ERROR_ARGUMENT, "nvtx", "2");
+	refused("negative nvtx", (ek_options){.nvtx = -1}, EK_ERROR_ARGUMENT, "nvtx", "-1");
 	refused("stream_bytes", (ek_options){.stream_bytes = -2}, EK_ERROR_ARGUMENT, "stream_bytes", "-2");
 	EXPECT(ek_open(NULL, NULL) == EK_ERROR_ARGUMENT, "ek_open(NULL, …) is taken");
 	ek_close(NULL);
+}
+
+/* Also where there is a GPU: test_cuda_errors.c has the rest. */
+static void no_driver_means_no_device(void)
+{
+	setenv("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
+	refused("CUDA", (ek_options){.device = EK_CUDA}, EK_ERROR_NO_DEVICE, "EK_CUDA, ordinal 0",
+		"/nonexistent/libcuda.so.1");
+	refused("CUDA", (ek_options){.device = EK_CUDA, .ordinal = 2}, EK_ERROR_NO_DEVICE,
+		"EK_CUDA, ordinal 2", "install");
+	unsetenv("EVENKEEL_LIBCUDA");
 }
 
 /* Of the levels that this CPU lacks, if it lacks one. */
@@ -83,6 +97,10 @@ static void every_usable_level_opens_by_name(void)
 	ek_description d = describe(NULL);
 	EXPECT(d.threads >= 1 && d.stream_bytes == 512 * 1024, "by default: %d threads, stream_bytes %lld",
 	       d.threads, (long long)d.stream_bytes);
+	ek_options of_a_gpu = {
+		.size = sizeof(of_a_gpu), .cache = "/nonexistent", .pack = "/nonexistent/pack", .nvtx = 1};
+	EXPECT(describe(&of_a_gpu).device == EK_CPU, "options of a GPU open device %d",
+	       (int)describe(&of_a_gpu).device);
 	ek_options never = {.size = sizeof(never), .stream_bytes = -1};
 	EXPECT(describe(&never).stream_bytes == -1, "stream_bytes -1 is described as %lld",
 	       (long long)describe(&never).stream_bytes);
@@ -115,12 +133,15 @@ static void names_of_statuses_and_dtypes(void)
 					    "EK_ERROR_WORKSPACE",
 					    "EK_ERROR_UNSUPPORTED",
 					    "EK_ERROR_NO_DEVICE",
-					    "EK_ERROR_MEMORY"};
+					    "EK_ERROR_MEMORY",
+					    "EK_ERROR_CUDA",
+					    "EK_ERROR_COMPILE",
+					    "EK_ERROR_NOT_READY"};
 	for (int i = 0; i < COUNT_OF(names); i++)
 		EXPECT(strcmp(ek_status_name((ek_status)i), names[i]) == 0, "status %d is %s", i,
 		       ek_status_name((ek_status)i));
-	EXPECT(strcmp(ek_status_name((ek_status)9), "unknown status") == 0, "status 9 is %s",
-	       ek_status_name((ek_status)9));
+	EXPECT(strcmp(ek_status_name((ek_status)COUNT_OF(names)), "unknown status") == 0, "status %d is %s",
+	       COUNT_OF(names), ek_status_name((ek_status)COUNT_OF(names)));
 	EXPECT(strcmp(ek_status_name((ek_status)-1), "unknown status") == 0, "status -1 is %s",
 	       ek_status_name((ek_status)-1));
 	static const struct {
@@ -165,6 +186,7 @@ int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
 	TEST(bad_options_are_refused);
+	TEST(no_driver_means_no_device);
 	TEST(a_level_that_the_cpu_lacks_is_unsupported);
 	TEST(levels_are_listed_slowest_first);
 	TEST(every_usable_level_opens_by_name);

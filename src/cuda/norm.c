@@ -97,7 +97,8 @@ static ek_status check_pointers(struct ek_gpu *gpu, const struct tensor *tensors
 struct task {
 	struct ek_gpu *gpu;
 	CUstream stream;
-	bool prepare;      /* launch nothing */
+	bool fetch;        /* get the kernels ready and launch nothing */
+	bool any_rows;     /* those that other numbers of rows need, too */
 	struct keys *keys; /* if not NULL: list the kernels and do nothing else */
 };
 
@@ -107,17 +108,26 @@ struct keys {
 	int count;
 };
 
+/* A call may launch a kernel several times. */
+static void list_key(struct keys *keys, uint64_t key)
+{
+	for (int i = 0; i < keys->count; i++)
+		if (keys->at[i] == key)
+			return;
+	keys->at[keys->count++] = key;
+}
+
 static ek_status run(const struct task *task, const struct ek_norm_key *key, struct ek_launch launch,
 		     void *arguments)
 {
 	CUfunction function;
 	if (task->keys) {
-		task->keys->at[task->keys->count++] = ek_norm_key_pack(key);
+		list_key(task->keys, ek_norm_key_pack(key));
 		return EK_OK;
 	}
 	PASS_ON(ek_kernel_get(task->gpu, ek_norm_key_pack(key), ek_norm_write_recipe, task->stream,
 			      &function));
-	if (task->prepare || launch.blocks == 0)
+	if (task->fetch || launch.blocks == 0)
 		return EK_OK;
 	launch.stream = task->stream;
 	return ek_kernel_launch(task->gpu, function, &launch, arguments);
@@ -235,7 +245,7 @@ static ek_status launch_forward(const struct task *task, const ek_norm_forward_a
 
 ek_status ek_cuda_norm_forward(struct ek_gpu *gpu, const ek_norm_forward_args *a, bool prepare)
 {
-	struct task task = {.gpu = gpu, .stream = a->stream, .prepare = prepare};
+	struct task task = {.gpu = gpu, .stream = a->stream, .fetch = prepare};
 	const struct tensor tensors[] = {{"x", a->x}, {"y", a->y}, {"weight", a->weight}, {NULL, NULL}};
 	bool pushed;
 	PASS_ON(ek_gpu_check(gpu));
@@ -388,6 +398,10 @@ static ek_status fold_columns(const struct task *task, struct ek_norm_key key, c
 		other = partials;
 		partials = folded;
 	}
+	if (task->any_rows) {
+		key.part = EK_PART_FOLD;
+		PASS_ON(run(task, &key, (struct ek_launch){.blocks = 0}, NULL));
+	}
 	key.part = EK_PART_FINAL;
 	return fold_step(task, &key,
 			 (struct columns_arguments){.partials = partials,
@@ -499,20 +513,33 @@ static ek_status launch_backward(const struct task *task, const ek_norm_backward
 	return sums_of(a) ? fold_columns(task, key, a, partials, &w) : EK_OK;
 }
 
+/* Every kernel before the first launch: a call that cannot have one writes nothing, and a capture is not left
+ * with half of it. */
+static ek_status fetch_and_launch_backward(struct ek_gpu *gpu, const ek_norm_backward_args *a, bool prepare)
+{
+	struct task task = {.gpu = gpu, .stream = a->stream, .fetch = true, .any_rows = prepare};
+	PASS_ON(launch_backward(&task, a));
+	task.fetch = false;
+	return prepare ? EK_OK : launch_backward(&task, a);
+}
+
 ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args *a, bool prepare)
 {
-	struct task task = {.gpu = gpu, .stream = a->stream, .prepare = prepare};
-	const struct tensor tensors[] = {
-		{"x", a->x},           {"dy", a->dy},           {"dx", a->dx},
-		{"weight", a->weight}, {"dweight", a->dweight}, {"workspace", a->workspace},
-		{NULL, NULL}};
+	bool needs_workspace = sums_of(a) > 0 && a->rows > 0;
+	const struct tensor tensors[] = {{"x", a->x},
+					 {"dy", a->dy},
+					 {"dx", a->dx},
+					 {"weight", a->weight},
+					 {"dweight", a->dweight},
+					 {"workspace", needs_workspace ? a->workspace : NULL},
+					 {NULL, NULL}};
 	bool pushed;
 	PASS_ON(ek_gpu_check(gpu));
 	PASS_ON(ek_gpu_enter(gpu, &pushed));
 	ek_gpu_range_begin(gpu, "ek_norm_backward");
 	ek_status status = prepare ? EK_OK : check_pointers(gpu, tensors);
 	if (status == EK_OK)
-		status = launch_backward(&task, a);
+		status = fetch_and_launch_backward(gpu, a, prepare);
 	ek_gpu_range_end(gpu);
 	ek_gpu_leave(gpu, pushed);
 	return status;
@@ -522,7 +549,7 @@ ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args 
 
 static int shared_limit_of(int arch)
 {
-	return arch == 80 ? 163 << 10 : arch == 90 || arch / 10 == 10 ? 227 << 10 : 99 << 10;
+	return arch == 80 || arch == 87 ? 163 << 10 : arch == 90 || arch / 10 == 10 ? 227 << 10 : 99 << 10;
 }
 
 int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_backward_args *backward, int arch,
@@ -530,7 +557,7 @@ int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_back
 {
 	struct ek_gpu gpu = {.arch = arch, .multiprocessors = 1, .shared_limit = shared_limit_of(arch)};
 	struct keys keys = {.count = 0};
-	struct task task = {.gpu = &gpu, .prepare = true, .keys = &keys};
+	struct task task = {.gpu = &gpu, .any_rows = true, .keys = &keys};
 	(void)(forward ? launch_forward(&task, forward) : launch_backward(&task, backward));
 	for (int i = 0; i < keys.count && i < most; i++)
 		ek_norm_write_recipe(keys.at[i], &gpu, &recipes[i]);

@@ -79,7 +79,7 @@ def soname(shared, version):
 
 def needs_libc_alone(shared):
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", shared))
-    allowed = re.compile(r"(libc|libm|libpthread|ld-linux.*)\.so\.\d+$")
+    allowed = re.compile(r"(libc|libm|libdl|libpthread|ld-linux.*)\.so\.\d+$")
     expect(all(allowed.match(name) for name in needed), f"needs {needed}")
 
 

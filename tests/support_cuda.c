@@ -1,0 +1,461 @@
+/* What tests of the CUDA backend share; support_cuda.h says what. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support_cuda.h"
+
+/* ---- the stand-ins ---- */
+
+struct standin standin;
+
+static void find(void *library, const char *name, void *pointer)
+{
+	void *symbol = dlsym(library, name);
+	if (!symbol) {
+		printf("there is no %s: name the stand-ins in $EVENKEEL_LIBCUDA and $EVENKEEL_NVRTC\n", name);
+		exit(1);
+	}
+	memcpy(pointer, &symbol, sizeof(symbol)); /* C has no cast from an object to a function pointer */
+}
+
+static void *open_library(const char *variable, char file[512])
+{
+	const char *value = getenv(variable);
+	(void)snprintf(file, 512, "%s", value ? value : "");
+	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	if (!library) {
+		printf("%s: %s\n", variable, dlerror());
+		exit(1);
+	}
+	return library;
+}
+
+static void open_standins(void)
+{
+	void *library = open_library("EVENKEEL_LIBCUDA", standin.driver);
+	find(library, "standin_count", &standin.count);
+	find(library, "standin_last_launch", &standin.last_launch);
+	find(library, "standin_live", &standin.live);
+	find(library, "standin_context_create", &standin.context_create);
+	find(library, "standin_context_destroy", &standin.context_destroy);
+	find(library, "standin_reset", &standin.reset);
+	library = open_library("EVENKEEL_NVRTC", standin.nvrtc);
+	find(library, "standin_count", &standin.nvrtc_count);
+	find(library, "standin_reset", &standin.nvrtc_reset);
+}
+
+void set(const char *name, const char *value)
+{
+	if (value)
+		(void)setenv(name, value, 1);
+	else
+		(void)unsetenv(name);
+}
+
+void fail(const char *failures)
+{
+	standin.reset();
+	standin.nvrtc_reset();
+	set("EVENKEEL_STANDIN_FAIL", failures);
+}
+
+const struct ek_driver *cuda(void)
+{
+	const struct ek_driver *driver = NULL;
+	if (ek_driver_get(&driver) != EK_OK) {
+		printf("no driver: %s\n", ek_error(NULL));
+		exit(1);
+	}
+	return driver;
+}
+
+CUcontext current_context(void)
+{
+	CUcontext context = NULL;
+	EXPECT(cuda()->context_current(&context) == CUDA_SUCCESS, "cuCtxGetCurrent fails");
+	return context;
+}
+
+struct living living(void)
+{
+	return (struct living){standin.live("context"), standin.live("module"), standin.live("memory"),
+			       standin.live("stream"), standin.live("graph")};
+}
+
+void nothing_is_left(const char *what, struct living before)
+{
+	struct living now = living();
+	EXPECT(memcmp(&now, &before, sizeof(now)) == 0,
+	       "%s leaves %d CUDA contexts, %d modules, %d allocations, %d streams, %d graphs", what,
+	       (int)(now.contexts - before.contexts), (int)(now.modules - before.modules),
+	       (int)(now.memory - before.memory), (int)(now.streams - before.streams),
+	       (int)(now.graphs - before.graphs));
+}
+
+/* ---- files and processes ---- */
+
+static char base[64];   /* of every file here; removed at the end */
+static char cache[512]; /* compiled kernels, for tests that are not about that */
+
+const char *in_base(const char *name)
+{
+	static char paths[4][128];
+	static int next;
+	char *path = paths[next++ & 3];
+	(void)snprintf(path, sizeof(paths[0]), "%s/%s", base, name);
+	return path;
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
+{
+	(void)status, (void)kind, (void)where;
+	return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+	(void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+const char *fresh_folder(void)
+{
+	remove_tree(in_base("folder"));
+	EXPECT(mkdir(in_base("folder"), 0700) == 0, "no folder");
+	return in_base("folder");
+}
+
+static int files_counted;
+
+static int count_one(const char *path, const struct stat *status, int kind, struct FTW *where)
+{
+	(void)path, (void)status, (void)where;
+	files_counted += kind == FTW_F;
+	return 0;
+}
+
+int files_in(const char *path)
+{
+	files_counted = 0;
+	(void)nftw(path, count_one, 16, FTW_PHYS);
+	return files_counted;
+}
+
+const char *text_of(const char *path)
+{
+	static char text[4096];
+	FILE *file = fopen(path, "re");
+	size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+	text[size] = '\0';
+	if (file)
+		(void)fclose(file);
+	return text;
+}
+
+void in_child(void (*part)(void))
+{
+	int status = -1;
+	(void)fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		part();
+		(void)fflush(stdout);
+		_exit(test_failed() ? 1 : 0);
+	}
+	EXPECT(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+		       WEXITSTATUS(status) == 0,
+	       "the child process ended with status %d", status);
+}
+
+/* ---- contexts and work ---- */
+
+ek_options gpu_options(void)
+{
+	return (ek_options){.size = sizeof(ek_options), .device = EK_CUDA, .cache = cache, .pack = ""};
+}
+
+ek_context *opened(ek_options options)
+{
+	ek_context *ctx = NULL;
+	if (ek_open(&ctx, &options) != EK_OK) {
+		test_fail("ek_open: %s", ek_error(NULL));
+		printf("there is no going on\n");
+		(void)fflush(stdout);
+		_exit(1);
+	}
+	return ctx;
+}
+
+ek_context *opened_with(const char *folder)
+{
+	ek_options options = gpu_options();
+	options.cache = folder;
+	return opened(options);
+}
+
+static size_t operand_bytes(enum operand_id id, struct shape s)
+{
+	size_t element = ek_dtype_size(s.dtype);
+	switch (id) {
+	case X:
+	case DY:
+	case Y:
+	case DX:
+		return (size_t)(s.rows * s.cols) * element;
+	case WEIGHT:
+	case BIAS:
+	case DWEIGHT:
+	case DBIAS:
+		return (size_t)s.cols * element;
+	case MEAN:
+	case RSTD:
+	case MEAN_LO:
+		return (size_t)s.rows * (s.dtype == EK_F64 ? 8 : 4);
+	default:
+		return 0;
+	}
+}
+
+static void point_at(struct work *w, unsigned char *block, struct shape s)
+{
+#define AT(id) (block + w->offset[id])
+	w->forward = (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
+					    .norm = EK_LAYER_NORM,
+					    .dtype = s.dtype,
+					    .weight_dtype = s.dtype,
+					    .rows = s.rows,
+					    .cols = s.cols,
+					    .x_stride = s.cols,
+					    .y_stride = s.cols,
+					    .eps = 1e-5,
+					    .x = AT(X),
+					    .weight = AT(WEIGHT),
+					    .bias = AT(BIAS),
+					    .y = AT(Y),
+					    .mean = AT(MEAN),
+					    .rstd = AT(RSTD),
+					    .mean_lo = AT(MEAN_LO)};
+	w->backward = (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
+					      .norm = EK_LAYER_NORM,
+					      .dtype = s.dtype,
+					      .weight_dtype = s.dtype,
+					      .rows = s.rows,
+					      .cols = s.cols,
+					      .dy_stride = s.cols,
+					      .x_stride = s.cols,
+					      .dx_stride = s.cols,
+					      .eps = 1e-5,
+					      .dy = AT(DY),
+					      .x = AT(X),
+					      .weight = AT(WEIGHT),
+					      .mean = AT(MEAN),
+					      .rstd = AT(RSTD),
+					      .mean_lo = AT(MEAN_LO),
+					      .dx = AT(DX),
+					      .dweight = AT(DWEIGHT),
+					      .dbias = AT(DBIAS),
+					      .workspace = AT(WORKSPACE),
+					      .workspace_size = w->bytes - w->offset[WORKSPACE]};
+#undef AT
+}
+
+/* What the reference makes of start, into wanted. The statistics in start are x's own, too, so that forward and
+ * backward may run in any order. */
+static void expect_by_reference(struct work *w, struct shape s)
+{
+	ek_context *reference = context_of((struct setting){"reference", 1, PLAIN});
+	size_t bytes = 0, statistics = w->offset[MEAN_LO] - w->offset[MEAN] + operand_bytes(MEAN_LO, s);
+	point_at(w, w->wanted, s);
+	memcpy(w->wanted, w->start, w->bytes);
+	EXPECT(ek_norm_backward_workspace(reference, &w->backward, &bytes) == EK_OK, "%s", ek_error(NULL));
+	w->backward.workspace = aligned_alloc(64, bytes / 64 * 64 + 64);
+	w->backward.workspace_size = bytes;
+	EXPECT(ek_norm_forward(reference, &w->forward) == EK_OK &&
+		       ek_norm_backward(reference, &w->backward) == EK_OK,
+	       "the reference: %s", ek_error(NULL));
+	memcpy(w->start + w->offset[MEAN], w->wanted + w->offset[MEAN], statistics);
+	free(w->backward.workspace);
+}
+
+static void lay_out(struct work *w, struct shape s)
+{
+	size_t workspace = 0;
+	for (enum operand_id id = 0; id < WORKSPACE; id++) {
+		w->offset[id] = w->bytes;
+		w->bytes += (operand_bytes(id, s) + 255) / 256 * 256;
+	}
+	w->offset[WORKSPACE] = w->bytes;
+	point_at(w, (unsigned char *)w, s);
+	EXPECT(ek_norm_backward_workspace(w->ctx, &w->backward, &workspace) == EK_OK, "%s", ek_error(w->ctx));
+	w->bytes += workspace;
+}
+
+void work_restart(struct work *w)
+{
+	EXPECT(memory_write(gpu_of(w->ctx), w->there, w->start, w->bytes) == EK_OK, "%s", ek_error(w->ctx));
+}
+
+struct work work_make(ek_context *ctx, struct shape s)
+{
+	static const enum operand_id filled[] = {X, DY, WEIGHT, BIAS};
+	struct work w = {.ctx = ctx};
+	lay_out(&w, s);
+	w.start = aligned_alloc(256, w.bytes / 256 * 256 + 256);
+	w.wanted = aligned_alloc(256, w.bytes / 256 * 256 + 256);
+	w.there = memory_make(gpu_of(ctx), w.bytes);
+	if (!w.start || !w.wanted || !w.there) {
+		printf("no memory for %zu bytes: %s\n", w.bytes, ek_error(ctx));
+		exit(1);
+	}
+	memset(w.start, CANARY, w.bytes);
+	for (int i = 0; i < COUNT_OF(filled); i++) {
+		int64_t count = (int64_t)(operand_bytes(filled[i], s) / ek_dtype_size(s.dtype));
+		fill_rows(FILL_NORMAL, s.dtype, w.start + w.offset[filled[i]], 1, count, count,
+			  (uint64_t)s.cols + (uint64_t)i);
+	}
+	expect_by_reference(&w, s);
+	point_at(&w, w.there, s);
+	if (w.backward.workspace_size == 0)
+		w.backward.workspace = NULL;
+	work_restart(&w);
+	return w;
+}
+
+void work_free(struct work *w)
+{
+	memory_free(gpu_of(w->ctx), w->there);
+	free(w->start);
+	free(w->wanted);
+}
+
+static bool holds(struct work *w, const unsigned char *expected, size_t bytes)
+{
+	unsigned char *now = malloc(bytes + 1);
+	bool same = now && memory_read(gpu_of(w->ctx), now, w->there, bytes) == EK_OK &&
+		    memcmp(now, expected, bytes) == 0;
+	free(now);
+	return same;
+}
+
+bool is_right(struct work *w)
+{
+	return holds(w, w->wanted, w->offset[WORKSPACE]);
+}
+
+bool is_untouched(struct work *w)
+{
+	return holds(w, w->start, w->bytes);
+}
+
+bool runs(struct work *w)
+{
+	return memory_write(gpu_of(w->ctx), w->there, w->start, w->bytes) == EK_OK &&
+	       ek_norm_forward(w->ctx, &w->forward) == EK_OK &&
+	       ek_norm_backward(w->ctx, &w->backward) == EK_OK && is_right(w);
+}
+
+void expect_runs(const char *what, struct work *w)
+{
+	EXPECT(runs(w), "%s: the calls do not give the reference's bits; the last message is \"%s\"", what,
+	       ek_error(w->ctx));
+	work_restart(w);
+}
+
+void expect_works(const char *what, ek_context *ctx)
+{
+	struct work w = work_make(ctx, small);
+	expect_runs(what, &w);
+	work_free(&w);
+}
+
+/* ---- verdicts ---- */
+
+void judge(const char *what, ek_status status, ek_status wanted, const char *const *parts)
+{
+	const char *message = ek_error(NULL);
+	EXPECT(status == wanted, "%s: answered %s (\"%s\"), expected %s", what, ek_status_name(status),
+	       status == EK_OK ? "" : message, ek_status_name(wanted));
+	for (; status == wanted && *parts; parts++)
+		EXPECT(strstr(message, *parts), "%s: the message \"%s\" does not say \"%s\"", what, message,
+		       *parts);
+}
+
+void open_refused(const char *what, ek_options options, ek_status wanted, const char *const *parts)
+{
+	struct living before = living();
+	ek_context *ctx = (ek_context *)&options;
+	ek_status status = ek_open(&ctx, &options);
+	judge(what, status, wanted, parts);
+	EXPECT(status == EK_OK || ctx == (ek_context *)&options, "%s: *ctx was written", what);
+	if (status == EK_OK)
+		ek_close(ctx);
+	nothing_is_left(what, before);
+}
+
+void opens_after_all(void)
+{
+	fail(NULL);
+	set("EVENKEEL_LIBCUDA", standin.driver);
+	struct living before = living();
+	ek_context *ctx = opened(gpu_options());
+	expect_works("after all is well", ctx);
+	ek_close(ctx);
+	nothing_is_left("a context that was closed", before);
+}
+
+/* ---- CUDA contexts and streams ---- */
+
+void push(CUcontext context)
+{
+	EXPECT(cuda()->context_push(context) == CUDA_SUCCESS, "cuCtxPushCurrent fails");
+}
+
+void pop(void)
+{
+	EXPECT(cuda()->context_pop(NULL) == CUDA_SUCCESS, "cuCtxPopCurrent fails");
+}
+
+CUstream stream_make(ek_context *ctx)
+{
+	CUstream stream = NULL;
+	push(gpu_of(ctx)->context);
+	EXPECT(cuda()->stream_create(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, "no stream");
+	pop();
+	return stream;
+}
+
+void stream_free(ek_context *ctx, CUstream stream)
+{
+	push(gpu_of(ctx)->context);
+	EXPECT(cuda()->stream_destroy(stream) == CUDA_SUCCESS, "cuStreamDestroy fails");
+	pop();
+}
+
+/* ---- begin and end ---- */
+
+void cuda_test_begin(int argc, char **argv)
+{
+	const char *folder = getenv("EVENKEEL_CACHE");
+	test_begin(argc, argv);
+	(void)snprintf(base, sizeof(base), "/tmp/evenkeel_test_cuda_XXXXXX");
+	if (!mkdtemp(base)) {
+		perror("mkdtemp");
+		exit(1);
+	}
+	(void)snprintf(cache, sizeof(cache), "%s", folder && *folder ? folder : in_base("cache"));
+	set("EVENKEEL_PACK", NULL);
+	set("EVENKEEL_STANDIN_FAIL", NULL);
+	open_standins();
+}
+
+int cuda_test_end(void)
+{
+	remove_tree(base);
+	return test_end();
+}

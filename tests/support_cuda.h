@@ -1,0 +1,114 @@
+/* Support for the tests of the CUDA backend on the stand-in GPU: the stand-ins' switches, work whose every byte is
+ * watched, verdicts on refusals. SPDX-License-Identifier: MIT */
+#ifndef EK_TESTS_SUPPORT_CUDA_H
+#define EK_TESTS_SUPPORT_CUDA_H
+
+#include "../cli/memory.h"
+#include "cuda/gpu.h"
+#include "standin/standin.h"
+#include "support.h"
+
+/* Finds the stand-ins and makes the folder of in_base; the end removes it and is test_end. */
+void cuda_test_begin(int argc, char **argv);
+int cuda_test_end(void);
+
+/* ---- the stand-ins ---- */
+
+struct standin {
+	int64_t (*count)(const char *name);
+	bool (*last_launch)(struct standin_launch *launch);
+	int64_t (*live)(const char *kind);
+	CUcontext (*context_create)(CUdevice device);
+	void (*context_destroy)(CUcontext context);
+	void (*reset)(void);
+	int64_t (*nvrtc_count)(const char *name);
+	void (*nvrtc_reset)(void);
+	char driver[512], nvrtc[512]; /* their files */
+};
+extern struct standin standin;
+
+void set(const char *name, const char *value); /* an environment variable; NULL: unset */
+/* From now on, "NAME=CODE,…" as standin.h says; counted anew. NULL: all is well again. */
+void fail(const char *failures);
+
+/* The process's driver, which is loaded if it was not. */
+const struct ek_driver *cuda(void);
+CUcontext current_context(void);
+void push(CUcontext context);
+void pop(void);
+
+/* In the context's CUDA context, as a program that owns it would have. */
+CUstream stream_make(ek_context *ctx);
+void stream_free(ek_context *ctx, CUstream stream);
+
+/* What a context and its calls must not leave behind. */
+struct living {
+	int64_t contexts, modules, memory, streams, graphs;
+};
+
+struct living living(void);
+void nothing_is_left(const char *what, struct living before);
+
+/* ---- files and processes ---- */
+
+/* A path in the test's own folder; four of them at a time. */
+const char *in_base(const char *name);
+/* An empty folder of its own for a test. */
+const char *fresh_folder(void);
+int files_in(const char *path);
+const char *text_of(const char *path);
+
+/* A process has one driver and one NVRTC, found once: what is about finding them runs in a child. */
+void in_child(void (*part)(void));
+
+/* ---- contexts and work ---- */
+
+/* A GPU, with compiled kernels kept from run to run, and no pack. */
+ek_options gpu_options(void);
+/* Ends the process where there is none. */
+ek_context *opened(ek_options options);
+/* With this folder as its cache. */
+ek_context *opened_with(const char *folder);
+
+/* A forward and a backward with every operand: all of it in one block on the GPU, so that one comparison sees each
+ * byte, and what the reference makes of it. */
+struct work {
+	ek_context *ctx;
+	size_t offset[OPERANDS]; /* of an operand in the block; the workspace is the last */
+	size_t bytes;
+	unsigned char *there;          /* on the GPU */
+	unsigned char *start, *wanted; /* here */
+	ek_norm_forward_args forward;
+	ek_norm_backward_args backward;
+};
+
+struct shape {
+	ek_dtype dtype;
+	int64_t rows, cols;
+};
+static const struct shape small = {EK_F32, 5, 40};
+
+struct work work_make(ek_context *ctx, struct shape s);
+void work_free(struct work *w);
+void work_restart(struct work *w);
+/* Are all results the reference's? The workspace is nobody's concern. */
+bool is_right(struct work *w);
+/* Is every byte as it was at the start? */
+bool is_untouched(struct work *w);
+/* Both passes, from the start, give the reference's bits. For any thread. */
+bool runs(struct work *w);
+void expect_runs(const char *what, struct work *w);
+/* For contexts that are only to be seen working. */
+void expect_works(const char *what, ek_context *ctx);
+
+/* ---- verdicts ---- */
+
+/* The status of a call, and parts of its message. */
+void judge(const char *what, ek_status status, ek_status wanted, const char *const *parts);
+#define SAYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+void open_refused(const char *what, ek_options options, ek_status wanted, const char *const *parts);
+
+/* Once the environment is right, the same process finds its GPU. */
+void opens_after_all(void);
+
+#endif

@@ -1,0 +1,834 @@
+/* The CUDA backend's bits against the reference's, on GPUs that are not there (tests/standin/): every row of every
+ * policy table at its first and its last width, operand forms in pairs, counts of rows around slots and chunks, GPUs
+ * with and without clusters, rows on their own, and buffers that end where their memory ends. Then kernels are broken
+ * on purpose, and each is caught. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../cli/memory.h"
+#include "cuda/gpu.h"
+#include "cuda/norm_recipe.h"
+#include "ref/order.h"
+#include "ref/slots.h"
+#include "support.h"
+
+/* ---- GPUs ---- */
+
+struct model {
+	int arch, multiprocessors;
+};
+static const struct model h200 = {90, 132};
+static const struct model models[] = {{90, 132}, {86, 20}, {80, 108}, {120, 170}, {100, 148}};
+
+/* The stand-in asks the environment at every call what it is. */
+static ek_context *context_on(struct model model)
+{
+	static struct {
+		struct model model;
+		ek_context *ctx;
+	} opened[16];
+	char text[16];
+	int i = 0;
+	(void)snprintf(text, sizeof(text), "%d", model.arch);
+	(void)setenv("EVENKEEL_STANDIN_ARCH", text, 1);
+	(void)snprintf(text, sizeof(text), "%d", model.multiprocessors);
+	(void)setenv("EVENKEEL_STANDIN_SMS", text, 1);
+	while (i < COUNT_OF(opened) && opened[i].ctx &&
+	       (opened[i].model.arch != model.arch ||
+		opened[i].model.multiprocessors != model.multiprocessors))
+		i++;
+	if (i < COUNT_OF(opened) && opened[i].ctx)
+		return opened[i].ctx;
+	ek_options options = {.size = sizeof(options), .device = EK_CUDA};
+	if (i == COUNT_OF(opened) || ek_open(&opened[i].ctx, &options) != EK_OK) {
+		printf("no context on a GPU of compute capability %d: %s\n", model.arch, ek_error(NULL));
+		exit(1);
+	}
+	opened[i].model = model;
+	return opened[i].ctx;
+}
+
+static const char *name_of(struct model model)
+{
+	static char name[48];
+	(void)snprintf(name, sizeof(name), "cuda (arch %d, %d multiprocessors)", model.arch,
+		       model.multiprocessors);
+	return name;
+}
+
+/* ---- a case on a GPU ---- */
+
+static uint64_t inputs_digest(void)
+{
+	uint64_t digest = DIGEST_START;
+	for (int id = X; id <= MEAN_LO; id++) {
+		const struct buffer *buffer = &case_inputs[id].buffer;
+		size_t bytes = case_inputs[id].present ? buffer->bytes + 2 * (size_t)BUFFER_MARGIN : 0;
+		for (size_t at = 0; at < bytes; at += 8) {
+			uint64_t word = 0;
+			memcpy(&word, buffer->data - BUFFER_MARGIN + at, bytes - at < 8 ? bytes - at : 8);
+			digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+		}
+	}
+	return digest;
+}
+
+/* After case_expect. */
+static bool same_on(struct model model, const struct norm_case *c)
+{
+	ek_context *ctx = context_on(model);
+	uint64_t inputs = inputs_digest();
+	ek_status status = case_call(ctx, c, case_actual);
+	if (status != EK_OK) {
+		test_fail("%s, %s: %s: %s", case_text(c), name_of(model), ek_status_name(status),
+			  ek_error(ctx));
+		return false;
+	}
+	EXPECT(inputs_digest() == inputs, "%s, %s: an input was written", case_text(c), name_of(model));
+	return case_compare(c, name_of(model), 1, case_actual);
+}
+
+static void check_on(struct model model, const struct norm_case *c)
+{
+	case_expect(c);
+	(void)same_on(model, c);
+}
+
+static struct norm_case case_for(bool backward, int norm, struct dtype_pair dtypes, int64_t rows,
+				 int64_t cols)
+{
+	struct norm_case c = case_of(backward, norm ? EK_RMS_NORM : EK_LAYER_NORM, dtypes, rows, cols);
+	c.seed = (uint64_t)(rows * 100 + cols * 7919 + backward * 2 + norm);
+	return c;
+}
+
+/* ---- how operands lie ---- */
+
+/* Strides and bases such that rows are read in this way, `choice` (0 to 3) telling how far from the plainest. */
+static void lay_out(struct norm_case *c, enum ek_access access, int choice)
+{
+	static const enum operand_id matrices[] = {X, DY, Y, DX};
+	const int element = (int)ek_dtype_size(c->dtype);
+	for (int i = 0; i < COUNT_OF(matrices); i++) {
+		const int turned = (choice + i) % 4;
+		int *offset = &c->offset[matrices[i]];
+		int64_t *pad = &c->pad[matrices[i]];
+		if (access == EK_ACCESS_QUADS) {
+			*offset = 16 * turned;
+			*pad = (16 - c->cols * element % 16) % 16 / element + 16 / element * (choice * i % 3);
+		} else {
+			*offset = turned == 0 ? 0 : turned == 3 ? 64 - element : 32 * (turned - 1) + element;
+			*pad = turned * 3;
+		}
+	}
+	if (access == EK_ACCESS_SHIFTED)
+		c->offset[X] = element; /* something must not be aligned */
+	if (access == EK_ACCESS_ELEMENTS)
+		c->offset[matrices[choice]] = 17 + 2 * choice;
+	if (access == EK_ACCESS_ELEMENTS)
+		c->offset[c->backward ? DY : Y] = 1;
+}
+
+/* ---- policies ---- */
+
+struct sweep {
+	struct model model;
+	bool backward;
+	ek_dtype dtype; /* its size counts */
+	enum ek_access access;
+};
+
+static struct ek_policy policy_at(const struct sweep *s, int64_t cols)
+{
+	const struct ek_gpu *gpu = gpu_of(context_on(s->model));
+	struct ek_gpu_limits limits = {gpu->arch, gpu->shared_limit};
+	struct ek_policy policy = s->backward ? ek_backward_policy(s->dtype, cols, s->access, limits)
+					      : ek_forward_policy(s->dtype, cols, s->access, limits);
+	if (policy.unit_segments == 0 && policy.row_warps == (cols + SEGMENT - 1) / SEGMENT)
+		policy.row_warps = 0; /* one row of a table, whatever the width */
+	return policy;
+}
+
+static bool same_policy(const struct ek_policy *a, const struct ek_policy *b)
+{
+	return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+/* Whether the sweep has this policy for the first time, on any GPU. */
+static bool is_new_policy(struct sweep s, const struct ek_policy *policy)
+{
+	static struct {
+		struct sweep sweep;
+		struct ek_policy policy;
+	} seen[512];
+	static int count;
+	/* norm_wide.cu does not shift, and long mode alone sees each policy both shifted and by elements */
+	if (s.access == EK_ACCESS_SHIFTED && (policy->unit_segments > 0 || test_mode != TEST_LONG))
+		s.access = EK_ACCESS_ELEMENTS;
+	for (int i = 0; i < count; i++)
+		if (seen[i].sweep.backward == s.backward && seen[i].sweep.dtype == s.dtype &&
+		    seen[i].sweep.access == s.access && same_policy(&seen[i].policy, policy))
+			return false;
+	if (count == COUNT_OF(seen)) {
+		test_fail("there are over %d policies", count);
+		return false;
+	}
+	seen[count].sweep = s;
+	seen[count++].policy = *policy;
+	return true;
+}
+
+/* Few rows where rows are wide, but enough that the last block of narrow ones is not full. */
+static int64_t rows_for(int64_t cols)
+{
+	return cols <= 64 ? 70 : cols <= 20000 ? 5 : cols <= 300000 ? 2 : 1;
+}
+
+/* In long mode all dtypes of the size and both norms, else they take turns. */
+static void check_width(const struct sweep *s, int64_t cols)
+{
+	static int turn;
+	const bool all = test_mode == TEST_LONG, half = ek_dtype_size(s->dtype) == 2;
+	for (int d = 0, n = 0; d < DTYPE_PAIRS; d++) {
+		if (ek_dtype_size(dtype_pairs[d].dtype) != ek_dtype_size(s->dtype))
+			continue;
+		if (!all && half && n++ != turn / 2 % 4)
+			continue;
+		for (int norm = 0; norm < 2; norm++) {
+			struct norm_case c =
+				case_for(s->backward, norm, dtype_pairs[d], rows_for(cols), cols);
+			lay_out(&c, s->access, turn % 4);
+			if (all || norm == turn % 2)
+				check_on(s->model, &c);
+		}
+	}
+	turn++;
+}
+
+static int64_t widest(const struct sweep *s)
+{
+	int64_t usual = s->access == EK_ACCESS_QUADS ? 300000 : 70000;
+	return test_mode == TEST_SHORT ? 20000 : test_mode == TEST_LONG ? EK_MAX_COLS : usual;
+}
+
+/* The first and the last width of a row of the tables; where it is one of many alike, they take turns. */
+static void check_ends(const struct sweep *s, const struct ek_policy *policy, int64_t first, int64_t last)
+{
+	static int turn;
+	bool many = s->access != EK_ACCESS_QUADS || s->model.arch != h200.arch || policy->unit_segments > 0 ||
+		    (policy->row_threads < 32 && s->dtype != EK_BF16);
+	bool both = test_mode == TEST_LONG || (test_mode == TEST_DEFAULT && !many);
+	if (last > widest(s))
+		last = first;
+	turn++;
+	if (both || turn % 2 == 0)
+		check_width(s, first);
+	if (both ? last > first : turn % 2 == 1)
+		check_width(s, last);
+}
+
+static void sweep_policies(const struct sweep *s)
+{
+	/* rows of under 512 bytes are not shifted */
+	int64_t cols = s->access == EK_ACCESS_SHIFTED ? 512 / (int64_t)ek_dtype_size(s->dtype) : 1;
+	struct ek_policy policy = policy_at(s, cols);
+	for (int64_t first = cols; first <= widest(s);) {
+		/* inside a segment each width may differ, past it each segment */
+		int64_t next = cols + (cols <= SEGMENT ? 1 : SEGMENT);
+		struct ek_policy after = policy_at(s, next < EK_MAX_COLS ? next : EK_MAX_COLS);
+		cols = next;
+		if (cols <= EK_MAX_COLS && same_policy(&policy, &after))
+			continue;
+		if (is_new_policy(*s, &policy))
+			check_ends(s, &policy, first, cols - 1);
+		policy = after;
+		first = cols;
+	}
+}
+
+static void sweep_access(enum ek_access access)
+{
+	static const ek_dtype sizes[] = {EK_BF16, EK_F32, EK_F64};
+	/* the first two models have all that the others have but clusters with little shared memory */
+	int count = test_mode == TEST_LONG      ? COUNT_OF(models)
+		    : test_mode == TEST_SHORT   ? 1
+		    : access == EK_ACCESS_QUADS ? COUNT_OF(models)
+						: 2;
+	for (int m = 0; m < count; m++)
+		for (int k = 0; k < 2 * COUNT_OF(sizes); k++)
+			sweep_policies(&(struct sweep){models[m], k % 2, sizes[k / 2], access});
+}
+
+static void every_policy_of_aligned_rows(void)
+{
+	sweep_access(EK_ACCESS_QUADS);
+}
+
+static void every_policy_of_shifted_rows(void)
+{
+	sweep_access(EK_ACCESS_SHIFTED);
+}
+
+static void every_policy_of_rows_by_elements(void)
+{
+	sweep_access(EK_ACCESS_ELEMENTS);
+}
+
+/* Widths that are nobody's border. */
+static void widths_between(void)
+{
+	static const int64_t widths[] = {2,    7,     31,    63,    65,     127,    255,
+					 256,  257,   511,   1000,  1023,   2047,   3333,
+					 8191, 16383, 40000, 70001, 131071, 300000, 1000001};
+	int count = COUNT_OF(widths) - (test_mode == TEST_SHORT ? 4 : 0);
+	for (int w = 0; w < count; w++)
+		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+			struct norm_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4],
+						      rows_for(widths[w]), widths[w]);
+			if (test_mode == TEST_LONG || (w * 7) % (4 * DTYPE_PAIRS) == k)
+				check_on(h200, &c);
+		}
+}
+
+/* ---- operand forms in pairs ---- */
+
+enum { MOST_VALUES = 8 };
+enum axis {
+	NORM,
+	DTYPES,
+	ROWS,
+	COLS,
+	FILLING,
+	EPS,
+	GPU,
+	ACCESS,
+	LAYOUT,
+	PLACE,
+	WEIGHTS,
+	STATISTICS,
+	GRADIENTS,
+	AT_WEIGHT, /* where it starts, and so on */
+	AT_BIAS,
+	AT_STATISTICS,
+	AT_GRADIENTS,
+	AXES
+};
+
+/* A list of cases in which every two values of two axes meet, made one by one. */
+struct pairs {
+	const int *values; /* of each axis */
+	bool met[AXES][MOST_VALUES][AXES][MOST_VALUES];
+	uint64_t random;
+};
+
+/* How many new pairs a value makes with those chosen; -1 is not chosen yet. */
+static int pairs_gained(const struct pairs *pairs, const int choice[AXES], int axis, int value)
+{
+	int gained = 0;
+	for (int other = 0; other < AXES; other++)
+		if (other != axis && choice[other] >= 0)
+			gained += !pairs->met[axis][value][other][choice[other]];
+	return gained;
+}
+
+static bool choose_new_pair(const struct pairs *pairs, int choice[AXES])
+{
+	for (int a = 0; a < AXES; a++)
+		for (int b = 0; b < a; b++)
+			for (int v = 0; v < pairs->values[a] * pairs->values[b]; v++) {
+				choice[a] = v % pairs->values[a];
+				choice[b] = v / pairs->values[a];
+				if (!pairs->met[a][choice[a]][b][choice[b]])
+					return true;
+				choice[a] = choice[b] = -1;
+			}
+	return false;
+}
+
+static int best_value(struct pairs *pairs, const int choice[AXES], int axis)
+{
+	int start = (int)random_below(&pairs->random, pairs->values[axis]), best = start;
+	for (int i = 1; i < pairs->values[axis]; i++) {
+		int value = (start + i) % pairs->values[axis];
+		if (pairs_gained(pairs, choice, axis, value) > pairs_gained(pairs, choice, axis, best))
+			best = value;
+	}
+	return best;
+}
+
+/* false: all pairs have met. */
+static bool next_choice(struct pairs *pairs, int choice[AXES])
+{
+	for (int a = 0; a < AXES; a++)
+		choice[a] = -1;
+	if (!choose_new_pair(pairs, choice))
+		return false;
+	for (int a = 0; a < AXES; a++)
+		if (choice[a] < 0)
+			choice[a] = best_value(pairs, choice, a);
+	for (int a = 0; a < AXES; a++)
+		for (int b = 0; b < AXES; b++)
+			pairs->met[a][choice[a]][b][choice[b]] = true;
+	return true;
+}
+
+static unsigned form_at(bool backward, const int choice[AXES])
+{
+	static const unsigned returned[] = {0, FORM_STATS, FORM_RSTD, FORM_MEAN, FORM_MEAN_LO | FORM_RSTD};
+	static const unsigned given[] = {0, FORM_RSTD, FORM_STATS, FORM_RSTD | FORM_ARBITRARY,
+					 FORM_STATS | FORM_ARBITRARY};
+	static const unsigned places[] = {0, FORM_IN_PLACE, FORM_OVER_X};
+	unsigned form = backward ? given[choice[STATISTICS]] : returned[choice[STATISTICS]];
+	form |= choice[WEIGHTS] & 1 ? FORM_WEIGHT : 0;
+	form |= choice[WEIGHTS] & 2 ? FORM_BIAS | FORM_ACCUMULATE : 0;
+	form |= (choice[GRADIENTS] + 1) & 1 ? FORM_DX : 0;
+	form |= (choice[GRADIENTS] + 1) & 2 ? FORM_DWEIGHT : 0;
+	form |= (choice[GRADIENTS] + 1) & 4 ? FORM_DBIAS : 0;
+	return form | places[choice[PLACE]];
+}
+
+/* Bytes past a multiple of 64: aligned, by an element, by 16 bytes and one, and where ACCESS allows it odd. */
+static int offset_at(int choice, int element, bool odd)
+{
+	return choice == 0 ? 0 : choice == 1 ? element : choice == 2 ? 16 + element : odd ? 3 : 48;
+}
+
+static struct norm_case case_at(bool backward, const int choice[AXES], uint64_t seed)
+{
+	static const int64_t rows[] = {1, 2, 5, 33}, cols[] = {8, 100, 300, 1000, 2050, 4104, 9000, 20000};
+	static const enum filling fillings[] = {FILL_NORMAL, FILL_SPECIAL, FILL_OFFSET, FILL_CONSTANT};
+	static const double eps[] = {1e-5, 0, 1e-40};
+	struct norm_case c = case_of(backward, choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
+				     dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
+	bool odd = choice[ACCESS] == EK_ACCESS_ELEMENTS;
+	int real = c.dtype == EK_F64 ? 8 : 4, weight = (int)ek_dtype_size(c.weight_dtype);
+	c.rows = c.cols > 4000 && c.rows > 5 ? 7 : c.rows;
+	c.form = form_at(backward, choice);
+	c.filling = fillings[choice[FILLING]];
+	c.eps = eps[choice[EPS]];
+	c.seed = seed;
+	lay_out(&c, (enum ek_access)choice[ACCESS], choice[LAYOUT]);
+	c.offset[WEIGHT] = offset_at(choice[AT_WEIGHT], weight, odd);
+	c.offset[BIAS] = offset_at(choice[AT_BIAS], weight, odd);
+	for (int id = 0; id < 3; id++)
+		c.offset[MEAN + id] = c.offset[Y_MEAN + id] =
+			offset_at((choice[AT_STATISTICS] + id) % 4, real, odd);
+	c.offset[DWEIGHT] = offset_at(choice[AT_GRADIENTS], weight, odd);
+	c.offset[DBIAS] = offset_at(3 - choice[AT_GRADIENTS], weight, odd);
+	case_normalise(&c);
+	return c;
+}
+
+static void check_pairs(bool backward, const int values[AXES], uint64_t seed)
+{
+	static const struct model two[] = {{90, 132}, {120, 20}};
+	static struct pairs pairs;
+	int choice[AXES], number = 0;
+	pairs = (struct pairs){.values = values, .random = seed};
+	while (next_choice(&pairs, choice)) {
+		struct norm_case c = case_at(backward, choice, random_bits(&pairs.random) % 1000);
+		if (number++ % 5 == 0 || test_mode != TEST_SHORT)
+			check_on(two[choice[GPU]], &c);
+	}
+}
+
+static void operand_forms_in_pairs(void)
+{
+	static const int forward[AXES] = {2, DTYPE_PAIRS, 4, 8, 4, 3, 2, 3, 4, 2, 4, 5, 1, 4, 4, 4, 1};
+	static const int backward[AXES] = {2, DTYPE_PAIRS, 4, 8, 4, 3, 2, 3, 4, 3, 4, 5, 7, 4, 1, 4, 4};
+	for (uint64_t seed = 1; seed <= (test_mode == TEST_LONG ? 4 : 1); seed++) {
+		check_pairs(false, forward, seed);
+		check_pairs(true, backward, seed);
+	}
+}
+
+/* ---- counts of rows ---- */
+
+struct shape {
+	int64_t rows, cols;
+};
+
+/* From none to several slots a block and a last block that is not full. */
+static void row_counts(void)
+{
+	static const int64_t counts[] = {0, 1, 2, 3, 5, 33, 65, 200}, widths[] = {12, 520, 1500};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+			if (test_mode != TEST_LONG && (k / 4 + k / 2 + w) % 3 > 0)
+				continue;
+			if (test_mode == TEST_SHORT && w != 1)
+				continue;
+			for (int r = 0; r < COUNT_OF(counts); r++) {
+				struct norm_case c =
+					case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], counts[r], widths[w]);
+				check_on(h200, &c);
+				c.form |= FORM_ACCUMULATE;
+				case_normalise(&c);
+				if (k & 1 && r < 3)
+					check_on(h200, &c);
+			}
+		}
+}
+
+/* Rows such that slots hold `most` of them (an odd number over 1: one more), the last one fewer. */
+static int64_t rows_of_slots(int64_t cols, int64_t most)
+{
+	return (most - 1) * ek_slot_target(cols) + 1;
+}
+
+/* Slots of one row, of several, and of over 32: then they are added in chunks. */
+static void slots_and_chunks(void)
+{
+	static const int64_t slots[] = {2, 3, EK_CHUNK_ROWS, EK_CHUNK_ROWS + 1, 2 * EK_CHUNK_ROWS + 1};
+	static const int64_t widths[] = {3, 8, 40, 8, 1};
+	static const int dtypes[] = {0, 2, 4};
+	for (int i = 0; i < COUNT_OF(slots); i++)
+		for (int d = 0; d < COUNT_OF(dtypes); d++)
+			for (int norm = 0; norm < 2; norm++) {
+				if (test_mode != TEST_LONG && ((i + d) % 2 != norm || d == i % 3))
+					continue;
+				if (test_mode == TEST_SHORT && i % 3 > 0)
+					continue;
+				struct norm_case c = case_for(true, norm, dtype_pairs[dtypes[d]],
+							      rows_of_slots(widths[i], slots[i]), widths[i]);
+				check_on(h200, &c);
+			}
+}
+
+/* Over 128 partial sums are folded twice: of norm_wide.cu, and where little shared memory leaves few slots a block. */
+static void two_folding_steps(void)
+{
+	static const struct model small = {86, 20};
+	static const struct dtype_pair f64 = {EK_F64, EK_F64}, f32 = {EK_F32, EK_F32};
+	static const struct shape shapes[] = {{128, 40}, {129, 40}, {1000, 8}, {2049, 8}};
+	for (int i = 0; i < COUNT_OF(shapes); i++)
+		for (int norm = 0; norm < 2; norm++) {
+			struct norm_case c = case_for(true, norm, f64, shapes[i].rows, shapes[i].cols);
+			if (test_mode == TEST_LONG || i % 2 == norm)
+				check_on(h200, &c);
+		}
+	struct norm_case c = case_for(true, 0, f32, 1100, 700);
+	check_on(small, &c);
+}
+
+/* Chunks of norm_wide.cu, and where a slot needs more threads than a warp, which takes many elements. */
+static void chunks_of_other_kernels(void)
+{
+	static const int64_t widths[] = {1, 16385, 2049, 1025, 4097, 8193, 32769, 65537};
+	int count = test_mode == TEST_LONG ? COUNT_OF(widths) : test_mode == TEST_DEFAULT ? 2 : 0;
+	for (int i = 0; i < count; i++) {
+		struct norm_case c = case_for(true, i % 2, dtype_pairs[i == 0 ? 3 : (i + 1) % 3],
+					      rows_of_slots(widths[i], EK_CHUNK_ROWS + 1), widths[i]);
+		check_on(h200, &c);
+	}
+}
+
+/* ---- GPUs ---- */
+
+/* Shapes that the models cut differently: clusters, halves of warps, rows that are read again. */
+static void bits_do_not_depend_on_the_gpu(void)
+{
+	static const struct shape shapes[] = {{9, 100}, {5, 6000}, {3, 20000}};
+	for (int i = 0; i < COUNT_OF(shapes); i++)
+		for (int backward = 0; backward < 2; backward++) {
+			const int pair = test_mode == TEST_LONG ? 0 : (i + 2 * backward) % 3;
+			for (int d = pair; d < (test_mode == TEST_LONG ? DTYPE_PAIRS : pair + 1); d++) {
+				struct norm_case c = case_for(backward, i % 2, dtype_pairs[d], shapes[i].rows,
+							      shapes[i].cols);
+				case_expect(&c);
+				for (int m = 0; m < COUNT_OF(models); m++)
+					if (test_mode != TEST_SHORT || (m + i + backward) % 5 == 0)
+						(void)same_on(models[m], &c);
+			}
+		}
+}
+
+/* Without column sums the rows that a warp walks depend on the number of multiprocessors. */
+static void bits_do_not_depend_on_multiprocessors(void)
+{
+	static const int counts[] = {1, 20, 132, 148};
+	static const struct shape shapes[] = {{600, 40}, {200, 1100}, {40, 5000}, {9, 20000}};
+	for (int i = 0; i < COUNT_OF(shapes); i++)
+		for (int given = 0; given < 2; given++) {
+			struct norm_case c = case_for(true, i % 2, dtype_pairs[(2 * i + given) % 3],
+						      shapes[i].rows, shapes[i].cols);
+			c.form = FORM_DX | FORM_WEIGHT | (given ? FORM_STATS : 0);
+			case_normalise(&c);
+			case_expect(&c);
+			for (int m = 0; m < COUNT_OF(counts); m++)
+				if (test_mode != TEST_SHORT || given == 0)
+					(void)same_on((struct model){90, counts[m]}, &c);
+		}
+}
+
+/* ---- parts of a batch ---- */
+
+static void *moved(const void *pointer, int64_t bytes)
+{
+	return pointer ? (char *)(uintptr_t)pointer + bytes : NULL;
+}
+
+/* Rows first … first+count-1 of a case whose outputs are made. */
+static ek_status call_rows(ek_context *ctx, const struct norm_case *c, int64_t first, int64_t count)
+{
+	int64_t skip = first * c->cols * (int64_t)ek_dtype_size(c->dtype);
+	int64_t statistics = first * (c->dtype == EK_F64 ? 8 : 4);
+	if (!c->backward) {
+		ek_norm_forward_args a = case_forward_args(c, case_actual);
+		a.rows = count;
+		a.x = moved(a.x, skip);
+		a.y = moved(a.y, skip);
+		a.mean = moved(a.mean, statistics);
+		a.rstd = moved(a.rstd, statistics);
+		a.mean_lo = moved(a.mean_lo, statistics);
+		return norm_forward(ctx, &a);
+	}
+	ek_norm_backward_args a = case_backward_args(c, case_actual);
+	a.rows = count;
+	a.x = moved(a.x, skip);
+	a.dy = moved(a.dy, skip);
+	a.dx = moved(a.dx, skip);
+	a.mean = moved(a.mean, statistics);
+	a.rstd = moved(a.rstd, statistics);
+	a.mean_lo = moved(a.mean_lo, statistics);
+	return norm_backward(ctx, &a);
+}
+
+static void a_row_does_not_depend_on_the_rows_around_it(void)
+{
+	static const int64_t widths[] = {5, 100, 1000, 2500, 9000, 20000}, parts[] = {1, 1, 3, 2, 1, 9, 4};
+	ek_context *ctx = context_on(h200);
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+			if (test_mode != TEST_LONG && (k / 2 + w * 5) % (2 * DTYPE_PAIRS) > 0)
+				continue;
+			struct norm_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 21, widths[w]);
+			c.form &= ~(unsigned)(FORM_DWEIGHT | FORM_DBIAS);
+			case_expect(&c);
+			case_outputs(ctx, &c, case_actual);
+			for (int64_t p = 0, first = 0; p < COUNT_OF(parts); first += parts[p++])
+				EXPECT(call_rows(ctx, &c, first, parts[p]) == EK_OK, "%s: %s", case_text(&c),
+				       ek_error(ctx));
+			(void)case_compare(&c, name_of(h200), 1, case_actual);
+		}
+}
+
+/* Without margins, the memory of each operand ends an element or 16 bytes behind it: a quad that reaches past its end
+ * is not in device memory, and the stand-in ends the test. */
+static void nothing_is_read_past_the_end(void)
+{
+	static const int64_t widths[] = {100, 263, 1031, 9001, 17001};
+	ek_context *ctx = context_on(h200);
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+			if (test_mode != TEST_LONG && (k / 4 + w) % DTYPE_PAIRS > 0)
+				continue;
+			if (test_mode == TEST_SHORT && (k >> 1 & 1) != w % 2)
+				continue;
+			struct norm_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 3, widths[w]);
+			int element = (int)ek_dtype_size(c.dtype);
+			for (int id = 0; id < WORKSPACE; id++)
+				c.offset[id] = id == X || id == DY || id == Y || id == DX ? 64 - element : 48;
+			case_expect(&c);
+			case_outputs(ctx, &c, case_actual);
+			EXPECT(call_rows(ctx, &c, 0, c.rows) == EK_OK, "%s: %s", case_text(&c),
+			       ek_error(ctx));
+			(void)case_compare(&c, name_of(h200), 1, case_actual);
+		}
+}
+
+/* ---- kernels that are wrong ---- */
+
+/* A kernel's text with one place changed, and a case that must not pass with it. */
+struct mutation {
+	const char *from, *to;
+	enum ek_norm_part part;
+	ek_norm norm;
+	ek_dtype dtype;
+	int64_t rows, cols; /* 0 rows: so many that slots have two chunks */
+	enum filling filling;
+	enum ek_access access;
+};
+
+static const struct mutation mutations[] = {
+	/* a step of the tree over lanes goes to the wrong neighbour */
+	{"shuffle_xor(odd ? low : high, 1)", "shuffle_xor(odd ? low : high, 2)", EK_PART_FORWARD,
+	 EK_LAYER_NORM, EK_F32, 2, 1024, FILL_NORMAL, EK_ACCESS_QUADS},
+	/* warps do not wait for each other's sums */
+	{"\telse\n\t\tsync_block();\n}", "}", EK_PART_FORWARD, EK_RMS_NORM, EK_BF16, 2, 4000, FILL_NORMAL,
+	 EK_ACCESS_QUADS},
+	{"sync_some(group + 1, 32 * ROW_WARPS)", "(void)group", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
+	 2000, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"\tif (ROW_BLOCKS > 1)\n\t\tsync_cluster();\n\telse if", "\tif", EK_PART_FORWARD, EK_RMS_NORM,
+	 EK_F32, 2, 20000, FILL_NORMAL, EK_ACCESS_QUADS},
+	/* a slot's sums are added before they are there */
+	{"\t\t\tput_sums(place, sums, thread);\n\t\tsync_block();", "\t\t\tput_sums(place, sums, thread);",
+	 EK_PART_BACKWARD, EK_RMS_NORM, EK_F32, 40, 300, FILL_NORMAL, EK_ACCESS_QUADS},
+	/* rows are read while they are still being fetched */
+	{"FETCH_WAIT(STAGES - 1)", "FETCH_WAIT(STAGES)", EK_PART_BACKWARD, EK_RMS_NORM, EK_F16, 5, 1000,
+	 FILL_NORMAL, EK_ACCESS_QUADS},
+	/* a quad starts one column late */
+	{"return first + j / SEGMENT_QUADS", "return first + 1 + j / SEGMENT_QUADS", EK_PART_FORWARD,
+	 EK_LAYER_NORM, EK_F32, 2, 1000, FILL_NORMAL, EK_ACCESS_QUADS},
+	/* chunks of another length */
+	{"CHUNK_ROWS = 32", "CHUNK_ROWS = 64", EK_PART_BACKWARD, EK_LAYER_NORM, EK_F32, 0, 4, FILL_NORMAL,
+	 EK_ACCESS_QUADS},
+	/* a shifted row writes one element too many */
+	{"own, COLS - last)", "own, COLS - last + 1)", EK_PART_FORWARD, EK_LAYER_NORM, EK_BF16, 2, 1023,
+	 FILL_NORMAL, EK_ACCESS_SHIFTED},
+	/* a variance below zero is kept */
+	{"v < 0 ? 0 : v", "v", EK_PART_FORWARD, EK_LAYER_NORM, EK_F32, 300, 769, FILL_CLAMP, EK_ACCESS_QUADS},
+	/* warps of a row that is read again add up one segment of two */
+	{"h < UNIT_SEGMENTS", "h < 1", EK_PART_WIDE_FORWARD, EK_LAYER_NORM, EK_F64, 1, 70000, FILL_NORMAL,
+	 EK_ACCESS_QUADS},
+	/* the last step over partial sums is left out */
+	{"h < WARPS", "h < WARPS / 2", EK_PART_FINAL, EK_LAYER_NORM, EK_BF16, 600, 600, FILL_NORMAL,
+	 EK_ACCESS_QUADS},
+};
+
+static const struct mutation *mutation; /* that write_mutated applies */
+static int places_changed;
+
+/* A copy with each place changed, or the text itself. The child that runs it ends without freeing. */
+static const char *mutated(const char *text)
+{
+	const char *place = strstr(text, mutation->from);
+	if (!place)
+		return text;
+	size_t before = (size_t)(place - text), from = strlen(mutation->from), to = strlen(mutation->to);
+	const char *rest = place + from;
+	char *copy = malloc(before + to + strlen(rest) + 1);
+	if (!copy)
+		return text;
+	memcpy(copy, text, before);
+	memcpy(copy + before, mutation->to, to);
+	(void)strcpy(copy + before + to, rest);
+	places_changed++;
+	return copy;
+}
+
+static void write_mutated(uint64_t key, const struct ek_gpu *gpu, struct ek_recipe *recipe)
+{
+	ek_norm_write_recipe(key, gpu, recipe);
+	for (int i = 0; i < EK_RECIPE_TEXTS && recipe->texts[i]; i++)
+		recipe->texts[i] = mutated(recipe->texts[i]);
+}
+
+static struct norm_case mutation_case(const struct mutation *m)
+{
+	bool forward = m->part == EK_PART_FORWARD || m->part == EK_PART_WIDE_FORWARD;
+	struct norm_case c =
+		case_for(!forward, m->norm == EK_RMS_NORM, (struct dtype_pair){m->dtype, m->dtype},
+			 m->rows ? m->rows : rows_of_slots(m->cols, EK_CHUNK_ROWS + 1), m->cols);
+	c.filling = m->filling;
+	c.eps = m->filling == FILL_CLAMP ? 0 : c.eps;
+	lay_out(&c, m->access, 0);
+	return c;
+}
+
+/* The key under which the case's call looks for the kernel. */
+static uint64_t mutation_key(const struct mutation *m, const struct norm_case *c)
+{
+	bool reads_rows = m->part != EK_PART_FINAL;
+	return ek_norm_key_pack(&(struct ek_norm_key){.part = m->part,
+						      .norm = m->norm,
+						      .dtype = m->dtype,
+						      .weight_dtype = m->dtype,
+						      .cols = m->cols,
+						      .weight = reads_rows,
+						      .bias = !c->backward,
+						      .given = c->backward && reads_rows,
+						      .dx = c->backward && reads_rows,
+						      .dweight = c->backward,
+						      .dbias = c->backward,
+						      .access = reads_rows ? m->access : EK_ACCESS_ELEMENTS});
+}
+
+enum { UNNOTICED = 0, DIFFERENT = 3, NOT_MADE = 4 };
+
+/* In a child: puts the kernel in the place of the right one, then calls as everyone does. */
+static int run_mutation(const struct mutation *m, const struct norm_case *c)
+{
+	static const struct model fresh = {90, 99}; /* its context has no kernels yet */
+	ek_context *ctx = context_on(fresh);
+	CUfunction function;
+	mutation = m;
+	ek_status status = ek_kernel_get(gpu_of(ctx), mutation_key(m, c), write_mutated, NULL, &function);
+	if (status != EK_OK || places_changed != 1) {
+		(void)fprintf(stderr, "%d places were changed: %s", places_changed, ek_error(ctx));
+		return NOT_MADE;
+	}
+	return same_on(fresh, c) ? UNNOTICED : DIFFERENT;
+}
+
+/* How the child ended; *said is what it wrote to stderr, up to room bytes. */
+static int end_of_mutation(const struct mutation *m, const struct norm_case *c, char *said, size_t room)
+{
+	int ends[2], status = -1;
+	(void)fflush(stdout);
+	if (pipe(ends) != 0)
+		return -1;
+	pid_t child = fork();
+	if (child == 0) {
+		(void)dup2(ends[1], 2);
+		(void)close(ends[1]);
+		(void)alarm(60);
+		_exit(run_mutation(m, c)); /* what it printed of the difference is dropped */
+	}
+	(void)close(ends[1]);
+	FILE *file = fdopen(ends[0], "r");
+	size_t size = fread(said, 1, room - 1, file);
+	said[size] = 0;
+	(void)fclose(file);
+	(void)waitpid(child, &status, 0);
+	return status;
+}
+
+/* The result differs, or the stand-in or a sanitizer has stopped the kernel. */
+static bool is_noticed(int status, const char *said)
+{
+	if (WIFEXITED(status) && WEXITSTATUS(status) == DIFFERENT)
+		return true;
+	return strstr(said, "standin: kernel") || strstr(said, "Sanitizer");
+}
+
+static void broken_kernels_are_noticed(void)
+{
+	for (int i = 0; i < COUNT_OF(mutations); i++) {
+		struct mutation whole = mutations[i];
+		struct norm_case c = mutation_case(&whole);
+		char said[4096];
+		case_expect(&c);
+		int status = end_of_mutation(&mutations[i], &c, said, sizeof(said));
+		EXPECT(is_noticed(status, said), "\"%s\" instead of \"%s\" is not noticed: status %x: %s",
+		       whole.to, whole.from, (unsigned)status, said);
+		whole.to = whole.from;
+		status = end_of_mutation(&whole, &c, said, sizeof(said));
+		EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == UNNOTICED,
+		       "with \"%s\" as it is: status %x: %s", whole.from, (unsigned)status, said);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(every_policy_of_aligned_rows);
+	TEST(every_policy_of_shifted_rows);
+	TEST(every_policy_of_rows_by_elements);
+	TEST(widths_between);
+	TEST(operand_forms_in_pairs);
+	TEST(row_counts);
+	TEST(slots_and_chunks);
+	TEST(two_folding_steps);
+	TEST(chunks_of_other_kernels);
+	TEST(bits_do_not_depend_on_the_gpu);
+	TEST(bits_do_not_depend_on_multiprocessors);
+	TEST(a_row_does_not_depend_on_the_rows_around_it);
+	TEST(nothing_is_read_past_the_end);
+	TEST(broken_kernels_are_noticed);
+	return test_end();
+}

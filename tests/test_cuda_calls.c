@@ -1,0 +1,784 @@
+/* What calls on a GPU promise beside results, on the stand-in GPU (standin/standin.h): whose CUDA context and
+ * stream they use, captures, what a warm call does not do, no memory, threads. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cuda/nvtx.h"
+#include "support_cuda.h"
+
+/* ---- what the program asks of libc: counted, and memory refused on demand ---- */
+
+#if defined(__GLIBC__) && !UNDER_SANITIZER
+#define COUNTS 1
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *old, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void *old);
+
+/* The linker's: the program's code lies between them, the library's with it and the stand-ins' not. */
+extern const char __executable_start[], etext[];
+
+static atomic_llong asked, live_blocks;
+static atomic_llong fail_after = -1; /* how many more allocations succeed; -1: all */
+
+static bool by_program(const void *caller)
+{
+	return (uintptr_t)caller >= (uintptr_t)__executable_start && (uintptr_t)caller < (uintptr_t)etext;
+}
+#define COUNT_CALL() (by_program(__builtin_return_address(0)) ? (void)atomic_fetch_add(&asked, 1) : (void)0)
+
+static bool may_allocate(const void *caller)
+{
+	if (!by_program(caller))
+		return true;
+	atomic_fetch_add(&asked, 1);
+	long long left = atomic_load(&fail_after);
+	if (left > 0)
+		atomic_store(&fail_after, left - 1);
+	if (left == 0)
+		errno = ENOMEM;
+	return left != 0;
+}
+#define MAY_ALLOCATE() may_allocate(__builtin_return_address(0))
+
+static void *counted(void *made)
+{
+	if (made)
+		atomic_fetch_add(&live_blocks, 1);
+	return made;
+}
+
+void *malloc(size_t bytes)
+{
+	return MAY_ALLOCATE() ? counted(__libc_malloc(bytes)) : NULL;
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+	return MAY_ALLOCATE() ? counted(__libc_calloc(count, bytes)) : NULL;
+}
+
+void *realloc(void *old, size_t bytes)
+{
+	if (!MAY_ALLOCATE())
+		return NULL;
+	void *made = __libc_realloc(old, bytes);
+	return old ? made : counted(made);
+}
+
+void *memalign(size_t alignment, size_t bytes)
+{
+	return MAY_ALLOCATE() ? counted(__libc_memalign(alignment, bytes)) : NULL;
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+	return MAY_ALLOCATE() ? counted(__libc_memalign(alignment, bytes)) : NULL;
+}
+
+int posix_memalign(void **made, size_t alignment, size_t bytes)
+{
+	void *block = MAY_ALLOCATE() ? counted(__libc_memalign(alignment, bytes)) : NULL;
+	if (!block)
+		return ENOMEM;
+	*made = block;
+	return 0;
+}
+
+void free(void *old)
+{
+	if (old)
+		atomic_fetch_sub(&live_blocks, 1);
+	__libc_free(old);
+}
+
+static const char *value_of(const char *name)
+{
+	size_t length = strlen(name);
+	for (char **each = environ; each && *each; each++)
+		if (strncmp(*each, name, length) == 0 && (*each)[length] == '=')
+			return *each + length + 1;
+	return NULL;
+}
+
+char *getenv(const char *name)
+{
+	COUNT_CALL();
+	return (char *)(uintptr_t)value_of(name);
+}
+
+char *secure_getenv(const char *name)
+{
+	COUNT_CALL();
+	return (char *)(uintptr_t)value_of(name);
+}
+
+int openat(int folder, const char *path, int flags, ...)
+{
+	va_list rest;
+	va_start(rest, flags);
+	mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+	va_end(rest);
+	COUNT_CALL();
+	return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+int open(const char *path, int flags, ...)
+{
+	va_list rest;
+	va_start(rest, flags);
+	mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+	va_end(rest);
+	COUNT_CALL();
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+#endif
+
+/* ---- the CUDA context ---- */
+
+static void the_primary_context_is_held_until_the_end(void)
+{
+	struct living before = living();
+	fail(NULL);
+	ek_context *one = opened(gpu_options()), *two = opened(gpu_options());
+	EXPECT(gpu_of(one)->context == gpu_of(two)->context && gpu_of(one)->retained,
+	       "two contexts of one GPU have two CUDA contexts");
+	EXPECT(!current_context(), "ek_open leaves a CUDA context current");
+	EXPECT(standin.count("cuDevicePrimaryCtxRetain") == 2, "retained %d times",
+	       (int)standin.count("cuDevicePrimaryCtxRetain"));
+	expect_works("the first of two", one);
+	ek_close(one);
+	expect_works("the second, when the first is closed", two);
+	EXPECT(standin.live("context") == before.contexts + 1, "the CUDA context is gone too early");
+	ek_close(two);
+	EXPECT(standin.count("cuDevicePrimaryCtxRelease_v2") == 2, "released %d times",
+	       (int)standin.count("cuDevicePrimaryCtxRelease_v2"));
+	nothing_is_left("two contexts", before);
+}
+
+static void the_current_context_is_used(void)
+{
+	struct living before = living();
+	(void)cuda();
+	fail(NULL);
+	CUcontext theirs = standin.context_create(0);
+	push(theirs);
+	ek_context *ctx = opened(gpu_options());
+	EXPECT(gpu_of(ctx)->context == theirs && !gpu_of(ctx)->retained, "another than the current is used");
+	expect_works("in a program's own CUDA context", ctx);
+	EXPECT(current_context() == theirs, "the current CUDA context has changed");
+	pop();
+	expect_works("when the program's CUDA context is no longer current", ctx);
+	ek_close(ctx);
+	EXPECT(standin.count("cuDevicePrimaryCtxRetain") == 0 &&
+		       standin.count("cuDevicePrimaryCtxRelease_v2") == 0,
+	       "the primary context is retained or released");
+	EXPECT(standin.live("module") == before.modules, "modules stay in the program's context");
+	standin.context_destroy(theirs);
+	nothing_is_left("a program's CUDA context", before);
+}
+
+static void a_current_context_of_another_gpu_is_not_used(void)
+{
+	struct living before = living();
+	set("EVENKEEL_STANDIN_DEVICES", "2");
+	CUcontext theirs = standin.context_create(1);
+	push(theirs);
+	ek_context *ctx = opened(gpu_options());
+	EXPECT(gpu_of(ctx)->context != theirs && gpu_of(ctx)->retained,
+	       "a CUDA context of GPU 1 is used for GPU 0");
+	expect_works("while another GPU's CUDA context is current", ctx);
+	EXPECT(current_context() == theirs, "the current CUDA context has changed");
+	ek_close(ctx);
+	EXPECT(current_context() == theirs, "ek_close changes the current CUDA context");
+	pop();
+	standin.context_destroy(theirs);
+	push(theirs = standin.context_create(0));
+	standin.context_destroy(theirs); /* still the thread's current one */
+	ctx = opened(gpu_options());
+	EXPECT(gpu_of(ctx)->retained, "a destroyed CUDA context is used");
+	expect_works("while a destroyed CUDA context is current", ctx);
+	ek_close(ctx);
+	pop();
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+	nothing_is_left("contexts of another GPU", before);
+}
+
+static void *run_in_thread(void *argument)
+{
+	struct work *w = argument;
+	bool right = !current_context() && runs(w) && !current_context();
+	return right ? w : NULL;
+}
+
+static void a_thread_needs_no_current_context(void)
+{
+	pthread_t thread;
+	void *right = NULL;
+	ek_context *ctx = opened(gpu_options());
+	struct work w = work_make(ctx, small);
+	EXPECT(pthread_create(&thread, NULL, run_in_thread, &w) == 0 && pthread_join(thread, &right) == 0,
+	       "no thread");
+	EXPECT(right, "a thread without a CUDA context gets nothing right, or one that stays");
+	work_free(&w);
+	ek_close(ctx);
+}
+
+/* Refused or not, a call leaves the thread's context as it was. */
+static void a_refused_call_leaves_the_current_context(void)
+{
+	ek_context *ctx = opened(gpu_options());
+	struct work w = work_make(ctx, small);
+	ek_norm_forward_args args = w.forward;
+	args.x = w.start;
+	judge("host memory", ek_norm_forward(ctx, &args), EK_ERROR_ARGUMENT, SAYS("x"));
+	EXPECT(!current_context(), "a refused call leaves a CUDA context");
+	fail("cuLaunchKernelEx=701");
+	judge("no launch", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+	      SAYS("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
+	EXPECT(!current_context(), "a failed call leaves a CUDA context");
+	fail("cuCtxPushCurrent_v2=201");
+	judge("no context", ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
+	      SAYS("entering the CUDA context", "CUDA_ERROR_INVALID_CONTEXT"));
+	fail("cuCtxGetCurrent=4");
+	judge("no current context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+	      SAYS("entering the CUDA context", "CUDA_ERROR_DEINITIALIZED"));
+	fail(NULL);
+	EXPECT(is_untouched(&w), "bytes were written");
+	expect_runs("after refusals", &w);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void a_destroyed_context_ends_no_process(void)
+{
+	struct living before = living();
+	CUcontext theirs = standin.context_create(0);
+	push(theirs);
+	ek_context *ctx = opened(gpu_options());
+	struct work w = work_make(ctx, small);
+	expect_runs("before the end", &w);
+	standin.context_destroy(theirs); /* and what it holds, the memory and the modules */
+	EXPECT(ek_norm_forward(ctx, &w.forward) != EK_OK && ek_error(ctx)[0], "a call without a context");
+	pop();
+	judge("a destroyed CUDA context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+	      SAYS("entering the CUDA context", "GPU 0"));
+	ek_close(ctx);
+	free(w.start);
+	free(w.wanted);
+	nothing_is_left("a destroyed CUDA context", before);
+}
+
+static void two_gpus_work_at_once(void)
+{
+	struct living before = living();
+	ek_context *ctx[2];
+	struct work work[2];
+	ek_options options = gpu_options();
+	set("EVENKEEL_STANDIN_DEVICES", "2");
+	for (int i = 0; i < 2; i++) {
+		options.ordinal = i;
+		ctx[i] = opened(options);
+		work[i] = work_make(ctx[i], small);
+	}
+	EXPECT(gpu_of(ctx[0])->context != gpu_of(ctx[1])->context, "two GPUs have one CUDA context");
+	for (int i = 0; i < 6; i++)
+		expect_runs("one of two GPUs", &work[i % 2]);
+	push(gpu_of(ctx[0])->context);
+	expect_runs("GPU 1 while GPU 0 is current", &work[1]);
+	EXPECT(current_context() == gpu_of(ctx[0])->context, "the current CUDA context has changed");
+	pop();
+	work_free(&work[0]);
+	ek_close(ctx[0]);
+	expect_runs("GPU 1 when GPU 0 is closed", &work[1]);
+	work_free(&work[1]);
+	ek_close(ctx[1]);
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+	nothing_is_left("two GPUs", before);
+}
+
+/* ---- streams ---- */
+
+static void use_stream(struct work *w, CUstream stream)
+{
+	w->forward.stream = w->backward.stream = stream;
+}
+
+static CUstream stream_numbered(uintptr_t number)
+{
+	return (CUstream)number;
+}
+
+static void streams_are_used(void)
+{
+	struct standin_launch launch;
+	ek_context *ctx = opened(gpu_options());
+	struct work w = work_make(ctx, small);
+	CUstream made = stream_make(ctx);
+	CUstream streams[] = {NULL, stream_numbered(1), stream_numbered(2), made};
+	for (int i = 0; i < COUNT_OF(streams); i++) {
+		use_stream(&w, streams[i]);
+		expect_runs("a stream", &w);
+		EXPECT(standin.last_launch(&launch) && launch.stream == streams[i],
+		       "launched on another stream");
+	}
+	stream_free(ctx, made);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+/* ---- capture ---- */
+
+static void capture_begin(ek_context *ctx, CUstream stream, int mode)
+{
+	push(gpu_of(ctx)->context);
+	EXPECT(cuda()->capture_begin(stream, mode) == CUDA_SUCCESS, "cuStreamBeginCapture fails");
+	pop();
+}
+
+/* An executable graph; NULL where the capture was broken. */
+static CUgraphExec capture_end(ek_context *ctx, CUstream stream)
+{
+	CUgraph graph = NULL;
+	CUgraphExec executable = NULL;
+	push(gpu_of(ctx)->context);
+	EXPECT(cuda()->capture_end(stream, &graph) == CUDA_SUCCESS &&
+		       cuda()->graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS &&
+		       cuda()->graph_destroy(graph) == CUDA_SUCCESS,
+	       "the capture is broken");
+	pop();
+	return executable;
+}
+
+static void replay(ek_context *ctx, CUgraphExec executable, CUstream stream)
+{
+	push(gpu_of(ctx)->context);
+	EXPECT(cuda()->graph_launch(executable, stream) == CUDA_SUCCESS, "cuGraphLaunch fails");
+	pop();
+}
+
+static void graph_free(ek_context *ctx, CUgraphExec executable)
+{
+	push(gpu_of(ctx)->context);
+	EXPECT(cuda()->graph_exec_destroy(executable) == CUDA_SUCCESS, "cuGraphExecDestroy fails");
+	pop();
+}
+
+static void a_capture_without_prepare_is_refused(void)
+{
+	struct living before = living();
+	for (int mode = CU_STREAM_CAPTURE_MODE_GLOBAL; mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
+		ek_context *ctx = opened(gpu_options());
+		struct work w = work_make(ctx, small);
+		CUstream stream = stream_make(ctx);
+		use_stream(&w, stream);
+		capture_begin(ctx, stream, mode);
+		judge("forward", ek_norm_forward(ctx, &w.forward), EK_ERROR_NOT_READY,
+		      SAYS("captured", "ek_norm_forward_prepare", "ek_norm_backward_prepare"));
+		judge("backward", ek_norm_backward(ctx, &w.backward), EK_ERROR_NOT_READY,
+		      SAYS("captured", "ek_norm_backward_prepare"));
+		judge("prepare, too late", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_NOT_READY,
+		      SAYS("before the capture"));
+		/* Another stream, or none, is not captured, and preparing on it does not break the capture. */
+		w.forward.stream = w.backward.stream = NULL;
+		judge("prepare beside it", ek_norm_forward_prepare(ctx, &w.forward), EK_OK, SAYS(NULL));
+		judge("prepare beside it", ek_norm_backward_prepare(ctx, &w.backward), EK_OK, SAYS(NULL));
+		use_stream(&w, stream);
+		judge("forward", ek_norm_forward(ctx, &w.forward), EK_OK, SAYS(NULL));
+		judge("backward", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
+		CUgraphExec executable = capture_end(ctx, stream);
+		EXPECT(is_untouched(&w), "a captured call has run");
+		replay(ctx, executable, stream);
+		EXPECT(is_right(&w), "the graph does not give the reference's bits");
+		graph_free(ctx, executable);
+		stream_free(ctx, stream);
+		work_free(&w);
+		ek_close(ctx);
+	}
+	nothing_is_left("captures", before);
+}
+
+static void prepared_calls_are_captured_and_replayed(void)
+{
+	static const struct shape shapes[] = {
+		{EK_F32, 5, 40}, {EK_BF16, 70, 256}, {EK_F16, 3, 3000}, {EK_F64, 2, 33}, {EK_F32, 2, 20000}};
+	ek_context *ctx = opened(gpu_options());
+	CUstream stream = stream_make(ctx);
+	for (int i = 0; i < (test_mode == TEST_SHORT ? 2 : COUNT_OF(shapes)); i++) {
+		struct work w = work_make(ctx, shapes[i]);
+		struct standin_launch launch;
+		use_stream(&w, stream);
+		fail(NULL);
+		EXPECT(ek_norm_forward_prepare(ctx, &w.forward) == EK_OK &&
+			       ek_norm_backward_prepare(ctx, &w.backward) == EK_OK,
+		       "%s", ek_error(ctx));
+		EXPECT(!standin.last_launch(&launch) && is_untouched(&w), "prepare launches");
+		fail(NULL);
+		capture_begin(ctx, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+		EXPECT(ek_norm_forward(ctx, &w.forward) == EK_OK &&
+			       ek_norm_backward(ctx, &w.backward) == EK_OK,
+		       "%s", ek_error(ctx));
+		EXPECT(standin.last_launch(&launch) && launch.captured, "the launch is not captured");
+		EXPECT(standin.count("cuModuleLoadData") == 0, "a prepared call loads a kernel");
+		CUgraphExec executable = capture_end(ctx, stream);
+		EXPECT(is_untouched(&w), "a captured call has run");
+		for (int times = 0; times < 3; times++) {
+			replay(ctx, executable, stream);
+			EXPECT(is_right(&w), "replay %d does not give the reference's bits", times);
+			work_restart(&w);
+		}
+		graph_free(ctx, executable);
+		work_free(&w);
+	}
+	stream_free(ctx, stream);
+	ek_close(ctx);
+}
+
+/* Prepared with few rows, then called with others: some whose column sums have many parts, which another kernel
+ * folds, and some whose slots have over 32 rows. */
+static void expect_any_rows(ek_dtype dtype, const int64_t *rows, int count)
+{
+	ek_context *ctx = opened(gpu_options());
+	struct work first = work_make(ctx, (struct shape){dtype, 3, 24});
+	EXPECT(ek_norm_forward_prepare(ctx, &first.forward) == EK_OK &&
+		       ek_norm_backward_prepare(ctx, &first.backward) == EK_OK,
+	       "%s", ek_error(ctx));
+	fail(NULL);
+	for (int i = 0; i < count; i++) {
+		struct work w = work_make(ctx, (struct shape){dtype, rows[i], 24});
+		expect_runs("another number of rows", &w);
+		EXPECT(standin.count("cuModuleLoadData") == 0 &&
+			       standin.nvrtc_count("nvrtcCompileProgram") == 0,
+		       "%s, %d rows: a kernel is loaded or compiled", ek_dtype_name(dtype), (int)rows[i]);
+		work_free(&w);
+	}
+	work_free(&first);
+	ek_close(ctx);
+}
+
+static void another_number_of_rows_needs_no_kernel(void)
+{
+	static const int64_t rows[] = {0, 1, 2, 7, 31, 32, 33, 64, 129, 300, 1025, 2049, 33000};
+	expect_any_rows(EK_F32, rows, COUNT_OF(rows) - (test_mode == TEST_SHORT));
+	expect_any_rows(EK_F64, rows, COUNT_OF(rows) - (test_mode == TEST_SHORT ? 4 : 1));
+}
+
+static void prepare_on_the_cpu_does_nothing(void)
+{
+	ek_context *gpu = opened(gpu_options()), *ctx = context_of((struct setting){"scalar", 1, PLAIN});
+	struct work w = work_make(gpu, small);
+	fail(NULL);
+	EXPECT(ek_norm_forward_prepare(ctx, &w.forward) == EK_OK, "%s", ek_error(ctx));
+	w.backward.dweight = w.backward.dbias = NULL; /* and with them the workspace */
+	EXPECT(ek_norm_backward_prepare(ctx, &w.backward) == EK_OK, "%s", ek_error(ctx));
+	w.forward.cols = 0;
+	judge("cols 0", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_ARGUMENT, SAYS("cols (0)"));
+	judge("no args", ek_norm_backward_prepare(ctx, NULL), EK_ERROR_ARGUMENT, SAYS("args"));
+	judge("no ctx", ek_norm_forward_prepare(NULL, &w.forward), EK_ERROR_ARGUMENT, SAYS("ctx"));
+	EXPECT(standin.count("cuCtxGetCurrent") == 0 && is_untouched(&w), "the GPU is asked");
+	work_free(&w);
+	ek_close(gpu);
+}
+
+/* ---- warm calls ---- */
+
+#define SYMBOL_NAME(field, symbol, parameters) symbol,
+static const char *const driver_functions[] = {EK_DRIVER_SYMBOLS(SYMBOL_NAME)};
+
+/* All that a call with its kernels in memory may ask of the driver: nothing that waits or allocates. */
+static bool is_quick(const char *function)
+{
+	static const char *const quick[] = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+					    "cuPointerGetAttribute", "cuLaunchKernelEx"};
+	for (int i = 0; i < COUNT_OF(quick); i++)
+		if (strcmp(function, quick[i]) == 0)
+			return true;
+	return false;
+}
+
+static void a_warm_call_asks_for_little(void)
+{
+	ek_context *ctx = opened(gpu_options());
+	struct work w = work_make(ctx, small);
+	expect_runs("the first time", &w);
+	fail(NULL);
+#ifdef COUNTS
+	long long before = atomic_load(&asked);
+#endif
+	ek_status forward = ek_norm_forward(ctx, &w.forward), backward = ek_norm_backward(ctx, &w.backward);
+#ifdef COUNTS
+	EXPECT(atomic_load(&asked) == before, "%lld allocations, files or environment variables",
+	       (long long)(atomic_load(&asked) - before));
+#endif
+	EXPECT(forward == EK_OK && backward == EK_OK, "%s", ek_error(ctx));
+	for (int i = 0; i < COUNT_OF(driver_functions); i++)
+		EXPECT(is_quick(driver_functions[i]) || standin.count(driver_functions[i]) == 0,
+		       "a warm call calls %s", driver_functions[i]);
+	EXPECT(standin.count("cuLaunchKernelEx") == 3, "%d launches for one forward and one backward",
+	       (int)standin.count("cuLaunchKernelEx"));
+	push(gpu_of(ctx)->context);
+	fail(NULL);
+	EXPECT(ek_norm_forward(ctx, &w.forward) == EK_OK && standin.count("cuCtxPushCurrent_v2") == 0,
+	       "a context that is current is pushed");
+	pop();
+	EXPECT(is_right(&w), "the calls do not give the reference's bits");
+	work_free(&w);
+	ek_close(ctx);
+}
+
+#ifdef COUNTS
+static void calls_are_counted(void)
+{
+	long long before = atomic_load(&asked);
+	void *volatile block = malloc(10);
+	(void)getenv("HOME");
+	EXPECT(atomic_load(&asked) == before + 2, "malloc or getenv is not counted");
+	free(block);
+}
+
+static void no_memory_for_a_context(void)
+{
+	ek_status status = EK_ERROR_MEMORY;
+	ek_options options = gpu_options();
+	int refusals = 0;
+	for (long long room = 0; room < 100 && status == EK_ERROR_MEMORY; room++) {
+		ek_context *ctx = NULL;
+		struct living before = living();
+		long long blocks = atomic_load(&live_blocks);
+		atomic_store(&fail_after, room);
+		status = ek_open(&ctx, &options);
+		atomic_store(&fail_after, -1);
+		if (status == EK_ERROR_MEMORY) {
+			refusals++;
+			EXPECT(strstr(ek_error(NULL), "memory"), "the message is \"%s\"", ek_error(NULL));
+		}
+		ek_close(ctx);
+		EXPECT(atomic_load(&live_blocks) == blocks, "%lld blocks are left",
+		       (long long)(atomic_load(&live_blocks) - blocks));
+		nothing_is_left("no memory", before);
+	}
+	EXPECT(status == EK_OK && refusals > 2, "after %d refusals %s: %s", refusals, ek_status_name(status),
+	       ek_error(NULL));
+}
+
+/* Wherever memory runs out between the call and its kernel. What is only for later (the cache) may be left out. */
+static void no_memory_for_a_kernel(void)
+{
+	int refusals = 0;
+	bool reached = true;
+	for (long long room = 0; room < 100 && reached; room++) {
+		ek_context *ctx = opened_with(fresh_folder());
+		struct work w = work_make(ctx, small);
+		atomic_store(&fail_after, room);
+		ek_status status = ek_norm_forward_prepare(ctx, &w.forward);
+		reached = atomic_load(&fail_after) == 0;
+		atomic_store(&fail_after, -1);
+		refusals += status != EK_OK;
+		if (status != EK_OK)
+			judge("no memory", status, EK_ERROR_MEMORY, SAYS("ek_layer_norm_forward_f32_40"));
+		EXPECT(standin.live("module") == (status == EK_OK), "a module without its kernel");
+		EXPECT(ek_norm_forward_prepare(ctx, &w.forward) == EK_OK, "with memory: %s", ek_error(ctx));
+		work_free(&w);
+		ek_close(ctx);
+	}
+	EXPECT(!reached && refusals > 3, "%d refusals", refusals);
+}
+#endif
+
+/* ---- profilers ---- */
+
+static int ranges_open, ranges_seen;
+
+static int range_push(const char *name)
+{
+	ranges_seen += strncmp(name, "ek_norm_", 8) == 0;
+	return ranges_open++;
+}
+
+static int range_pop(void)
+{
+	return --ranges_open;
+}
+
+static void ranges_end_where_calls_fail(void)
+{
+	static const struct ek_nvtx fake = {range_push, range_pop};
+	ek_options options = gpu_options();
+	options.nvtx = 1;
+	ek_context *ctx = opened(options);
+	EXPECT(gpu_of(ctx)->ranges == (ek_nvtx_get() != NULL), "ranges without NVTX, or none with it");
+	expect_works("with the option nvtx", ctx);
+	gpu_of(ctx)->nvtx = &fake;
+	gpu_of(ctx)->ranges = true;
+	struct work w = work_make(ctx, small);
+	ranges_seen = 0;
+	expect_runs("named", &w);
+	fail("cuLaunchKernelEx=701");
+	EXPECT(ek_norm_forward(ctx, &w.forward) != EK_OK && ek_norm_backward(ctx, &w.backward) != EK_OK,
+	       "launched after all");
+	fail(NULL);
+	EXPECT(ranges_seen == 4 && ranges_open == 0, "%d ranges, %d of them open", ranges_seen, ranges_open);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+/* ---- what depends on GPU and driver ---- */
+
+static void expect_overlap(const char *what, bool wanted)
+{
+	struct standin_launch launch;
+	ek_context *ctx = opened(gpu_options());
+	EXPECT(gpu_of(ctx)->overlaps == wanted, "%s: launches %s", what, wanted ? "wait" : "overlap");
+	expect_works(what, ctx);
+	EXPECT(standin.last_launch(&launch) && launch.overlaps == wanted, "%s: launched otherwise", what);
+	ek_close(ctx);
+}
+
+static void driver_of_cuda_12_2(void)
+{
+	fail("cuDriverGetVersion=12020");
+	expect_overlap("CUDA 12.2", false);
+}
+
+static void driver_of_cuda_12_3(void)
+{
+	fail("cuDriverGetVersion=12030");
+	expect_overlap("CUDA 12.3", true);
+	set("EVENKEEL_STANDIN_ARCH", "80");
+	expect_overlap("compute capability 8.0", false);
+	set("EVENKEEL_STANDIN_ARCH", "89"); /* which the compiler does not know: PTX of 8.0 */
+	expect_overlap("compute capability 8.9", false);
+	set("EVENKEEL_STANDIN_ARCH", "103");
+	expect_overlap("compute capability 10.3", true);
+}
+
+static void launches_overlap_where_they_can(void)
+{
+	in_child(driver_of_cuda_12_2);
+	in_child(driver_of_cuda_12_3);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 8 };
+
+struct job {
+	struct work work;
+	int rounds;
+	bool right;
+};
+
+static void *run_job(void *argument)
+{
+	struct job *job = argument;
+	job->right = true;
+	for (int i = 0; i < job->rounds && job->right; i++)
+		job->right = runs(&job->work);
+	return NULL;
+}
+
+static void start_jobs(struct job *jobs, pthread_t *threads, int count)
+{
+	for (int i = 0; i < count; i++) {
+		jobs[i].rounds = (int)test_scaled(20);
+		EXPECT(pthread_create(&threads[i], NULL, run_job, &jobs[i]) == 0, "no thread");
+	}
+}
+
+static void finish_jobs(struct job *jobs, pthread_t *threads, int count)
+{
+	for (int i = 0; i < count; i++) {
+		(void)pthread_join(threads[i], NULL);
+		EXPECT(jobs[i].right, "thread %d, %d columns: not the reference's bits", i,
+		       (int)jobs[i].work.forward.cols);
+		work_free(&jobs[i].work);
+	}
+}
+
+/* Compiling, loading and launching at once: a kernel is made once, whoever asks for it. */
+static void threads_share_a_context(void)
+{
+	static struct job jobs[THREADS];
+	pthread_t threads[THREADS];
+	CUstream streams[THREADS];
+	struct living before = living();
+	ek_context *ctx = opened_with("");
+	for (int i = 0; i < THREADS; i++) {
+		struct shape shape = {i % 3 ? EK_F32 : EK_BF16, 3 + i, 17 + 16 * (i / 2)};
+		jobs[i].work = work_make(ctx, shape);
+		streams[i] = stream_make(ctx);
+		use_stream(&jobs[i].work, streams[i]);
+	}
+	fail(NULL);
+	start_jobs(jobs, threads, THREADS);
+	finish_jobs(jobs, threads, THREADS);
+	EXPECT(standin.count("cuModuleLoadData") == standin.live("module") - before.modules &&
+		       standin.nvrtc_count("nvrtcCompileProgram") == standin.count("cuModuleLoadData"),
+	       "%d compilations and %d loads for %d kernels", (int)standin.nvrtc_count("nvrtcCompileProgram"),
+	       (int)standin.count("cuModuleLoadData"), (int)(standin.live("module") - before.modules));
+	for (int i = 0; i < THREADS; i++)
+		stream_free(ctx, streams[i]);
+	ek_close(ctx);
+	nothing_is_left("threads", before);
+}
+
+/* Contexts that come and go do not touch what others hold. */
+static void contexts_close_while_others_work(void)
+{
+	static struct job jobs[4];
+	pthread_t threads[4];
+	struct living before = living();
+	ek_context *ctx[2] = {opened(gpu_options()), opened(gpu_options())};
+	for (int i = 0; i < 4; i++)
+		jobs[i].work = work_make(ctx[i % 2], (struct shape){EK_F32, 9, 24 + i});
+	start_jobs(jobs, threads, 4);
+	for (int i = 0; i < test_scaled(20); i++) {
+		ek_context *other = opened(gpu_options());
+		expect_works("a context that comes and goes", other);
+		ek_close(other);
+	}
+	finish_jobs(jobs, threads, 4);
+	ek_close(ctx[1]);
+	ek_close(ctx[0]);
+	nothing_is_left("contexts that come and go", before);
+}
+
+int main(int argc, char **argv)
+{
+	cuda_test_begin(argc, argv);
+	TEST(launches_overlap_where_they_can); /* before this process has loaded the driver */
+	TEST(the_primary_context_is_held_until_the_end);
+	TEST(the_current_context_is_used);
+	TEST(a_current_context_of_another_gpu_is_not_used);
+	TEST(a_thread_needs_no_current_context);
+	TEST(a_refused_call_leaves_the_current_context);
+	TEST(a_destroyed_context_ends_no_process);
+	TEST(two_gpus_work_at_once);
+	TEST(streams_are_used);
+	TEST(a_capture_without_prepare_is_refused);
+	TEST(prepared_calls_are_captured_and_replayed);
+	TEST(another_number_of_rows_needs_no_kernel);
+	TEST(prepare_on_the_cpu_does_nothing);
+	TEST(ranges_end_where_calls_fail);
+	TEST(a_warm_call_asks_for_little);
+#ifdef COUNTS
+	TEST(calls_are_counted);
+	TEST(no_memory_for_a_context);
+	TEST(no_memory_for_a_kernel);
+#endif
+	TEST(threads_share_a_context);
+	TEST(contexts_close_while_others_work);
+	return cuda_test_end();
+}

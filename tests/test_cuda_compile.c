@@ -1,0 +1,583 @@
+/* What NVRTC makes of the kernels: those of every row of the tables in src/cuda/policy.c, with the operands, dtypes
+ * and alignments that calls may have, compiled for several GPUs, none of which is needed. On compute capability
+ * 9.0, for which the tables were measured, no register may be spilled; of the others the registers are told.
+ * There are about 40,000 such kernels: what calls usually have is compiled, and every so many-th of the rest;
+ * `test_cuda_compile long` compiles all, an hour for two cores. SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda/norm.h"
+#include "cuda/nvrtc.h"
+#include "cuda/policy.h"
+#include "support.h"
+
+enum { MOST_LINES = 1024, MOST_THREADS = 8, MOST_OF_A_CALL = 8, MOST_ALIKE = 4, MEASURED_ARCH = 90 };
+
+/* How memory lies: the rows, then weight and bias. */
+enum lie { ALIGNED, AT_AN_ELEMENT, AT_A_BYTE };
+
+/* The columns of the table: how a kernel reads rows. */
+enum access { QUADS, SHIFTED, ELEMENTS, BYTES, ACCESSES };
+static const char *const access_names[ACCESSES] = {"aligned", "shifted", "elements", "bytes"};
+
+/* A line of the table: a kernel, a dtype and a row of the policy, with what was found by access. */
+struct line {
+	char part[32];
+	ek_dtype dtype;
+	int64_t cols; /* 0: all widths, which are alike */
+	int listed;
+	struct {
+		int kernels, fewest, most, spilled;
+	} found[ACCESSES];
+};
+
+struct kernel {
+	struct ek_recipe recipe;
+	int line;
+	/* found: */
+	ek_status status;
+	int registers, spilled, stack;
+	char trouble[400];
+};
+
+static struct line lines[MOST_LINES];
+static int line_count;
+static struct kernel *kernels;
+static int kernel_count, kernel_room;
+static int arch;
+static int64_t considered; /* calls, compiled or not */
+
+/* ---- kernels: each once ---- */
+
+static int option_value(const struct ek_recipe *recipe, const char *name)
+{
+	size_t length = strlen(name);
+	for (int i = 0; i < recipe->option_count; i++) {
+		const char *option = recipe->options[i];
+		if (strncmp(option, "-D", 2) == 0 && strncmp(option + 2, name, length) == 0 &&
+		    option[2 + length] == '=')
+			return atoi(option + 3 + length);
+	}
+	return -1;
+}
+
+static enum access access_of(const struct ek_recipe *recipe)
+{
+	return option_value(recipe, "BYTES") > 0 ? BYTES : (enum access)option_value(recipe, "ACCESS");
+}
+
+static bool same_recipe(const struct ek_recipe *a, const struct ek_recipe *b)
+{
+	return a->option_count == b->option_count && strcmp(a->name, b->name) == 0 &&
+	       memcmp(a->options, b->options, sizeof a->options[0] * (size_t)a->option_count) == 0;
+}
+
+/* The part in ek_layer_norm_PART_f32_768. */
+static void part_of(const struct ek_recipe *recipe, ek_dtype dtype, char part[32])
+{
+	char end[32];
+	const char *start = strstr(recipe->name, "norm_");
+	(void)snprintf(end, sizeof end, "_%s_%d", ek_dtype_name(dtype), option_value(recipe, "COLS"));
+	const char *stop = strstr(recipe->name, end);
+	EXPECT(start && stop && strcmp(stop, end) == 0, "%s does not name its op, dtype and columns",
+	       recipe->name);
+	(void)snprintf(part, 32, "%.*s", start && stop ? (int)(stop - start) - 5 : 0, start ? start + 5 : "");
+}
+
+static int line_of(const struct ek_recipe *recipe, ek_dtype dtype, int64_t cols)
+{
+	struct line line = {.dtype = dtype, .cols = cols};
+	part_of(recipe, dtype, line.part);
+	if (strstr(line.part, "fold") || strstr(line.part, "final") || strstr(line.part, "columns"))
+		line.cols = 0;
+	for (int i = 0; i < line_count; i++)
+		if (strcmp(lines[i].part, line.part) == 0 && lines[i].dtype == dtype &&
+		    lines[i].cols == line.cols)
+			return i;
+	if (line_count == MOST_LINES) {
+		test_fail("the policy has over %d rows", MOST_LINES);
+		return 0;
+	}
+	lines[line_count] = line;
+	return line_count++;
+}
+
+static void add_kernel(const struct ek_recipe *recipe, ek_dtype dtype, int64_t cols)
+{
+	for (int i = kernel_count - 1; i >= 0; i--)
+		if (same_recipe(&kernels[i].recipe, recipe))
+			return;
+	int line = line_of(recipe, dtype, cols);
+	if (lines[line].cols == 0 && lines[line].listed == MOST_ALIKE)
+		return;
+	lines[line].listed++;
+	if (kernel_count == kernel_room) {
+		kernel_room = kernel_room ? 2 * kernel_room : 256;
+		kernels = realloc(kernels, (size_t)kernel_room * sizeof *kernels);
+		if (!kernels)
+			abort();
+	}
+	kernels[kernel_count++] = (struct kernel){.recipe = *recipe, .line = line};
+}
+
+/* ---- calls that need them ---- */
+
+struct call {
+	bool backward;
+	ek_norm norm;
+	struct dtype_pair dtypes;
+	int64_t cols, row_cols; /* the second: the widest of the policy's row */
+	enum lie rows, weights;
+	bool weight, bias, given, dx, sums;
+};
+
+/* Nothing is read: what counts is that it is there, and its alignment. */
+static void *address(int tensor, enum lie lie, ek_dtype dtype)
+{
+	size_t offset = lie == ALIGNED ? 0 : lie == AT_AN_ELEMENT ? ek_dtype_size(dtype) : 1;
+	return (void *)(((uintptr_t)(tensor + 1) << 40) + offset);
+}
+
+static int forward_recipes(const struct call *f, int64_t stride, struct ek_recipe *recipes)
+{
+	ek_dtype dtype = f->dtypes.dtype, weight = f->dtypes.weight_dtype;
+	ek_norm_forward_args args = {.size = sizeof args,
+				     .norm = f->norm,
+				     .dtype = dtype,
+				     .weight_dtype = weight,
+				     .rows = 1,
+				     .cols = f->cols,
+				     .x_stride = stride,
+				     .y_stride = stride,
+				     .x = address(0, f->rows, dtype),
+				     .y = address(1, f->rows, dtype),
+				     .weight = f->weight ? address(2, f->weights, weight) : NULL,
+				     .bias = f->bias ? address(3, f->weights, weight) : NULL};
+	return ek_cuda_norm_recipes(&args, NULL, arch, recipes, MOST_OF_A_CALL);
+}
+
+/* So many rows that partial sums are folded in two steps. */
+static int backward_recipes(const struct call *f, int64_t stride, struct ek_recipe *recipes)
+{
+	ek_dtype dtype = f->dtypes.dtype, weight = f->dtypes.weight_dtype;
+	ek_norm_backward_args args = {.size = sizeof args,
+				      .norm = f->norm,
+				      .dtype = dtype,
+				      .weight_dtype = weight,
+				      .rows = 1 << 20,
+				      .cols = f->cols,
+				      .dy_stride = stride,
+				      .x_stride = stride,
+				      .dx_stride = stride,
+				      .dy = address(0, f->rows, dtype),
+				      .x = address(1, f->rows, dtype),
+				      .dx = f->dx ? address(2, f->rows, dtype) : NULL,
+				      .weight = f->weight ? address(3, f->weights, weight) : NULL,
+				      .dweight = f->sums ? address(4, ALIGNED, weight) : NULL,
+				      .dbias = f->sums && f->bias ? address(5, ALIGNED, weight) : NULL,
+				      .rstd = f->given ? address(6, ALIGNED, dtype) : NULL,
+				      .workspace = address(7, ALIGNED, dtype)};
+	if (f->given && f->norm == EK_LAYER_NORM)
+		args.mean = address(8, ALIGNED, dtype);
+	return ek_cuda_norm_recipes(NULL, &args, arch, recipes, MOST_OF_A_CALL);
+}
+
+static void add_call(const struct call *f)
+{
+	struct ek_recipe recipes[MOST_OF_A_CALL];
+	int64_t in_16_bytes = 16 / (int64_t)ek_dtype_size(f->dtypes.dtype);
+	int64_t stride = (f->cols + in_16_bytes - 1) / in_16_bytes * in_16_bytes;
+	int count = (f->backward ? backward_recipes : forward_recipes)(f, stride, recipes);
+	for (int i = 0; i < count; i++)
+		add_kernel(&recipes[i], f->dtypes.dtype, f->row_cols);
+}
+
+/* What most calls are, and of the rest every so many-th: a prime, so that in turn each value of each field meets
+ * those of the others. */
+static void consider(const struct call *f, bool usual)
+{
+	static const int measured_steps[] = {2503, 101, 1}, other_steps[] = {4001, 499, 31};
+	bool measured = arch == MEASURED_ARCH;
+	int64_t step = (measured ? measured_steps : other_steps)[test_mode];
+	bool wants_usual = test_mode == TEST_LONG || (measured && test_mode == TEST_DEFAULT);
+	if ((usual && wants_usual) || considered % step == 0)
+		add_call(f);
+	considered++;
+}
+
+/* ---- all calls ---- */
+
+static bool usual_dtypes(struct dtype_pair dtypes)
+{
+	return dtypes.dtype == dtypes.weight_dtype && dtypes.dtype != EK_F16;
+}
+
+static void consider_lies(struct call f, bool usual)
+{
+	bool weights = f.weight || f.bias;
+	for (f.rows = ALIGNED; f.rows <= AT_A_BYTE; f.rows++)
+		for (f.weights = ALIGNED; f.weights <= (weights ? AT_AN_ELEMENT : ALIGNED); f.weights++)
+			consider(&f, usual && f.rows != AT_A_BYTE && f.weights == ALIGNED);
+}
+
+static void consider_forward(struct call f, bool usual)
+{
+	f.weight = true;
+	f.bias = f.norm == EK_LAYER_NORM;
+	consider_lies(f, usual && f.norm == EK_LAYER_NORM);
+	f.weight = f.bias = false;
+	consider_lies(f, false);
+}
+
+static void consider_backward(struct call f, bool usual)
+{
+	f.bias = f.norm == EK_LAYER_NORM;
+	for (int given = 1; given >= 0; given--)
+		for (int k = 0; k < 4; k++) {
+			f.given = given;
+			f.weight = k < 3;
+			f.dx = k != 2;
+			f.sums = k != 1;
+			consider_lies(f, usual && given && k == 0 && f.norm == EK_LAYER_NORM);
+		}
+}
+
+static void consider_width(struct call f, bool usual)
+{
+	for (int norm = 0; norm < 2; norm++) {
+		f.norm = norm ? EK_RMS_NORM : EK_LAYER_NORM;
+		(f.backward ? consider_backward : consider_forward)(f, usual);
+	}
+}
+
+/* The widest of a row of the policies, which takes most registers, one with a tail, and the narrowest. */
+static void consider_row(struct call f, int64_t first, int64_t last)
+{
+	int64_t widths[] = {last, last - 1, first};
+	f.row_cols = last;
+	for (int i = 0; i < 3; i++) {
+		f.cols = widths[i];
+		if (f.cols >= first && (i < 2 || first < last - 1))
+			consider_width(f, i == 0 && usual_dtypes(f.dtypes));
+	}
+}
+
+/* The policies of all accesses at a width. */
+struct policies {
+	struct ek_policy by_access[3];
+};
+
+static struct policies policies_at(const struct call *f, int64_t cols)
+{
+	int shared_bytes = arch == 80 ? 163 << 10 : arch == 120 ? 99 << 10 : 227 << 10;
+	struct ek_gpu_limits limits = {arch, shared_bytes};
+	struct policies policies;
+	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++)
+		policies.by_access[access] = (f->backward ? ek_backward_policy : ek_forward_policy)(
+			f->dtypes.dtype, cols, (enum ek_access)access, limits);
+	return policies;
+}
+
+/* Finds the rows by asking for every width at which one may end. */
+static void consider_policy(struct call f)
+{
+	int64_t first = 1, last = 1;
+	struct policies row = policies_at(&f, 1);
+	for (int64_t cols = 2; cols <= EK_MAX_COLS; cols += cols < 1024 ? 1 : 1024) {
+		struct policies next = policies_at(&f, cols);
+		if (memcmp(&row, &next, sizeof row) != 0) {
+			consider_row(f, first, last);
+			first = last + 1;
+			row = next;
+		}
+		last = cols;
+	}
+	consider_row(f, first, last);
+}
+
+static void list_kernels(void)
+{
+	line_count = kernel_count = 0;
+	considered = 0;
+	for (int backward = 0; backward < 2; backward++)
+		for (int pair = 0; pair < DTYPE_PAIRS; pair++)
+			consider_policy((struct call){.backward = backward, .dtypes = dtype_pairs[pair]});
+}
+
+/* ---- compiling ---- */
+
+/* The number before the text; -1 where the text is not there. */
+static int number_before(const char *log, const char *text)
+{
+	const char *at = log ? strstr(log, text) : NULL;
+	if (!at)
+		return -1;
+	while (at > log && at[-1] == ' ')
+		at--;
+	while (at > log && at[-1] >= '0' && at[-1] <= '9')
+		at--;
+	return atoi(at);
+}
+
+/* A text for many kernels has functions and loops that one of them does not need; other warnings count. */
+static const char *warning_in(const char *log)
+{
+	static const char *const expected[] = {"#177-D", "#128-D"};
+	for (const char *at = log; at && (at = strstr(at, "warning ")); at++)
+		if (strncmp(at + 8, expected[0], 6) != 0 && strncmp(at + 8, expected[1], 6) != 0)
+			return at;
+	return NULL;
+}
+
+static void compile(struct kernel *kernel)
+{
+	struct ek_image image = {0};
+	struct ek_recipe *recipe = &kernel->recipe;
+	char *log = NULL;
+	(void)snprintf(recipe->options[recipe->option_count++], sizeof recipe->options[0],
+		       "--ptxas-options=-v");
+	kernel->status = ek_kernel_build(recipe, arch, NULL, &image, NULL, &log);
+	recipe->option_count--;
+	kernel->registers = number_before(log, " registers");
+	kernel->stack = number_before(log, " bytes stack frame");
+	kernel->spilled = number_before(log, " bytes spill stores");
+	const char *warning = warning_in(log);
+	if (kernel->status != EK_OK)
+		(void)snprintf(kernel->trouble, sizeof kernel->trouble, "%s", ek_error(NULL));
+	else if (warning)
+		(void)snprintf(kernel->trouble, sizeof kernel->trouble, "%.*s", (int)strcspn(warning, "\n"),
+			       warning);
+	free(image.data);
+	free(log);
+}
+
+static atomic_int next_kernel;
+
+static void *compile_some(void *nothing)
+{
+	for (int i; (i = atomic_fetch_add(&next_kernel, 1)) < kernel_count;)
+		compile(&kernels[i]);
+	return nothing;
+}
+
+static void compile_all(void)
+{
+	pthread_t threads[MOST_THREADS];
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	int wanted = cores < MOST_THREADS ? (int)cores : MOST_THREADS, started = 0;
+	atomic_store(&next_kernel, 0);
+	while (started < wanted - 1 && pthread_create(&threads[started], NULL, compile_some, NULL) == 0)
+		started++;
+	(void)compile_some(NULL);
+	for (int i = 0; i < started; i++)
+		(void)pthread_join(threads[i], NULL);
+}
+
+/* ---- what was found ---- */
+
+/* What tells it from others of its name. */
+static const char *describe(const struct ek_recipe *recipe)
+{
+	static char text[200];
+	static const char *const names[] = {"WEIGHT_ELEMENT", "ACCESS",     "WEIGHT_ACCESS",
+					    "BYTES",          "HAS_WEIGHT", "HAS_BIAS",
+					    "GIVEN",          "WANT_DX",    "WANT_DWEIGHT"};
+	int length = 0;
+	for (int i = 0; i < COUNT_OF(names); i++)
+		if (option_value(recipe, names[i]) >= 0)
+			length += snprintf(text + length, sizeof text - (size_t)length, " %s=%d", names[i],
+					   option_value(recipe, names[i]));
+	return text;
+}
+
+/* True: it spills or has a stack, where all should be in registers. */
+static bool judge(const struct kernel *kernel)
+{
+	const struct ek_recipe *recipe = &kernel->recipe;
+	if (kernel->status != EK_OK || kernel->trouble[0]) {
+		test_fail("sm_%d %s%s: %s", arch, recipe->name, describe(recipe), kernel->trouble);
+		return false;
+	}
+	if (kernel->spilled <= 0 && kernel->stack <= 0)
+		return false;
+	printf("  sm_%d %s%s: %d registers, %d bytes spilled, %d of stack\n", arch, recipe->name,
+	       describe(recipe), kernel->registers, kernel->spilled, kernel->stack);
+	return true;
+}
+
+static void note(const struct kernel *kernel)
+{
+	struct line *line = &lines[kernel->line];
+	enum access access = access_of(&kernel->recipe);
+	int registers = kernel->registers;
+	if (line->found[access].kernels++ == 0 || registers < line->found[access].fewest)
+		line->found[access].fewest = registers;
+	if (registers > line->found[access].most)
+		line->found[access].most = registers;
+	if (kernel->spilled > line->found[access].spilled)
+		line->found[access].spilled = kernel->spilled;
+}
+
+static void print_line(const struct line *line)
+{
+	char cols[24] = "any";
+	if (line->cols)
+		(void)snprintf(cols, sizeof cols, "%lld", (long long)line->cols);
+	printf("  %-24s%-5s%9s", line->part, ek_dtype_name(line->dtype), cols);
+	for (int access = 0; access < ACCESSES; access++) {
+		char cell[48] = "", spilled[24] = "";
+		int fewest = line->found[access].fewest, most = line->found[access].most;
+		if (line->found[access].spilled > 0)
+			(void)snprintf(spilled, sizeof spilled, " (%d)", line->found[access].spilled);
+		if (line->found[access].kernels > 0 && fewest < most)
+			(void)snprintf(cell, sizeof cell, "%d-%d%s", fewest, most, spilled);
+		else if (line->found[access].kernels > 0)
+			(void)snprintf(cell, sizeof cell, "%d%s", most, spilled);
+		printf("%14s", cell);
+	}
+	printf("\n");
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct line *left = a, *right = b;
+	int parts = strcmp(left->part, right->part);
+	int dtypes = (int)left->dtype - (int)right->dtype;
+	int cols = (left->cols > right->cols) - (left->cols < right->cols);
+	return parts ? parts : dtypes ? dtypes : cols;
+}
+
+static void print_table(void)
+{
+	printf("  sm_%d: %d kernels; registers of a thread, in brackets the most bytes that one spills\n",
+	       arch, kernel_count);
+	printf("  %-24s%-5s%9s", "kernel", "dtype", "columns");
+	for (int access = 0; access < ACCESSES; access++)
+		printf("%14s", access_names[access]);
+	printf("\n");
+	qsort(lines, (size_t)line_count, sizeof lines[0], by_place);
+	for (int i = 0; i < line_count; i++)
+		print_line(&lines[i]);
+}
+
+/* ---- the tests ---- */
+
+static bool has_nvrtc(void)
+{
+	struct ek_nvrtc_info info;
+	ek_nvrtc_describe(&info);
+	if (info.version == 0)
+		test_skip("%s", info.missing);
+	return info.version != 0;
+}
+
+static void check_arch(int capability)
+{
+	if (!has_nvrtc())
+		return;
+	arch = capability;
+	list_kernels();
+	compile_all();
+	int spilling = 0;
+	for (int i = 0; i < kernel_count; i++) {
+		spilling += judge(&kernels[i]);
+		note(&kernels[i]);
+	}
+	print_table();
+	EXPECT(arch != MEASURED_ARCH || spilling == 0, "%d of %d kernels spill", spilling, kernel_count);
+}
+
+static void kernels_for_sm_90_spill_nothing(void)
+{
+	check_arch(90);
+}
+
+static void kernels_compile_for_sm_80(void)
+{
+	check_arch(80);
+}
+
+static void kernels_compile_for_sm_100(void)
+{
+	check_arch(100);
+}
+
+static void kernels_compile_for_sm_120(void)
+{
+	check_arch(120);
+}
+
+/* Products and sums stay apart, roots and quotients are exact, small numbers stay. */
+static void options_are_those_of_the_contract(void)
+{
+	static const char text[] = "extern \"C\" __global__ void probe(float *a)\n"
+				   "{ a[0] = a[1] * a[2] + a[3]; a[4] = a[5] / a[6]; a[7] = sqrtf(a[8]); }\n";
+	static const char *const wanted[] = {"mul.rn.f32", "add.rn.f32", "div.rn.f32", "sqrt.rn.f32"};
+	static const char *const unwanted[] = {"fma.", ".ftz", ".approx"};
+	const int newer_than_any = 999; /* which gets PTX: text that can be read */
+	struct ek_image image;
+	struct ek_recipe recipe = {.texts = {text}, .name = "probe"};
+	if (!has_nvrtc())
+		return;
+	ek_status status = ek_kernel_build(&recipe, newer_than_any, NULL, &image, NULL, NULL);
+	if (status != EK_OK) {
+		test_fail("%s", ek_error(NULL));
+		return;
+	}
+	const char *ptx = image.data;
+	for (int i = 0; i < COUNT_OF(wanted); i++)
+		EXPECT(strstr(ptx, wanted[i]), "no %s in\n%s", wanted[i], ptx);
+	for (int i = 0; i < COUNT_OF(unwanted); i++)
+		EXPECT(!strstr(ptx, unwanted[i]), "%s in\n%s", unwanted[i], ptx);
+	free(image.data);
+}
+
+/* What a profiler shows. */
+static void names_tell_op_pass_dtype_and_columns(void)
+{
+	static const struct {
+		struct call call;
+		const char *names[2];
+	} expected[] = {
+		{{.norm = EK_LAYER_NORM, .dtypes = {EK_BF16, EK_F32}, .cols = 768},
+		 {"ek_layer_norm_forward_bf16_768"}},
+		{{.norm = EK_RMS_NORM, .dtypes = {EK_F64, EK_F64}, .cols = 4000000},
+		 {"ek_rms_norm_forward_wide_f64_4000000"}},
+		{{.backward = true, .norm = EK_RMS_NORM, .dtypes = {EK_F32, EK_F32}, .cols = 5, .sums = true},
+		 {"ek_rms_norm_backward_f32_5", "ek_rms_norm_backward_final_f32_5"}},
+		{{.backward = true,
+		  .norm = EK_LAYER_NORM,
+		  .dtypes = {EK_F16, EK_F16},
+		  .cols = 1 << 20,
+		  .sums = true},
+		 {"ek_layer_norm_backward_wide_rows_f16_1048576",
+		  "ek_layer_norm_backward_wide_columns_f16_1048576"}},
+	};
+	arch = MEASURED_ARCH;
+	for (int i = 0; i < COUNT_OF(expected); i++) {
+		struct ek_recipe recipes[MOST_OF_A_CALL] = {{.name = ""}};
+		const struct call *f = &expected[i].call;
+		int count = (f->backward ? backward_recipes : forward_recipes)(f, f->cols, recipes);
+		for (int k = 0; k < 2 && expected[i].names[k]; k++)
+			EXPECT(k < count && strcmp(recipes[k].name, expected[i].names[k]) == 0,
+			       "a kernel is called %s instead of %s", recipes[k].name, expected[i].names[k]);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(names_tell_op_pass_dtype_and_columns);
+	TEST(options_are_those_of_the_contract);
+	TEST(kernels_for_sm_90_spill_nothing);
+	TEST(kernels_compile_for_sm_80);
+	TEST(kernels_compile_for_sm_100);
+	TEST(kernels_compile_for_sm_120);
+	free(kernels);
+	return test_end();
+}
