@@ -1,6 +1,6 @@
 """Puts measured speed into the documents: fills the tables between the markers of README.md and
-docs/performance.md and draws docs/speed.svg and docs/speed-dark.svg, all from one file that
-`evenkeel bench --json` wrote. `make report` calls it. SPDX-License-Identifier: MIT"""
+docs/performance.md and draws docs/speed*.svg, from the files that `evenkeel bench --json` wrote on a CPU and on a
+GPU. `make report` calls it. SPDX-License-Identifier: MIT"""
 
 import argparse
 import json
@@ -9,8 +9,9 @@ import pathlib
 import subprocess
 import sys
 
+import report_gpu
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 PEER_NAMES = {"onednn": "oneDNN"}
 OP_NAMES = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
 DTYPES = ("f32", "bf16", "f16", "f64")
@@ -180,38 +181,44 @@ def performance_block(data):
     return lines[:-1]
 
 
-def fill(path, lines):
+def fill(path, lines, name="bench"):
     """Replaces what stands between the markers of a document."""
-    text = path.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        sys.exit(f"report: {path} must hold {BEGIN} and then {END}, each once")
-    before, rest = text.split(BEGIN)
-    path.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1])
+    text, begin, end = path.read_text(), f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        sys.exit(f"report: {path} must hold {begin} and then {end}, each once")
+    before, rest = text.split(begin)
+    path.write_text(before + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
-# ---- the picture ----
+# ---- the pictures ----
+
+def panel_style(axes, theme, title, shapes):
+    """What all panels share: the copy as a line, shapes below, no frame."""
+    axes.set_facecolor(theme["back"])
+    axes.hlines([0.25, 0.5, 0.75], -0.6, len(shapes) - 0.4, color=theme["faint"], linewidth=0.6, zorder=0)
+    axes.hlines([1], -0.6, len(shapes) - 0.4, color=theme["text"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.set_title(title, loc="left", fontsize=11, color=theme["text"], fontweight="bold", pad=2)
+    axes.set_xticks(list(range(len(shapes))), [s.replace("x", "\n× ") for s in shapes])
+    axes.set_xlim(-0.6, max(len(shapes), 1) - 0.4)
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    axes.set_ylim(0, 1.08)
+    axes.tick_params(colors=theme["text"], length=0, labelsize=8)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
 
 def panel(axes, results, theme, title):
-    """One dtype and direction: two bars a shape, the copy as a line. Returns what the legend names."""
+    """One dtype and direction: two bars a shape. Returns what the legend names."""
     ours = [r.get("of_copy") or 0 for r in results]
     peer = [peer_of_copy(r, "onednn") for r in results]
     at = range(len(results))
-    axes.set_facecolor(theme["back"])
-    axes.hlines([0.25, 0.5, 0.75], -0.6, len(results) - 0.4, color=theme["faint"], linewidth=0.6, zorder=0)
-    axes.hlines([1], -0.6, len(results) - 0.4, color=theme["text"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    panel_style(axes, theme, title, [shape(r) for r in results])
     bars = axes.bar([i - 0.2 for i in at], ours, 0.4, color=theme["ours"], zorder=2)
     others = axes.bar([i + 0.2 for i in at], [p or 0 for p in peer], 0.4, color=theme["peer"], zorder=2)
     for i, value in enumerate(ours):  # at the foot, where nothing else is
         axes.annotate(f"{value:.2f}".lstrip("0"), (i - 0.2, 0), (0, 4), textcoords="offset points", ha="center",
                       fontsize=7.5, color=theme["back"], fontweight="bold")
-    axes.set_title(title, loc="left", fontsize=11, color=theme["text"], fontweight="bold", pad=2)
-    axes.set_xticks(list(at), [shape(r).replace("x", "\n× ") for r in results])
-    axes.set_xlim(-0.6, max(len(results), 1) - 0.4)
-    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.set_ylim(0, max([1.08] + [value + 0.05 for value in ours]))
-    axes.tick_params(colors=theme["text"], length=0, labelsize=8)
-    for side in axes.spines.values():
-        side.set_visible(False)
     return {"evenkeel": bars, **({"oneDNN": others} if any(peer) else {})}
 
 
@@ -256,6 +263,8 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build" / "evenkeel"), help="the program to measure")
     parser.add_argument("--json", type=pathlib.Path, default=ROOT / "docs" / "bench-cpu.json",
                         help="the measurements (docs/bench-cpu.json)")
+    parser.add_argument("--gpu", type=pathlib.Path, default=ROOT / "docs" / "bench-h200.json",
+                        help="those of a GPU (docs/bench-h200.json)")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="the tree whose documents are filled")
     arguments = parser.parse_args()
     if arguments.measure:
@@ -265,6 +274,11 @@ def main():
     fill(arguments.root / "docs" / "performance.md", performance_block(data))
     for name, theme in THEMES.items():
         draw(data, arguments.root / "docs" / name, theme)
+    gpu = load(arguments.gpu)
+    fill(arguments.root / "README.md", report_gpu.readme_block(gpu, table), "gpu")
+    fill(arguments.root / "docs" / "performance.md", report_gpu.performance_block(gpu, table), "gpu")
+    for name, theme in THEMES.items():
+        report_gpu.draw(gpu, arguments.root / "docs" / name.replace("speed", "speed-gpu"), theme, panel_style)
 
 
 if __name__ == "__main__":
