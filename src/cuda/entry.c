@@ -61,10 +61,10 @@ bool ek_entry_read(const void *bytes, size_t size, const char *key, struct ek_im
 	    checksum != ek_hash(EK_HASH_START, bytes, size - CHECKSUM_BYTES))
 		return false;
 
-	void *copy = malloc(size - around);
-	if (!copy)
+	image->size = size - around;
+	image->data = malloc(image->size);
+	if (!image->data)
 		return false;
-	memcpy(copy, stored_key + expected.key_length, size - around);
-	*image = (struct ek_image){copy, size - around};
+	memcpy(image->data, stored_key + expected.key_length, image->size);
 	return true;
 }
