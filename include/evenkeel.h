@@ -18,7 +18,8 @@
  *   starts of neighbouring rows, in elements, and 0 means cols. A normalized shape of several
  *   dimensions is flattened by the caller: cols is its product, rows the product of the rest.
  * - Pointers need no alignment, not even to the element size (the workspace alone does).
- * - A call that returns anything but EK_OK has written nothing; ek_error() says why.
+ * - A call that returns anything but EK_OK has written nothing; ek_error() says why. (Of EK_ERROR_CUDA alone that is not
+ *   sure: a GPU reports late, and a call may be several kernels.)
  * - Finite results need eps > 0 and a row whose sum of |x| stays below 3.4e38; full accuracy needs the
  *   sum of (x - mean)^2 (RMSNorm: of x^2) below 3.4e38. With EK_F64 read 1.8e308.
  *
@@ -127,7 +128,8 @@ typedef struct ek_options {
  * EK_CUDA uses the CUDA context that is current in the calling thread if it is on that GPU, else the primary
  * one. Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
  * allocates, but the first call with a new width, dtype or set of operands, which compiles (0.1 s) or
- * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. */
+ * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. Host memory given as x, y, dy, dx, weight,
+ * dweight or workspace is found and refused, unless the GPU can read it; the other pointers are taken as they are. */
 EK_API ek_status ek_open(ek_context **ctx, const ek_options *options);
 /* Ends the context's threads. No call may be running on it. NULL is allowed. */
 EK_API void ek_close(ek_context *ctx);
