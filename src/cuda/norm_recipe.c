@@ -123,7 +123,7 @@ static void define_backward(struct ek_recipe *recipe, const struct ek_norm_key *
 	define(recipe, "WANT_DWEIGHT", key->dweight);
 	define(recipe, "WANT_DBIAS", key->dbias);
 	define(recipe, "STAGES", p->stages);
-	define(recipe, "KEEP", p->keep);
+	define(recipe, "KEEP", p->keep && key->given); /* statistics computed anew take registers, too */
 	define(recipe, "KEEP_WEIGHT", p->keep_weight);
 	define(recipe, "FOLD_BLOCKS", p->fold_blocks);
 }

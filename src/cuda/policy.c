@@ -10,7 +10,8 @@ enum {
 	MOST_CLUSTER = 8
 }; /* blocks, on every GPU that has clusters; 16 were tried on compute capability 9.0 */
 
-/* A row of a table: for rows of up to `segments` segments of 1024 elements. row_warps 0: as many as segments. */
+/* A row of a table: for rows of up to `segments` segments of 1024 elements. row_warps 0: as many as the segments
+ * need. */
 struct choice {
 	int segments;
 	struct ek_policy policy;
@@ -48,14 +49,14 @@ struct choice {
 /* ---- forward: what counts is that many rows are on their way, so 64 to 80 registers a thread ---- */
 
 static const struct choice forward_16bit[] = {
-	FORWARD(1, 1, 1, 1, 2, 14), /* 8192x1024: blocks of 2 rows .94, of 1 row .89, of 8 rows .91 */
+	FORWARD(1, 1, 1, 1, 2, 12), /* 8192x1024: blocks of 2 rows .92, of 1 row .89, of 8 rows .91 */
 	FORWARD(2, 2, 1, 1, 1, 16), /* 2048x2048: .94 */
 	FORWARD(4, 0, 1, 1, 1, 8),  /* 2048x4096: 8 blocks .92, 6 blocks .87; 32768x4096: .98 */
 	FORWARD(5, 0, 1, 1, 1, 6),  /* 2048x5120: .88 */
-	FORWARD(8, 4, 1, 2, 1, 6),  /* 4096x8192: .95; a warp a segment .92 */
-	FORWARD(16, 8, 1, 2, 1, 3), /* 4096x16384: .95; 2 blocks .85 */
-	FORWARD(32, 8, 1, 4, 1, 2), /* 4096x32768: .93; clusters .70 and less */
-	FORWARD(64, 8, 1, 8, 1, 1), /* 2048x65536: .80; clusters .63 */
+	FORWARD(8, 0, 1, 2, 1, 6),  /* 4096x8192: .95; a warp a segment .92 */
+	FORWARD(16, 0, 1, 2, 1, 3), /* 4096x16384: .95; 2 blocks .85 */
+	FORWARD(32, 0, 1, 4, 1, 2), /* 4096x32768: .93; clusters .70 and less */
+	FORWARD(64, 0, 1, 8, 1, 1), /* 2048x65536: .80; clusters .63 */
 	FORWARD(128, 16, 4, 2, 1, 1), /* 1024x131072: .56; clusters of 2 or 8 .46: their launch and meetings cost */
 	FORWARD(256, 16, 8, 2, 1, 1), END,
 };
@@ -81,13 +82,8 @@ static const struct choice forward_32bit[] = {
 };
 
 static const struct choice forward_32bit_shifted[] = {
-	FORWARD(1, 1, 1, 1, 1, 12),
-	FORWARD(8, 0, 1, 1, 1, 2),
-	FORWARD(16, 0, 1, 1, 1, 1),
-	FORWARD(32, 16, 2, 1, 1, 1),
-	FORWARD(64, 16, 4, 1, 1, 1),
-	FORWARD(128, 16, 8, 1, 1, 1),
-	END,
+	FORWARD(1, 1, 1, 1, 1, 12), FORWARD(8, 0, 1, 1, 1, 2),  FORWARD(16, 0, 1, 1, 1, 1),
+	FORWARD(32, 8, 4, 1, 1, 1), FORWARD(64, 8, 8, 1, 1, 1), END,
 };
 
 static const struct choice forward_64bit[] = {
@@ -105,7 +101,7 @@ static const struct choice backward_16bit[] = {
 	BACKWARD(2, 2, 1, 1, 4, 1, 2, 1, 1),
 	BACKWARD(4, 0, 1, 1, 2, 1, 2, 1, 1),  /* 32768x4096: .91; two rows at once .88 */
 	BACKWARD(8, 0, 1, 1, 1, 1, 3, 1, 2),  /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
-	BACKWARD(16, 8, 1, 2, 1, 1, 2, 0, 1), /* 4096x16384: .81; a cluster of 2 blocks .69 */
+	BACKWARD(16, 0, 1, 2, 1, 1, 2, 0, 1), /* 4096x16384: .81; a cluster of 2 blocks .69 */
 	BACKWARD(32, 8, 4, 1, 1, 2, 2, 0, 1), /* 4096x32768: two rows at once .72, one .69 */
 	BACKWARD(64, 8, 8, 1, 1, 2, 2, 0, 1),
 	BACKWARD(128, 8, 16, 1, 1, 2, 2, 0, 1), /* 1024x131072: two rows at once .65, one .57 */
@@ -179,6 +175,15 @@ static void share_warps(struct ek_policy *p, ek_dtype dtype, int64_t cols)
 		p->row_threads /= 2;
 }
 
+/* Whether a warp can hold several segments: they must all be full, and the division by cols must be no call (it is one
+ * unless cols is a power of two), for which there would be no registers. */
+static bool fills_warps(const struct ek_policy *p, int64_t cols)
+{
+	int64_t segments = segments_of(cols);
+	bool power_of_two = cols % SEGMENT == 0 && (segments & (segments - 1)) == 0;
+	return p->warp_segments <= 1 || (power_of_two && segments > p->warp_segments);
+}
+
 static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, int64_t cols,
 				  struct ek_gpu_limits limits)
 {
@@ -188,7 +193,7 @@ static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, in
 	    (p.row_blocks > MOST_CLUSTER && limits.arch != 90))
 		return wide_policy(cols, clusters);
 	if (p.row_warps == 0)
-		p.row_warps = (int)segments_of(cols);
+		p.row_warps = (int)segments_of(cols) / p.warp_segments;
 	if (!clusters)
 		p.fold_blocks = 1;
 	share_warps(&p, dtype, cols);
@@ -201,6 +206,8 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 	bool quads = access == EK_ACCESS_QUADS;
 	if (ek_policy_tried)
 		return ek_policy_tried->policy;
+	if (quads && dtype != EK_F64 && dtype != EK_F32)
+		quads = fills_warps(&choose(forward_16bit, cols)->policy, cols);
 	const struct choice *table = dtype == EK_F64   ? forward_64bit
 				     : dtype == EK_F32 ? quads ? forward_32bit : forward_32bit_shifted
 				     : quads           ? forward_16bit
@@ -217,7 +224,9 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 		return wide_policy(cols, limits.arch >= 90);
 	struct ek_policy p =
 		policy_of(dtype == EK_F32 ? backward_32bit : backward_16bit, dtype, cols, limits);
-	if (access != EK_ACCESS_QUADS && p.warp_segments > 1) { /* no registers for that */
+	if (p.warp_segments > 1 &&
+	    (access != EK_ACCESS_QUADS || !fills_warps(&p, cols))) { /* no registers for that */
+		p.row_warps = 8;
 		p.row_blocks *= p.warp_segments;
 		p.warp_segments = 1;
 		if (limits.arch < 90)

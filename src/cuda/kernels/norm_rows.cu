@@ -74,8 +74,8 @@ DEVICE struct place place_of(int thread, int row_block)
 	struct place p;
 	int warp = thread / 32;
 	p.lane = thread % ROW_THREADS;
-	p.unit = row_block * ROW_WARPS + warp % ROW_WARPS;
-	p.group = warp / ROW_WARPS;
+	p.unit = row_block * ROW_WARPS + (BLOCK_ROWS > 1 ? warp % ROW_WARPS : warp);
+	p.group = BLOCK_ROWS > 1 ? warp / ROW_WARPS : 0;
 	p.first = p.unit * WARP_SEGMENTS * SEGMENT + p.lane * PER_QUAD;
 	return p;
 }
