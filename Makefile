@@ -56,6 +56,16 @@ ifeq ($(shell uname -m),x86_64)
 peer := $(VENV)/.peer
 endif
 
+# The compiler of GPU kernels, with which the tests compile all of them; no GPU is needed. Where the system has none,
+# a wheel goes into .venv, where the library finds it; where that fails, those tests are skipped.
+nvrtc_places := $(foreach root,$(CONDA_PREFIX) $(CUDA_HOME) $(CUDA_PATH) /usr/local/cuda,$(root)/lib64 $(root)/lib) \
+	$(wildcard $(addsuffix /lib/python3*/site-packages/nvidia/*/lib,$(VIRTUAL_ENV)))
+ifeq ($(EVENKEEL_NVRTC)$(wildcard $(addsuffix /libnvrtc.so*,$(nvrtc_places)))$(shell \
+	PATH=$$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep 'libnvrtc\.so'),)
+nvrtc := $(VENV)/.nvrtc
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+endif
+
 .PHONY: help build run test test-c test-slow bench report lint format fuzz coverage mutate golden venv install clean
 .DEFAULT_GOAL := help
 
@@ -70,13 +80,13 @@ run: build
 	build/evenkeel verify --quick --device all
 	build/evenkeel bench --quick --device all
 
-test: $(cmake_tools)
+test: $(cmake_tools) $(nvrtc)
 	@$(PYTHON) tools/test.py
 
-test-c: $(cmake_tools)
+test-c: $(cmake_tools) $(nvrtc)
 	@$(PYTHON) tools/test.py --stages c $(if $(TEST),--only $(TEST))
 
-test-slow: $(cmake_tools)
+test-slow: $(cmake_tools) $(nvrtc)
 	@$(PYTHON) tools/test.py --stages c --slow
 
 bench: build $(peer)
@@ -125,3 +135,9 @@ $(VENV)/.coverage: packages := gcovr
 $(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage: requirements.txt | $(VENV)/bin/python
 	$(PIP) install -c requirements.txt $(packages)
 	@touch $@
+
+# Not a reason to stop: without a network, or without the venv module, the rest can be tested.
+$(VENV)/.nvrtc: requirements.txt
+	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
+		$(PIP) --retries 1 --timeout 20 install -c requirements.txt nvidia-cuda-nvrtc 2>/dev/null && touch $@ || \
+		echo "NVRTC is not there and could not be installed: the tests that compile for GPUs are skipped"

@@ -201,7 +201,7 @@ static void add_call(const struct call *f)
  * those of the others. */
 static void consider(const struct call *f, bool usual)
 {
-	static const int measured_steps[] = {2503, 101, 1}, other_steps[] = {4001, 499, 31};
+	static const int measured_steps[] = {5003, 307, 1}, other_steps[] = {20011, 1999, 31};
 	bool measured = arch == MEASURED_ARCH;
 	int64_t step = (measured ? measured_steps : other_steps)[test_mode];
 	bool wants_usual = test_mode == TEST_LONG || (measured && test_mode == TEST_DEFAULT);
@@ -537,6 +537,14 @@ static void options_are_those_of_the_contract(void)
 	free(image.data);
 }
 
+static bool named(const struct ek_recipe *recipes, int count, const char *name)
+{
+	for (int i = 0; i < count; i++)
+		if (strcmp(recipes[i].name, name) == 0)
+			return true;
+	return false;
+}
+
 /* What a profiler shows. */
 static void names_tell_op_pass_dtype_and_columns(void)
 {
@@ -560,12 +568,13 @@ static void names_tell_op_pass_dtype_and_columns(void)
 	};
 	arch = MEASURED_ARCH;
 	for (int i = 0; i < COUNT_OF(expected); i++) {
-		struct ek_recipe recipes[MOST_OF_A_CALL] = {{.name = ""}};
+		struct ek_recipe recipes[MOST_OF_A_CALL];
 		const struct call *f = &expected[i].call;
 		int count = (f->backward ? backward_recipes : forward_recipes)(f, f->cols, recipes);
 		for (int k = 0; k < 2 && expected[i].names[k]; k++)
-			EXPECT(k < count && strcmp(recipes[k].name, expected[i].names[k]) == 0,
-			       "a kernel is called %s instead of %s", recipes[k].name, expected[i].names[k]);
+			EXPECT(named(recipes, count, expected[i].names[k]),
+			       "no kernel is called %s; the first is %s", expected[i].names[k],
+			       count ? recipes[0].name : "missing");
 	}
 }
 

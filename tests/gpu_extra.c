@@ -1,0 +1,688 @@
+/* What a GPU must do beside giving the right bits, and what takes a large one: tensors of over 2^31 elements, many
+ * threads and streams at once, graphs, the host's cost of a call. For a machine with a GPU; gpu_check.sh runs it,
+ * ctest does not. `gpu_extra short` takes small tensors, for a trial without one. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../cli/memory.h"
+#include "context.h"
+#include "cuda/norm_recipe.h"
+#include "support.h"
+
+static ek_context *ctx;
+static struct ek_gpu *gpu;
+
+#define CUDA_OK(call) expect_cuda((call), #call)
+
+static bool expect_cuda(CUresult result, const char *call)
+{
+	EXPECT(result == CUDA_SUCCESS, "%s: %s", call, ek_driver_error(gpu->driver, result));
+	return result == CUDA_SUCCESS;
+}
+
+static bool expect_ok(ek_status status, const char *what)
+{
+	EXPECT(status == EK_OK, "%s: %s: %s", what, ek_status_name(status), ek_error(NULL));
+	return status == EK_OK;
+}
+
+/* ---- a case on the GPU ---- */
+
+enum { MOST_OUTPUTS = 4, MOST_TENSORS = 12 };
+
+struct output {
+	const char *name;
+	unsigned char *device, *expected;
+	size_t bytes;
+};
+
+/* A call whose tensors are in the GPU's memory, and what the reference says to it. */
+struct gpu_call {
+	struct norm_case c;
+	char text[400];
+	ek_norm_forward_args forward;
+	ek_norm_backward_args backward;
+	struct output outputs[MOST_OUTPUTS];
+	int output_count;
+	void *tensors[MOST_TENSORS];
+	int tensor_count;
+};
+
+static void *on_gpu(struct gpu_call *call, size_t bytes)
+{
+	void *memory = memory_make(gpu, bytes);
+	EXPECT(memory, "%s: no GPU memory for %zu bytes", call->text, bytes);
+	return call->tensors[call->tensor_count++] = memory;
+}
+
+static void *input_on_gpu(struct gpu_call *call, enum operand_id id)
+{
+	const struct operand *o = &case_inputs[id];
+	if (!o->present)
+		return NULL;
+	void *memory = on_gpu(call, o->buffer.bytes);
+	(void)expect_ok(memory_write(gpu, memory, o->buffer.data, o->buffer.bytes), call->text);
+	return memory;
+}
+
+static void *output_on_gpu(struct gpu_call *call, enum operand_id id, const char *name)
+{
+	const struct operand *o = &case_expected[id];
+	if (!o->present)
+		return NULL;
+	struct output *output = &call->outputs[call->output_count++];
+	*output = (struct output){.name = name, .bytes = o->buffer.bytes};
+	output->device = on_gpu(call, output->bytes);
+	output->expected = memory_make(NULL, output->bytes);
+	(void)memory_write(NULL, output->expected, o->buffer.data, output->bytes);
+	return output->device;
+}
+
+static void put_forward(struct gpu_call *call)
+{
+	ek_norm_forward_args *f = &call->forward;
+	*f = case_forward_args(&call->c, case_expected);
+	f->x = input_on_gpu(call, X);
+	f->weight = input_on_gpu(call, WEIGHT);
+	f->bias = input_on_gpu(call, BIAS);
+	f->y = output_on_gpu(call, Y, "y");
+	f->mean = output_on_gpu(call, Y_MEAN, "mean");
+	f->rstd = output_on_gpu(call, Y_RSTD, "rstd");
+	f->mean_lo = output_on_gpu(call, Y_MEAN_LO, "mean_lo");
+}
+
+static void put_backward(struct gpu_call *call)
+{
+	ek_norm_backward_args *b = &call->backward;
+	*b = case_backward_args(&call->c, case_expected);
+	b->dy = input_on_gpu(call, DY);
+	b->x = input_on_gpu(call, X);
+	b->weight = input_on_gpu(call, WEIGHT);
+	b->mean = input_on_gpu(call, MEAN);
+	b->rstd = input_on_gpu(call, RSTD);
+	b->mean_lo = input_on_gpu(call, MEAN_LO);
+	b->dx = output_on_gpu(call, DX, "dx");
+	b->dweight = output_on_gpu(call, DWEIGHT, "dweight");
+	b->dbias = output_on_gpu(call, DBIAS, "dbias");
+	(void)expect_ok(ek_norm_backward_workspace(ctx, b, &b->workspace_size), call->text);
+	b->workspace = on_gpu(call, b->workspace_size);
+}
+
+static void call_put(struct gpu_call *call, const struct norm_case *c)
+{
+	*call = (struct gpu_call){.c = *c};
+	(void)snprintf(call->text, sizeof call->text, "%s", case_text(c));
+	case_expect(c);
+	if (c->backward)
+		put_backward(call);
+	else
+		put_forward(call);
+}
+
+static void call_free(struct gpu_call *call)
+{
+	for (int i = 0; i < call->tensor_count; i++)
+		memory_free(gpu, call->tensors[i]);
+	for (int i = 0; i < call->output_count; i++)
+		memory_free(NULL, call->outputs[i].expected);
+}
+
+static ek_status call_launch(struct gpu_call *call, ek_context *on, CUstream stream)
+{
+	call->forward.stream = call->backward.stream = stream;
+	return call->c.backward ? ek_norm_backward(on, &call->backward) : ek_norm_forward(on, &call->forward);
+}
+
+static ek_status call_prepare(const struct gpu_call *call, ek_context *on)
+{
+	return call->c.backward ? ek_norm_backward_prepare(on, &call->backward)
+				: ek_norm_forward_prepare(on, &call->forward);
+}
+
+/* Stains the outputs, so that what is not written is seen. */
+static void call_stain(const struct gpu_call *call)
+{
+	for (int i = 0; i < call->output_count; i++)
+		CUDA_OK(gpu->driver->fill_bytes((CUdeviceptr)(uintptr_t)call->outputs[i].device, CANARY,
+						call->outputs[i].bytes));
+	CUDA_OK(gpu->driver->context_synchronize());
+}
+
+/* The name of an output that differs; NULL: none. No test_fail: threads call it. */
+static const char *call_difference(const struct gpu_call *call)
+{
+	const char *differing = NULL;
+	for (int i = 0; i < call->output_count && !differing; i++) {
+		const struct output *output = &call->outputs[i];
+		unsigned char *got = malloc(output->bytes);
+		if (memory_read(gpu, got, output->device, output->bytes) != EK_OK ||
+		    memcmp(got, output->expected, output->bytes) != 0)
+			differing = output->name;
+		free(got);
+	}
+	return differing;
+}
+
+static void expect_same(const struct gpu_call *call, const char *when)
+{
+	const char *differing = call_difference(call);
+	EXPECT(!differing, "%s: %s differs %s", call->text, differing, when);
+}
+
+/* A few calls of all kinds: one warp a row, several, clusters, partial sums that are folded in two steps. */
+static int mixed_cases(struct norm_case *cases)
+{
+	static const struct {
+		int64_t rows, cols;
+		ek_dtype dtype;
+	} shapes[] = {{64, 768, EK_F32},    {37, 4096, EK_BF16}, {20, 5000, EK_F16},
+		      {5, 131072, EK_BF16}, {9, 1000, EK_F64},   {262144, 8, EK_F64}};
+	int count = 0;
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int backward = 0; backward < 2; backward++)
+			cases[count++] = case_of(
+				backward, s % 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+				(struct dtype_pair){shapes[s].dtype, shapes[s].dtype},
+				test_mode == TEST_SHORT && shapes[s].rows > 1000 ? 1000 : shapes[s].rows,
+				shapes[s].cols);
+	return count;
+}
+
+enum { MIXED_CASES = 12 };
+
+/* ---- threads and streams ---- */
+
+enum { THREADS = 8, ROUNDS = 20 };
+
+struct worker {
+	ek_context *ctx; /* NULL: opens its own */
+	struct gpu_call calls[MIXED_CASES];
+	int count;
+	pthread_barrier_t *start;
+	char trouble[600];
+};
+
+static void launch_rounds(struct worker *worker, ek_context *on, CUstream stream)
+{
+	for (int round = 0; round < ROUNDS; round++)
+		for (int i = 0; i < worker->count; i++)
+			if (call_launch(&worker->calls[i], on, stream) != EK_OK) {
+				(void)snprintf(worker->trouble, sizeof worker->trouble, "%s: %s",
+					       worker->calls[i].text, ek_error(on));
+				return;
+			}
+}
+
+static void *work(void *argument)
+{
+	struct worker *worker = argument;
+	ek_context *own = NULL, *on = worker->ctx;
+	ek_options options = {
+		.size = sizeof options, .device = EK_CUDA, .ordinal = ctx->ordinal, .cache = ""};
+	CUstream stream = NULL;
+	bool pushed;
+	(void)pthread_barrier_wait(worker->start);
+	if (!on && ek_open(&own, &options) == EK_OK)
+		on = own;
+	if (!on || ek_gpu_enter(on->gpu, &pushed) != EK_OK) {
+		(void)snprintf(worker->trouble, sizeof worker->trouble, "%s", ek_error(NULL));
+		return NULL;
+	}
+	if (gpu->driver->stream_create(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+		(void)snprintf(worker->trouble, sizeof worker->trouble, "no stream");
+	launch_rounds(worker, on, stream);
+	if (gpu->driver->stream_synchronize(stream) != CUDA_SUCCESS)
+		(void)snprintf(worker->trouble, sizeof worker->trouble, "the stream failed");
+	for (int i = 0; i < worker->count && !worker->trouble[0]; i++) {
+		const char *differing = call_difference(&worker->calls[i]);
+		if (differing)
+			(void)snprintf(worker->trouble, sizeof worker->trouble, "%s: %s differs",
+				       worker->calls[i].text, differing);
+	}
+	(void)gpu->driver->stream_destroy(stream);
+	ek_gpu_leave(on->gpu, pushed);
+	ek_close(own);
+	return NULL;
+}
+
+/* Half of the threads share a context, where each kernel is compiled once for all of them. */
+static void many_threads_and_streams_at_once(void)
+{
+	static struct worker workers[THREADS];
+	pthread_t threads[THREADS];
+	pthread_barrier_t start;
+	struct norm_case cases[MIXED_CASES];
+	ek_context *shared = NULL;
+	ek_options options = {
+		.size = sizeof options, .device = EK_CUDA, .ordinal = ctx->ordinal, .cache = ""};
+	int count = mixed_cases(cases);
+	if (!expect_ok(ek_open(&shared, &options), "opening a context"))
+		return;
+	(void)pthread_barrier_init(&start, NULL, THREADS);
+	for (int t = 0; t < THREADS; t++) {
+		workers[t] = (struct worker){.ctx = t % 2 ? shared : NULL, .count = count, .start = &start};
+		for (int i = 0; i < count; i++) {
+			cases[i].seed = (uint64_t)(t * count + i);
+			call_put(&workers[t].calls[i], &cases[i]);
+			call_stain(&workers[t].calls[i]);
+		}
+	}
+	for (int t = 0; t < THREADS; t++)
+		if (pthread_create(&threads[t], NULL, work, &workers[t]) != 0)
+			abort();
+	for (int t = 0; t < THREADS; t++) {
+		(void)pthread_join(threads[t], NULL);
+		EXPECT(!workers[t].trouble[0], "thread %d: %s", t, workers[t].trouble);
+		for (int i = 0; i < count; i++)
+			call_free(&workers[t].calls[i]);
+	}
+	(void)pthread_barrier_destroy(&start);
+	ek_close(shared);
+}
+
+/* ---- graphs ---- */
+
+static CUgraphExec capture(struct gpu_call *calls, int count, CUstream stream)
+{
+	CUgraph graph = NULL;
+	CUgraphExec ready = NULL;
+	if (!CUDA_OK(gpu->driver->capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)))
+		return NULL;
+	for (int i = 0; i < count; i++)
+		(void)expect_ok(call_launch(&calls[i], ctx, stream), calls[i].text);
+	if (!CUDA_OK(gpu->driver->capture_end(stream, &graph)))
+		return NULL;
+	CUDA_OK(gpu->driver->graph_instantiate(&ready, graph, 0));
+	CUDA_OK(gpu->driver->graph_destroy(graph));
+	return ready;
+}
+
+static void replay_equals_a_plain_call(void)
+{
+	static struct gpu_call calls[MIXED_CASES];
+	struct norm_case cases[MIXED_CASES];
+	CUstream stream = NULL;
+	int count = mixed_cases(cases);
+	if (!CUDA_OK(gpu->driver->stream_create(&stream, CU_STREAM_NON_BLOCKING)))
+		return;
+	for (int i = 0; i < count; i++) {
+		call_put(&calls[i], &cases[i]);
+		call_stain(&calls[i]);
+		(void)expect_ok(call_launch(&calls[i], ctx, stream), calls[i].text);
+		CUDA_OK(gpu->driver->stream_synchronize(stream));
+		expect_same(&calls[i], "in a plain call");
+		call_stain(&calls[i]);
+	}
+	CUgraphExec graph = capture(calls, count, stream);
+	for (int replay = 0; replay < 3 && graph; replay++) {
+		CUDA_OK(gpu->driver->graph_launch(graph, stream));
+		CUDA_OK(gpu->driver->stream_synchronize(stream));
+		for (int i = 0; i < count; i++) {
+			expect_same(&calls[i], "in a replayed graph");
+			call_stain(&calls[i]);
+		}
+	}
+	if (graph)
+		CUDA_OK(gpu->driver->graph_exec_destroy(graph));
+	for (int i = 0; i < count; i++)
+		call_free(&calls[i]);
+	CUDA_OK(gpu->driver->stream_destroy(stream));
+}
+
+/* A capture meets a kernel that is not there, goes on unharmed, and after prepare, for another number of
+ * rows, succeeds. */
+static void capture_after_prepare(void)
+{
+	struct norm_case c = case_of(true, EK_LAYER_NORM, (struct dtype_pair){EK_F64, EK_F64},
+				     test_mode == TEST_SHORT ? 2000 : 262144, 24);
+	struct gpu_call call;
+	ek_context *on = NULL, *usual = ctx;
+	ek_options options = {
+		.size = sizeof options, .device = EK_CUDA, .ordinal = ctx->ordinal, .cache = ""};
+	CUstream stream = NULL;
+	CUgraph graph = NULL;
+	if (!expect_ok(ek_open(&on, &options), "opening a context") ||
+	    !CUDA_OK(gpu->driver->stream_create(&stream, CU_STREAM_NON_BLOCKING)))
+		return;
+	call_put(&call, &c);
+	call_stain(&call);
+	CUDA_OK(gpu->driver->capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ek_status status = call_launch(&call, on, stream);
+	EXPECT(status == EK_ERROR_NOT_READY, "a call in a capture, without its kernel: %s",
+	       ek_status_name(status));
+	CUDA_OK(gpu->driver->capture_end(stream, &graph));
+	if (graph)
+		CUDA_OK(gpu->driver->graph_destroy(graph));
+	call.backward.rows = 1;
+	(void)expect_ok(call_prepare(&call, on), "prepare for one row");
+	call.backward.rows = c.rows;
+	ctx = on;
+	CUgraphExec ready = capture(&call, 1, stream);
+	ctx = usual;
+	if (ready && CUDA_OK(gpu->driver->graph_launch(ready, stream)) &&
+	    CUDA_OK(gpu->driver->stream_synchronize(stream)))
+		expect_same(&call, "in a graph of a prepared call");
+	if (ready)
+		CUDA_OK(gpu->driver->graph_exec_destroy(ready));
+	call_free(&call);
+	CUDA_OK(gpu->driver->stream_destroy(stream));
+	ek_close(on);
+}
+
+/* ---- more than 2^31 elements ---- */
+
+static int64_t many_elements(void)
+{
+	return test_mode == TEST_SHORT ? INT64_C(1) << 20 : (INT64_C(1) << 31) + 12345;
+}
+
+/* A block of rows, again and again: rows must come out as those of the block, sums as the CPU's over all. */
+struct large {
+	struct norm_case block;
+	int64_t blocks;
+	size_t block_bytes;
+	unsigned char *x, *dy, *out; /* on the GPU */
+};
+
+static bool large_make(struct large *large)
+{
+	size_t bytes = large->block_bytes * (size_t)large->blocks;
+	int tensors = large->block.backward ? 3 : 2;
+	if (!memory_suffices(gpu, (double)bytes * tensors * 1.05)) {
+		test_skip("the GPU has not %.0f GB", (double)bytes * tensors * 1e-9);
+		return false;
+	}
+	large->x = memory_make(gpu, bytes);
+	large->out = memory_make(gpu, bytes);
+	large->dy = large->block.backward ? memory_make(gpu, bytes) : NULL;
+	if (!large->x || !large->out || (large->block.backward && !large->dy)) {
+		test_fail("%s: %s", case_text(&large->block), ek_error(NULL));
+		return false;
+	}
+	unsigned char *inputs[] = {large->x, large->dy};
+	for (int i = 0; i < 2 && inputs[i]; i++) {
+		(void)expect_ok(
+			memory_write(gpu, inputs[i], case_inputs[i ? DY : X].buffer.data, large->block_bytes),
+			"uploading");
+		(void)expect_ok(memory_repeat(gpu, inputs[i], large->block_bytes, large->blocks),
+				"uploading");
+	}
+	return true;
+}
+
+static void large_free(struct large *large)
+{
+	memory_free(gpu, large->x);
+	memory_free(gpu, large->dy);
+	memory_free(gpu, large->out);
+}
+
+/* The first block, the last, and the one where indices pass 2^31. */
+static void check_rows(const struct large *large)
+{
+	const struct operand *expected = &case_expected[large->block.backward ? DX : Y];
+	int64_t block_elements = large->block.rows * large->block.cols;
+	int64_t passing = (INT64_C(1) << 31) / block_elements;
+	int64_t sample[] = {0, passing < large->blocks ? passing : large->blocks / 2, large->blocks - 1};
+	unsigned char *got = malloc(large->block_bytes);
+	for (int i = 0; i < COUNT_OF(sample); i++) {
+		(void)expect_ok(memory_read(gpu, got, large->out + (size_t)sample[i] * large->block_bytes,
+					    large->block_bytes),
+				"downloading");
+		EXPECT(memcmp(got, expected->buffer.data, large->block_bytes) == 0,
+		       "%s, %lld times: rows of block %lld differ", case_text(&large->block),
+		       (long long)large->blocks, (long long)sample[i]);
+	}
+	free(got);
+}
+
+/* Address space that shows one block of memory again and again. */
+static unsigned char *repeated(const void *block, size_t bytes, int64_t times)
+{
+	int file = memfd_create("evenkeel-test", 0);
+	unsigned char *map = mmap(NULL, bytes * (size_t)times, PROT_NONE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	bool made = file >= 0 && map != MAP_FAILED && write(file, block, bytes) == (ssize_t)bytes;
+	for (int64_t i = 0; i < times && made; i++)
+		made = mmap(map + (size_t)i * bytes, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) !=
+		       MAP_FAILED;
+	(void)close(file);
+	EXPECT(made, "no mapping of %lld times %zu bytes", (long long)times, bytes);
+	return made ? map : NULL;
+}
+
+/* The CPU's sums over all rows, by its fastest level, into case_expected. */
+static void expect_sums(const struct large *large)
+{
+	ek_context *cpu = NULL;
+	ek_norm_backward_args b = case_backward_args(&large->block, case_expected);
+	unsigned char *x = repeated(case_inputs[X].buffer.data, large->block_bytes, large->blocks);
+	unsigned char *dy = repeated(case_inputs[DY].buffer.data, large->block_bytes, large->blocks);
+	if (!x || !dy || !expect_ok(ek_open(&cpu, NULL), "opening the CPU"))
+		return;
+	b.rows = large->block.rows * large->blocks;
+	b.x = x, b.dy = dy, b.dx = NULL;
+	if (expect_ok(ek_norm_backward_workspace(cpu, &b, &b.workspace_size), "workspace")) {
+		b.workspace = aligned_alloc(64, (b.workspace_size + 63) / 64 * 64);
+		(void)expect_ok(ek_norm_backward(cpu, &b), "the CPU's sums");
+		free(b.workspace);
+	}
+	ek_close(cpu);
+	(void)munmap(x, large->block_bytes * (size_t)large->blocks);
+	(void)munmap(dy, large->block_bytes * (size_t)large->blocks);
+}
+
+static void run_large_forward(struct large *large)
+{
+	struct gpu_call call = {.c = large->block};
+	ek_norm_forward_args f = case_forward_args(&large->block, case_expected);
+	f.rows *= large->blocks;
+	f.x = large->x, f.y = large->out;
+	f.weight = input_on_gpu(&call, WEIGHT);
+	f.bias = input_on_gpu(&call, BIAS);
+	if (expect_ok(ek_norm_forward(ctx, &f), case_text(&large->block)) &&
+	    CUDA_OK(gpu->driver->context_synchronize()))
+		check_rows(large);
+	call_free(&call);
+}
+
+static void run_large_backward(struct large *large)
+{
+	struct gpu_call call = {.c = large->block};
+	bool sums = large->block.form & FORM_DWEIGHT;
+	if (sums)
+		expect_sums(large);
+	ek_norm_backward_args b = case_backward_args(&large->block, case_expected);
+	b.rows *= large->blocks;
+	b.dy = large->dy, b.x = large->x, b.dx = large->out;
+	b.weight = input_on_gpu(&call, WEIGHT);
+	b.dweight = output_on_gpu(&call, DWEIGHT, "dweight");
+	b.dbias = output_on_gpu(&call, DBIAS, "dbias");
+	(void)expect_ok(ek_norm_backward_workspace(ctx, &b, &b.workspace_size), "workspace");
+	b.workspace = on_gpu(&call, b.workspace_size);
+	if (expect_ok(ek_norm_backward(ctx, &b), case_text(&large->block)) &&
+	    CUDA_OK(gpu->driver->context_synchronize())) {
+		check_rows(large);
+		(void)snprintf(call.text, sizeof call.text, "%s, %lld times", case_text(&large->block),
+			       (long long)large->blocks);
+		expect_same(&call, "from the CPU's");
+	}
+	call_free(&call);
+}
+
+static void check_large(bool backward, ek_norm norm, ek_dtype dtype, int64_t cols, unsigned without)
+{
+	int64_t rows = (test_mode == TEST_SHORT ? 1 << 16 : 1 << 24) / cols;
+	if (rows == 0)
+		rows = 1;
+	if (backward && !(without & FORM_DWEIGHT)) /* the CPU's sums, over blocks of whole pages */
+		rows = rows < 2048 ? 2048 : rows / 2048 * 2048;
+	struct large large = {.block =
+				      case_of(backward, norm, (struct dtype_pair){dtype, dtype}, rows, cols)};
+	large.block.form &= ~(FORM_STATS | without);
+	large.blocks = many_elements() / (rows * cols) + 1;
+	large.block_bytes = (size_t)(rows * cols) * ek_dtype_size(dtype);
+	case_expect(&large.block);
+	if (large_make(&large)) {
+		if (backward)
+			run_large_backward(&large);
+		else
+			run_large_forward(&large);
+	}
+	large_free(&large);
+}
+
+static void more_than_2_31_elements_forward(void)
+{
+	check_large(false, EK_LAYER_NORM, EK_F32, 1024, 0);
+	check_large(false, EK_RMS_NORM, EK_BF16, 5000, 0);
+	check_large(false, EK_LAYER_NORM, EK_BF16, 1 << 20, 0);
+}
+
+static void more_than_2_31_elements_backward(void)
+{
+	check_large(true, EK_LAYER_NORM, EK_BF16, 4096, FORM_DWEIGHT | FORM_DBIAS);
+	check_large(true, EK_RMS_NORM, EK_F32, 1 << 18, FORM_DWEIGHT | FORM_DBIAS);
+}
+
+static void column_sums_over_2_31_elements(void)
+{
+	check_large(true, EK_LAYER_NORM, EK_BF16, 24, 0);
+	check_large(true, EK_RMS_NORM, EK_F32, 100, 0);
+}
+
+/* More rows than a launch may have blocks. */
+static void more_than_2_31_rows(void)
+{
+	check_large(false, EK_RMS_NORM, EK_F16, 1, 0);
+	check_large(true, EK_RMS_NORM, EK_F16, 1, FORM_DWEIGHT | FORM_DBIAS);
+	check_large(true, EK_RMS_NORM, EK_F64, 1, FORM_DWEIGHT | FORM_DBIAS);
+}
+
+/* ---- the host's part of a call ---- */
+
+enum { BATCH = 200, BATCHES = 51 }; /* a stream takes a batch without waiting */
+
+static double now(void)
+{
+	struct timespec time;
+	(void)clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double left = *(const double *)a, right = *(const double *)b;
+	return (left > right) - (left < right);
+}
+
+/* The same kernel launched without the library, in as many blocks; no row is there. */
+struct bare {
+	CUlaunchConfig config;
+	CUlaunchAttribute attribute;
+	CUfunction function;
+	char arguments[256];
+};
+
+static bool bare_make(struct bare *bare, const struct gpu_call *call, CUstream stream)
+{
+	const struct norm_case *c = &call->c;
+	struct ek_norm_key key = {.part = EK_PART_FORWARD,
+				  .norm = c->norm,
+				  .dtype = c->dtype,
+				  .weight_dtype = c->weight_dtype,
+				  .cols = c->cols,
+				  .weight = true,
+				  .bias = true,
+				  .access = EK_ACCESS_QUADS};
+	struct ek_policy policy = ek_norm_policy(&key, (struct ek_gpu_limits){gpu->arch, gpu->shared_limit});
+	unsigned blocks = (unsigned)(c->rows / (policy.block_rows * policy.rows_at_once));
+	*bare = (struct bare){.config = {.gridDimX = blocks,
+					 .gridDimY = 1,
+					 .gridDimZ = 1,
+					 .blockDimX = (unsigned)ek_policy_threads(&policy),
+					 .blockDimY = 1,
+					 .blockDimZ = 1,
+					 .hStream = stream},
+			      .attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+					    .value.programmaticStreamSerializationAllowed = 1}};
+	bare->config.attrs = &bare->attribute;
+	bare->config.numAttrs = gpu->overlaps;
+	return expect_ok(
+		ek_kernel_get(gpu, ek_norm_key_pack(&key), ek_norm_write_recipe, stream, &bare->function),
+		"the kernel");
+}
+
+/* Seconds a launch, of the library (bare NULL) or bare. */
+static double time_batch(struct gpu_call *call, struct bare *bare, CUstream stream)
+{
+	CUresult result = CUDA_SUCCESS;
+	ek_status status = EK_OK;
+	double start = now();
+	for (int i = 0; i < BATCH; i++)
+		if (bare) {
+			void *parameters[] = {bare->arguments};
+			result |= gpu->driver->launch(&bare->config, bare->function, parameters, NULL);
+		} else {
+			status |= call_launch(call, ctx, stream);
+		}
+	double seconds = (now() - start) / BATCH;
+	EXPECT(result == CUDA_SUCCESS && status == EK_OK, "a launch failed: %s", ek_error(ctx));
+	CUDA_OK(gpu->driver->stream_synchronize(stream));
+	return seconds;
+}
+
+static void host_cost_of_a_warm_call(void)
+{
+	struct norm_case c = case_of(false, EK_LAYER_NORM, (struct dtype_pair){EK_BF16, EK_BF16}, 64, 1024);
+	struct gpu_call call;
+	struct bare bare;
+	CUstream stream = NULL;
+	double library[BATCHES], launches[BATCHES];
+	call_put(&call, &c);
+	if (!CUDA_OK(gpu->driver->stream_create(&stream, CU_STREAM_NON_BLOCKING)) ||
+	    !bare_make(&bare, &call, stream))
+		return;
+	(void)time_batch(&call, NULL, stream);
+	for (int i = 0; i < BATCHES; i++) {
+		library[i] = time_batch(&call, NULL, stream);
+		launches[i] = time_batch(&call, &bare, stream);
+	}
+	qsort(library, BATCHES, sizeof library[0], by_value);
+	qsort(launches, BATCHES, sizeof launches[0], by_value);
+	double whole = library[BATCHES / 2] * 1e6, least = launches[BATCHES / 2] * 1e6;
+	printf("  host: ek_norm_forward %.2f us a call, a bare cuLaunchKernelEx %.2f us, above it %.2f us\n",
+	       whole, least, whole - least);
+	call_free(&call);
+	CUDA_OK(gpu->driver->stream_destroy(stream));
+}
+
+int main(int argc, char **argv)
+{
+	ek_options options = {.size = sizeof options, .device = EK_CUDA};
+	bool pushed;
+	test_begin(argc, argv);
+	if (ek_open(&ctx, &options) != EK_OK || ek_gpu_enter(ctx->gpu, &pushed) != EK_OK) {
+		printf("no GPU: %s\n", ek_error(NULL));
+		return 1;
+	}
+	gpu = ctx->gpu;
+	printf("  on %s\n", gpu->name);
+	TEST(replay_equals_a_plain_call);
+	TEST(capture_after_prepare);
+	TEST(many_threads_and_streams_at_once);
+	TEST(host_cost_of_a_warm_call);
+	TEST(more_than_2_31_elements_forward);
+	TEST(more_than_2_31_elements_backward);
+	TEST(column_sums_over_2_31_elements);
+	TEST(more_than_2_31_rows);
+	ek_gpu_leave(gpu, pushed);
+	ek_close(ctx);
+	return test_end();
+}
