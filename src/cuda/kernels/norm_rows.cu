@@ -74,8 +74,10 @@ DEVICE struct place place_of(int thread, int row_block)
 	struct place p;
 	int warp = thread / 32;
 	p.lane = thread % ROW_THREADS;
-	p.unit = row_block * ROW_WARPS + (BLOCK_ROWS > 1 ? warp % ROW_WARPS : warp);
-	p.group = BLOCK_ROWS > 1 ? warp / ROW_WARPS : 0;
+	/* One row a block needs no division; but it is only with many segments that the compiler spills less for it. */
+	int alone = BLOCK_ROWS == 1 && WARP_SEGMENTS >= 4;
+	p.unit = row_block * ROW_WARPS + (alone ? warp : warp % ROW_WARPS);
+	p.group = alone ? 0 : warp / ROW_WARPS;
 	p.first = p.unit * WARP_SEGMENTS * SEGMENT + p.lane * PER_QUAD;
 	return p;
 }
