@@ -513,7 +513,7 @@ static void slots_and_chunks(void)
 			}
 }
 
-/* Over 128 partial sums are folded twice: of norm_wide.cu, and where little shared memory leaves few slots a block. */
+/* Over 128 partial sums are folded twice: of norm_wide.cu, and where little shared memory leaves a block few slots. */
 static void two_folding_steps(void)
 {
 	static const struct model small = {86, 20};
