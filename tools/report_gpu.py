@@ -66,7 +66,7 @@ def row_of(result, with_peers):
     row = [s.replace("x", " × "), f"{microseconds:.2f}", f"{result['copy_seconds'] * 1e6:.2f}", f"**{got:.2f}**"]
     if with_peers:
         against = quoted[0] * copies(direction) / microseconds if quoted else None
-        mark = "" if want is None else " ✓" if max(round(got, 2), round(against or 0, 2)) >= want else " (short)"
+        mark = "" if want is None else " ✓" if round(got, 2) >= want else " (short)"
         row += ["–" if against is None else f"{against:.2f}", "–" if want is None else f"{want:.2f}{mark}",
                 "–" if not quoted else f"{quoted[2]:g} ({quoted[3]})",
                 "–" if not quoted else f"{quoted[2] / microseconds:.2f}"]

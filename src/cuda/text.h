@@ -5,6 +5,7 @@
 
 extern const char ek_text_words[];
 extern const char ek_text_norm_rows[];
+extern const char ek_text_norm_sums[];
 extern const char ek_text_norm_forward[];
 extern const char ek_text_norm_backward[];
 extern const char ek_text_norm_wide[];

@@ -1,6 +1,6 @@
 /* Backward of a norm whose row fits the registers of its threads: x and dy are read once, dx is written once,
  * and the column sums of a slot of rows (rule 6) stay in registers while its threads walk its rows. Follows
- * words.cu and norm_rows.cu, which explains most constants. Further ones:
+ * norm_rows.cu and norm_sums.cu, which explains most constants. Further ones:
  *   HAS_WEIGHT, GIVEN            operands: weight; statistics (else they are computed anew)
  *   WANT_DX, WANT_DWEIGHT, WANT_DBIAS
  *   STAGES                       steps (of ROWS_AT_ONCE rows) that are fetched ahead into shared memory, at most

@@ -1,5 +1,5 @@
 /* Forward of a norm whose row fits the registers of its threads: read once, summed, written once. Follows
- * words.cu and norm_rows.cu, which explains the constants; HAS_WEIGHT and HAS_BIAS say which operands there
+ * norm_rows.cu and norm_sums.cu, which explains the constants; HAS_WEIGHT and HAS_BIAS say which operands there
  * are. A block has BLOCK_ROWS rows in hand (each ROW_WARPS warps), or many narrow ones. The number of rows is
  * no constant. SPDX-License-Identifier: MIT */
 
