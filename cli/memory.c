@@ -62,7 +62,8 @@ void memory_free(struct ek_gpu *gpu, void *memory)
 	}
 }
 
-ek_status memory_write(struct ek_gpu *gpu, void *to, const void *from, size_t bytes)
+/* Between the host and where gpu says; there: to the GPU. */
+static ek_status transfer(struct ek_gpu *gpu, void *to, const void *from, size_t bytes, bool there)
 {
 	bool pushed;
 	if (bytes == 0)
@@ -74,26 +75,20 @@ ek_status memory_write(struct ek_gpu *gpu, void *to, const void *from, size_t by
 	ek_status status = ek_gpu_enter(gpu, &pushed);
 	if (status != EK_OK)
 		return status;
-	CUresult result = gpu->driver->copy_to_device(address_of(to), from, bytes);
+	CUresult result = there ? gpu->driver->copy_to_device(address_of(to), from, bytes)
+				: gpu->driver->copy_to_host(to, address_of(from), bytes);
 	ek_gpu_leave(gpu, pushed);
-	return result == CUDA_SUCCESS ? EK_OK : ek_gpu_fail(gpu, result, "uploading");
+	return result == CUDA_SUCCESS ? EK_OK : ek_gpu_fail(gpu, result, there ? "uploading" : "downloading");
+}
+
+ek_status memory_write(struct ek_gpu *gpu, void *to, const void *from, size_t bytes)
+{
+	return transfer(gpu, to, from, bytes, true);
 }
 
 ek_status memory_read(struct ek_gpu *gpu, void *to, const void *from, size_t bytes)
 {
-	bool pushed;
-	if (bytes == 0)
-		return EK_OK;
-	if (!gpu) {
-		memcpy(to, from, bytes);
-		return EK_OK;
-	}
-	ek_status status = ek_gpu_enter(gpu, &pushed);
-	if (status != EK_OK)
-		return status;
-	CUresult result = gpu->driver->copy_to_host(to, address_of(from), bytes);
-	ek_gpu_leave(gpu, pushed);
-	return result == CUDA_SUCCESS ? EK_OK : ek_gpu_fail(gpu, result, "downloading");
+	return transfer(gpu, to, from, bytes, false);
 }
 
 ek_status memory_repeat(struct ek_gpu *gpu, void *memory, size_t step, int64_t count)

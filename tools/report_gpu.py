@@ -105,7 +105,8 @@ def readme_block(data, table):
                   "times the best peer"], rows) + [
         f"LayerNorm in bf16 on {data['machine'].get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes, and "
         "speed over the fastest of PyTorch (eager and compiled), Liger, flash-attn's Triton kernels, Apex and quack at "
-        "that shape. All figures: [docs/performance.md](docs/performance.md)."]
+        "that shape, whose times are quoted from runs of their own. All figures: "
+        "[docs/performance.md](docs/performance.md)."]
 
 
 def draw(data, path, theme, panel_style):
