@@ -150,8 +150,8 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	struct ek_norm_key key = unpack(bits);
 	struct ek_policy p = ek_norm_policy(&key, limits);
 	int64_t segments = (key.cols + 1023) / 1024;
-	*recipe = (struct ek_recipe){
-		.texts = {ek_text_words, ek_text_norm_rows, ek_text_norm_sums, kernel_texts[key.part]}};
+	*recipe = (struct ek_recipe){.texts = {ek_text_words, ek_text_division, ek_text_norm_rows,
+					       ek_text_norm_sums, kernel_texts[key.part]}};
 	(void)snprintf(recipe->name, sizeof recipe->name, "ek_%s_%s_%s_%d",
 		       key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm", part_names[key.part],
 		       ek_dtype_name(key.dtype), (int)key.cols);

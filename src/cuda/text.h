@@ -4,6 +4,7 @@
 #define EK_CUDA_TEXT_H
 
 extern const char ek_text_words[];
+extern const char ek_text_division[];
 extern const char ek_text_norm_rows[];
 extern const char ek_text_norm_sums[];
 extern const char ek_text_norm_forward[];

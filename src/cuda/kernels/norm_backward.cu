@@ -347,8 +347,8 @@ DEVICE void write_step(quad (*x)[HELD], quad (*dy)[HELD], const struct statistic
 {
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
-		real mean_gx = sums[u * ROW_SUMS] / (real)COLS;
-		real mean_g = CENTRED ? sums[u * ROW_SUMS + ROW_SUMS - 1] / (real)COLS : 0;
+		real mean_gx = mean_of(sums[u * ROW_SUMS]);
+		real mean_g = CENTRED ? mean_of(sums[u * ROW_SUMS + ROW_SUMS - 1]) : 0;
 		u8 *dx = a->dx + (w->t.row + u) * a->dx_stride;
 		if (w->t.row + u >= w->t.end)
 			continue;

@@ -28,6 +28,7 @@
 typedef double real;
 enum { ELEMENT_BYTES = 8 };
 #define fma_real fma_f64
+#define mean_of(sum) ((sum) / COLS)
 #define sqrt_real sqrt_f64
 #define shuffle_xor shuffle_xor_f64
 #define put_real put_f64
@@ -35,6 +36,7 @@ enum { ELEMENT_BYTES = 8 };
 typedef float real;
 enum { ELEMENT_BYTES = ELEMENT == 0 ? 4 : 2 };
 #define fma_real fma_f32
+#define mean_of(sum) divide_f32(sum, COLS)
 #define sqrt_real sqrt_f32
 #define shuffle_xor shuffle_xor_f32
 #define put_real put_f32

@@ -174,12 +174,11 @@ DEVICE real affine(real xhat, real weight, real bias)
 /* From m0 and the sums of squares and, of LayerNorm, of deviations from m0. */
 DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
 {
-	const real n = (real)COLS;
 	struct statistics s;
 	s.mean = s.mean_lo = 0;
-	real var = sums[0] / n;
+	real var = mean_of(sums[0]);
 	if (CENTRED) {
-		real c = sums[CENTRED] / n;
+		real c = mean_of(sums[CENTRED]);
 		s.mean = m0 + c;
 		s.mean_lo = (m0 - s.mean) + c;
 		real v = fma_real(-c, c, var);
@@ -212,7 +211,7 @@ DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, real
 		row_sums(lanes, m0, ROWS_AT_ONCE, board, turn, p);
 		UNROLL
 		for (int u = 0; u < ROWS_AT_ONCE; u++)
-			m0[u] = m0[u] / (real)COLS;
+			m0[u] = mean_of(m0[u]);
 	}
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {

@@ -113,7 +113,7 @@ DEVICE struct statistics wide_statistics(struct row r, const struct arguments *a
 	real sums[BOARD_SUMS];
 	if (CENTRED) {
 		wide_sums(sums, 1, VALUES, r, a, board, turn, p);
-		r.m0 = sums[0] / (real)COLS;
+		r.m0 = mean_of(sums[0]);
 	}
 	wide_sums(sums, CENTRED ? 2 : 1, SQUARES, r, a, board, turn, p);
 	return statistics_of(r.m0, sums, (real)a->eps);
@@ -197,7 +197,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	}
 	if (WANT_DX)
 		wide_sums(sums, CENTRED ? 2 : 1, GRADIENTS, r, &a, board, &turn, p);
-	real mean_gx = sums[0] / (real)COLS, mean_g = sums[CENTRED] / (real)COLS;
+	real mean_gx = mean_of(sums[0]), mean_g = mean_of(sums[CENTRED]);
 	if (WANT_DWEIGHT + WANT_DBIAS == 0) {
 		write_row(r, mean_gx, mean_g, &a, a.y + number * a.y_stride, p);
 	} else if (p.unit == 0 && p.lane == 0) {

@@ -1,0 +1,86 @@
+/* The division of the GPU kernels (src/cuda/kernels/division.cu), compiled here, against the processor's own: the same
+ * bits for every kind of number. SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <string.h>
+
+#include "support.h"
+
+#define DEVICE static inline
+#define fma_f64 fma
+#include "../src/cuda/kernels/division.cu"
+
+enum { MOST = 1 << 24 };
+
+static float from_bits(uint32_t bits)
+{
+	float value;
+	memcpy(&value, &bits, sizeof value);
+	return value;
+}
+
+static uint32_t to_bits(float value)
+{
+	uint32_t bits;
+	memcpy(&bits, &value, sizeof bits);
+	return bits;
+}
+
+static void expect_equal(float a, int n)
+{
+	float ours = divide_f32(a, n), exact = a / (float)n;
+	bool same = isnan(exact) ? isnan(ours) : to_bits(ours) == to_bits(exact);
+	EXPECT(same, "%a / %d is %a, not %a", (double)a, n, (double)exact, (double)ours);
+}
+
+static void any_numbers(void)
+{
+	uint64_t state = 1;
+	for (int64_t i = test_scaled(4000000); i > 0; i--)
+		expect_equal(from_bits((uint32_t)random_bits(&state)), 1 + (int)random_below(&state, MOST));
+}
+
+/* Every number under 2^-133, whose quotients may lie halfway between two numbers. */
+static void smallest_numbers(void)
+{
+	for (int n = 1; n <= 70; n++)
+		for (uint32_t bits = 0; bits < 1u << 16; bits++) {
+			expect_equal(from_bits(bits), n);
+			expect_equal(from_bits(bits | 1u << 31), n);
+		}
+}
+
+/* n times a number and half a step more, and its neighbours: as near to halfway as numbers come. */
+static void near_halfway(void)
+{
+	uint64_t state = 2;
+	for (int64_t i = test_scaled(1000000); i > 0; i--) {
+		int n = 1 + (int)random_below(&state, MOST);
+		uint32_t bits = (uint32_t)random_below(&state, 0x73000000);
+		double halfway = ((double)from_bits(bits) + (double)from_bits(bits + 1)) / 2;
+		float a = (float)(halfway * n);
+		for (int step = -2; step <= 2; step++)
+			if (to_bits(a) > 2 && to_bits(a) < 0x7f800000)
+				expect_equal(from_bits(to_bits(a) + (uint32_t)step), n);
+	}
+}
+
+static void ends_of_the_range(void)
+{
+	const uint32_t ends[] = {0,          1,          0x007fffff, 0x00800000, 0x00800001,
+				 0x3f800000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001};
+	for (int n = 1; n <= MOST; n += n < 70000 ? 1 : 9973)
+		for (int i = 0; i < COUNT_OF(ends); i++) {
+			expect_equal(from_bits(ends[i]), n);
+			expect_equal(from_bits(ends[i] | 1u << 31), n);
+		}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	TEST(any_numbers);
+	TEST(smallest_numbers);
+	TEST(near_halfway);
+	TEST(ends_of_the_range);
+	return test_end();
+}
