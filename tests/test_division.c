@@ -42,7 +42,7 @@ static void any_numbers(void)
 /* Every number under 2^-133, whose quotients may lie halfway between two numbers. */
 static void smallest_numbers(void)
 {
-	for (int n = 1; n <= 70; n++)
+	for (int n = 1; n <= 200; n++)
 		for (uint32_t bits = 0; bits < 1u << 16; bits++) {
 			expect_equal(from_bits(bits), n);
 			expect_equal(from_bits(bits | 1u << 31), n);
