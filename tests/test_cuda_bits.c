@@ -673,11 +673,11 @@ static const struct mutation mutations[] = {
 	{"shuffle_xor(odd ? low : high, 1)", "shuffle_xor(odd ? low : high, 2)", EK_PART_FORWARD,
 	 EK_LAYER_NORM, EK_F32, 2, 1024, FILL_NORMAL, EK_ACCESS_QUADS},
 	/* warps do not wait for each other's sums */
-	{"\telse\n\t\tsync_block();\n}", "}", EK_PART_FORWARD, EK_RMS_NORM, EK_BF16, 2, 4000, FILL_NORMAL,
+	{"\telse\n\t\tsync_block();\n", "", EK_PART_FORWARD, EK_RMS_NORM, EK_BF16, 2, 4000, FILL_NORMAL,
 	 EK_ACCESS_QUADS},
-	{"sync_some(group + 1, 32 * ROW_WARPS)", "(void)group", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
+	{"sync_some(p.group + 1, 32 * ROW_WARPS)", "(void)p", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
 	 2000, FILL_NORMAL, EK_ACCESS_QUADS},
-	{"\tif (ROW_BLOCKS > 1)\n\t\tsync_cluster();\n\telse if", "\tif", EK_PART_FORWARD, EK_RMS_NORM,
+	{"\t\tletterbox_wait(box_of(b, b->round), b->round >> 1);", "\t\t;", EK_PART_FORWARD, EK_RMS_NORM,
 	 EK_F32, 2, 20000, FILL_NORMAL, EK_ACCESS_QUADS},
 	/* a slot's sums are added before they are there */
 	{"\t\t\tput_sums(place, sums, thread);\n\t\tsync_block();", "\t\t\tput_sums(place, sums, thread);",

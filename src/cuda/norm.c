@@ -271,7 +271,7 @@ struct backward_arguments {
 	int64_t x_stride, dy_stride, dx_stride;
 	int64_t rows, slot_rows;
 	double eps;
-	int stages;
+	void *slot_sums;
 };
 
 /* struct arguments of kernels/norm_columns.cu */
@@ -285,12 +285,13 @@ struct columns_arguments {
 
 enum { COLUMN_WARPS = 8, FOLD_ALONE = 16, FOLD_TOGETHER = 128, ROW_NUMBERS = 5 };
 
-/* How the workspace is used: partial column sums, those folded once more where they are many, and in
- * norm_wide.cu numbers of the rows. */
+/* How the workspace is used: numbers of the rows in norm_wide.cu, partial column sums, those folded once more where
+ * they are many, and sums of chunks that shared memory has no room for. */
 struct workspace {
+	size_t numbers_bytes;
 	int64_t partials, folded; /* how many; 0 folded: one step is enough */
 	size_t sums_bytes;        /* of one of them */
-	size_t numbers_bytes;
+	size_t chunks_bytes;
 };
 
 static int sums_of(const ek_norm_backward_args *a)
@@ -308,7 +309,48 @@ static size_t aligned(size_t bytes)
 	return (bytes + 255) / 256 * 256;
 }
 
-static struct workspace workspace_of(const ek_norm_backward_args *a, const struct ek_policy *policy)
+/* How backward's kernel in registers is launched. */
+struct backward_plan {
+	struct ek_launch launch;
+	int64_t slot_rows;
+	size_t chunks_bytes; /* in the workspace */
+};
+
+/* Rows that a row of warps walks where no column sums are wanted: as many as keep the GPU busy. */
+static int64_t rows_to_walk(const struct ek_gpu *gpu, const struct ek_policy *policy, int64_t rows)
+{
+	int64_t walkers = (int64_t)gpu->multiprocessors * policy->blocks * ek_policy_slots(policy) /
+			  ek_policy_cluster(policy);
+	int64_t walk = quotient_up(rows, walkers > 0 ? walkers : 1);
+	/* Many more rows than that go in several waves, which even out. */
+	return walk < 64 ? walk : 64;
+}
+
+static struct backward_plan backward_plan(const struct ek_gpu *gpu, const ek_norm_backward_args *a,
+					  const struct ek_policy *policy, enum ek_access access)
+{
+	int sums = sums_of(a), cluster = ek_policy_cluster(policy);
+	int64_t slot_rows = sums ? ek_slot_rows(a->rows, a->cols) : rows_to_walk(gpu, policy, a->rows);
+	struct backward_plan plan = {.slot_rows = slot_rows > 0 ? slot_rows : 1};
+	int64_t slots = quotient_up(a->rows, plan.slot_rows);
+	struct ek_backward_form form = {.dtype = a->dtype,
+					.weight_dtype = a->weight_dtype,
+					.cols = a->cols,
+					.shifted = access == EK_ACCESS_SHIFTED,
+					.sums = sums};
+	int chunks = sums && plan.slot_rows > EK_CHUNK_ROWS ? ek_backward_chunk_bytes(policy, &form) : 0;
+	int shared = ek_backward_shared(policy, &form);
+	bool fits = shared + chunks <= gpu->shared_limit;
+	plan.launch = (struct ek_launch){.blocks = quotient_up(slots, ek_policy_slots(policy)) * cluster,
+					 .threads = ek_policy_threads(policy),
+					 .cluster = cluster,
+					 .shared_bytes = shared + (fits ? chunks : 0)};
+	plan.chunks_bytes = fits ? 0 : (size_t)plan.launch.blocks * (size_t)chunks;
+	return plan;
+}
+
+static struct workspace workspace_of(const struct ek_gpu *gpu, const ek_norm_backward_args *a,
+				     const struct ek_policy *policy, enum ek_access access)
 {
 	struct workspace w = {0};
 	if (sums_of(a) == 0)
@@ -319,14 +361,19 @@ static struct workspace workspace_of(const ek_norm_backward_args *a, const struc
 	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
 	w.sums_bytes = (size_t)sums_of(a) * (((size_t)a->cols * real_bytes(a->dtype) + 15) / 16 * 16);
 	w.numbers_bytes = wide ? aligned((size_t)a->rows * ROW_NUMBERS * real_bytes(a->dtype)) : 0;
+	w.chunks_bytes = wide ? 0 : backward_plan(gpu, a, policy, access).chunks_bytes;
 	return w;
+}
+
+/* Of all partial sums; folding goes to and fro between them and the folded ones. */
+static size_t sums_bytes(const struct workspace *w)
+{
+	return aligned((size_t)w->partials * w->sums_bytes) + aligned((size_t)w->folded * w->sums_bytes);
 }
 
 static size_t workspace_bytes(const struct workspace *w)
 {
-	/* Folding goes to and fro between the partial sums and the folded ones. */
-	return w->numbers_bytes + aligned((size_t)w->partials * w->sums_bytes) +
-	       aligned((size_t)w->folded * w->sums_bytes);
+	return w->numbers_bytes + sums_bytes(w) + w->chunks_bytes;
 }
 
 /* What the call will look like in memory is not known yet: enough for all. */
@@ -336,7 +383,7 @@ size_t ek_cuda_norm_backward_workspace(const struct ek_gpu *gpu, const ek_norm_b
 	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++) {
 		struct ek_policy policy =
 			ek_backward_policy(a->dtype, a->cols, (enum ek_access)access, limits_of(gpu));
-		struct workspace w = workspace_of(a, &policy);
+		struct workspace w = workspace_of(gpu, a, &policy, (enum ek_access)access);
 		size_t bytes = workspace_bytes(&w);
 		most = bytes > most ? bytes : most;
 	}
@@ -412,33 +459,12 @@ static ek_status fold_columns(const struct task *task, struct ek_norm_key key, c
 			 (int64_t)w->sums_bytes);
 }
 
-/* Rows that a row of warps walks where no column sums are wanted: as many as keep the GPU busy. */
-static int64_t rows_to_walk(const struct ek_gpu *gpu, const struct ek_policy *policy, int64_t rows)
-{
-	int64_t walkers = (int64_t)gpu->multiprocessors * policy->blocks * ek_policy_slots(policy) /
-			  ek_policy_cluster(policy);
-	int64_t walk = quotient_up(rows, walkers > 0 ? walkers : 1);
-	/* Many more rows than that go in several waves, which even out. */
-	return walk < 64 ? walk : 64;
-}
-
 static ek_status backward_in_registers(const struct task *task, const struct ek_norm_key *key,
 				       const struct ek_policy *policy, const ek_norm_backward_args *a,
-				       char *partials)
+				       char *partials, const struct workspace *w)
 {
 	int64_t element = (int64_t)ek_dtype_size(a->dtype);
-	bool sums = sums_of(a) > 0;
-	int64_t slot_rows = sums ? ek_slot_rows(a->rows, a->cols) : rows_to_walk(task->gpu, policy, a->rows);
-	if (slot_rows == 0)
-		slot_rows = 1;
-	int64_t clusters = quotient_up(quotient_up(a->rows, slot_rows), ek_policy_slots(policy));
-	int cluster = ek_policy_cluster(policy);
-	struct ek_backward_form form = {.dtype = a->dtype,
-					.cols = a->cols,
-					.shifted = key->access == EK_ACCESS_SHIFTED,
-					.chunked = sums && slot_rows > EK_CHUNK_ROWS,
-					.sums = sums_of(a)};
-	int stages = ek_backward_stages(policy, &form, task->gpu->shared_limit);
+	struct backward_plan plan = backward_plan(task->gpu, a, policy, key->access);
 	struct backward_arguments b = {.x = a->x,
 				       .dy = a->dy,
 				       .dx = a->dx,
@@ -451,14 +477,10 @@ static ek_status backward_in_registers(const struct task *task, const struct ek_
 				       .dy_stride = a->dy_stride * element,
 				       .dx_stride = a->dx_stride * element,
 				       .rows = a->rows,
-				       .slot_rows = slot_rows,
+				       .slot_rows = plan.slot_rows,
 				       .eps = rounded_eps(a->dtype, a->eps),
-				       .stages = stages};
-	struct ek_launch launch = {.blocks = clusters * cluster,
-				   .threads = ek_policy_threads(policy),
-				   .cluster = cluster,
-				   .shared_bytes = ek_backward_shared(policy, &form, stages)};
-	return run(task, key, launch, &b);
+				       .slot_sums = plan.chunks_bytes ? partials + sums_bytes(w) : NULL};
+	return run(task, key, plan.launch, &b);
 }
 
 static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
@@ -504,12 +526,12 @@ static ek_status launch_backward(const struct task *task, const ek_norm_backward
 	struct ek_norm_key key = backward_key(a);
 	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
 	bool wide = is_wide(&key, &policy);
-	struct workspace w = workspace_of(a, &policy);
+	struct workspace w = workspace_of(task->gpu, a, &policy, key.access);
 	char *numbers = a->workspace, *partials = sums_of(a) ? numbers + w.numbers_bytes : NULL;
 	if (wide)
 		PASS_ON(backward_wide(task, key, &policy, a, numbers, partials));
 	else
-		PASS_ON(backward_in_registers(task, &key, &policy, a, partials));
+		PASS_ON(backward_in_registers(task, &key, &policy, a, partials, &w));
 	return sums_of(a) ? fold_columns(task, key, a, partials, &w) : EK_OK;
 }
 

@@ -169,6 +169,7 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	if (!is_forward(key.part))
 		define_backward(recipe, &key, &p);
 	recipe->large_cluster = ek_policy_cluster(&p) > 8;
+	recipe->shared_bytes = ek_forward_shared(&p, key.dtype, key.cols);
 	switch (key.part) {
 	case EK_PART_BACKWARD:
 		recipe->shared_bytes = limits.shared_bytes; /* more rows may need more */
@@ -177,6 +178,7 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	case EK_PART_FINAL:
 		define(recipe, "FINAL", key.part == EK_PART_FINAL);
 		recipe->large_cluster = false;
+		recipe->shared_bytes = 0;
 		break;
 	case EK_PART_WIDE_FORWARD:
 	case EK_PART_WIDE_ROWS:

@@ -34,7 +34,7 @@ struct choice {
 		{                                                                                        \
 			.row_warps = (warps), .row_blocks = (cluster), .warp_segments = (held),          \
 			.block_rows = (rows), .rows_at_once = (at_once), .blocks = 1, .stages = (ahead), \
-			.keep = (kept), .keep_weight = (held) == 1, .fold_blocks = (fold)                \
+			.keep = (kept), .keep_weight = (held) == 1 ? 1 : 2, .fold_blocks = (fold)        \
 		}                                                                                        \
 	}
 
@@ -56,8 +56,8 @@ static const struct choice forward_16bit[] = {
 	FORWARD(8, 0, 1, 2, 1, 6),  /* 4096x8192: .95; a warp a segment .92 */
 	FORWARD(16, 0, 1, 2, 1, 3), /* 4096x16384: .95; 2 blocks .85 */
 	FORWARD(32, 0, 1, 4, 1, 2), /* 4096x32768: .93; clusters .70 and less */
-	FORWARD(64, 0, 1, 8, 1, 1), /* 2048x65536: .80; clusters .63 */
-	FORWARD(128, 16, 4, 2, 1, 1), /* 1024x131072: .56; clusters of 2 or 8 .46: their launch and meetings cost */
+	FORWARD(64, 0, 1, 4, 1, 1), /* 2048x65536: .86; clusters .69 and less */
+	FORWARD(128, 16, 2, 4, 1, 1), /* 1024x131072: .69; clusters of 4 .67: weight and bias come from the L2 for every row */
 	FORWARD(256, 16, 8, 2, 1, 1), END,
 };
 
@@ -99,12 +99,13 @@ static const struct choice forward_64bit[] = {
 static const struct choice backward_16bit[] = {
 	BACKWARD(1, 1, 1, 1, 8, 1, 3, 1, 1), /* 16384x768: .83; twice the slots at 168 registers .65 */
 	BACKWARD(2, 2, 1, 1, 4, 1, 2, 1, 1),
-	BACKWARD(4, 0, 1, 1, 2, 1, 2, 1, 1),  /* 32768x4096: .91; two rows at once .88 */
-	BACKWARD(8, 0, 1, 1, 1, 1, 3, 1, 2),  /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
-	BACKWARD(16, 0, 1, 2, 1, 1, 2, 0, 1), /* 4096x16384: .81; a cluster of 2 blocks .69 */
-	BACKWARD(32, 8, 4, 1, 1, 2, 2, 0, 1), /* 4096x32768: two rows at once .72, one .69 */
-	BACKWARD(64, 8, 8, 1, 1, 2, 2, 0, 1),
-	BACKWARD(128, 8, 16, 1, 1, 2, 2, 0, 1), /* 1024x131072: two rows at once .65, one .57 */
+	BACKWARD(4, 0, 1, 1, 2, 1, 2, 1, 1), /* 32768x4096: .91; two rows at once .88 */
+	BACKWARD(8, 0, 1, 1, 1, 1, 3, 1, 2), /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
+	BACKWARD(16, 8, 2, 1, 1, 1, 2, 1,
+		 1), /* 4096x16384: .87; one block of 8 or 16 warps .81: x and dy do not stay in registers */
+	BACKWARD(32, 8, 4, 1, 1, 1, 3, 1, 1),  /* 4096x32768: .85 */
+	BACKWARD(64, 8, 8, 1, 1, 1, 3, 1, 1),  /* 2048x65536: .85 */
+	BACKWARD(128, 8, 8, 2, 1, 1, 2, 0, 1), /* 1024x131072: .79; clusters of 16 .69: seven fit */
 	END,
 };
 
@@ -215,6 +216,20 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 	return policy_of(table, dtype, cols, limits);
 }
 
+/* On a GPU with less shared memory: fewer rows ahead, then fewer slots a block. */
+static bool needs_less_shared(struct ek_policy *p)
+{
+	if (p->stages > 2)
+		p->stages--;
+	else if (p->block_rows > 1)
+		p->block_rows /= 2;
+	else if (p->stages > 1)
+		p->stages = 1;
+	else
+		return false;
+	return true;
+}
+
 struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
 				    struct ek_gpu_limits limits)
 {
@@ -234,14 +249,14 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 	}
 	if (access == EK_ACCESS_ELEMENTS)
 		p.keep = p.keep_weight = 0;
-	/* On a GPU with less shared memory fewer slots a block. */
-	struct ek_backward_form most = {
-		.dtype = dtype, .cols = cols, .shifted = true, .chunked = true, .sums = 2};
-	while (p.unit_segments == 0 && ek_backward_shared(&p, &most, 1) > limits.shared_bytes) {
-		if (p.block_rows == 1)
+	struct ek_backward_form most = {.dtype = dtype,
+					.weight_dtype = EK_F32,
+					.cols = cols,
+					.shifted = access == EK_ACCESS_SHIFTED,
+					.sums = 2};
+	while (p.unit_segments == 0 && ek_backward_shared(&p, &most) > limits.shared_bytes)
+		if (!needs_less_shared(&p))
 			return wide_policy(cols, limits.arch >= 90);
-		p.block_rows /= 2;
-	}
 	return p;
 }
 
@@ -274,7 +289,8 @@ static int board_bytes(const struct ek_policy *p, ek_dtype dtype, int64_t cols)
 		units = (segments_of(cols) + p->unit_segments - 1) / p->unit_segments;
 	return units == 1 && p->unit_segments == 0
 		       ? 0
-		       : (int)(4 * units * p->rows_at_once * p->block_rows * real_bytes(dtype));
+		       : (int)(4 * units * p->rows_at_once * p->block_rows * real_bytes(dtype)) +
+				 (p->row_blocks > 1 ? 16 : 0);
 }
 
 int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols)
@@ -282,21 +298,32 @@ int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t co
 	return board_bytes(policy, dtype, cols);
 }
 
-int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_form *form, int stages)
+static int thread_quads(const struct ek_policy *p, const struct ek_backward_form *form)
 {
-	const struct ek_policy *p = policy;
-	int threads = ek_policy_threads(p), part = 32 * p->row_warps;
-	int quads = quads_of(form->dtype, form->cols) * p->warp_segments;
-	int sums = form->sums * quads * 16 / element_bytes(form->dtype) *
-		   real_bytes(form->dtype); /* of a thread */
-	int ring = stages * 2 * p->rows_at_once * (quads + form->shifted) * threads * 16;
-	int fold = (p->block_rows > 1 ? p->block_rows / 2 : p->fold_blocks > 1) * sums * part;
-	int chunks = form->chunked ? sums * threads : 0;
-	return (board_bytes(p, form->dtype, form->cols) + 127) / 128 * 128 + (ring > fold ? ring : fold) +
-	       chunks;
+	return quads_of(form->dtype, form->cols) * p->warp_segments;
 }
 
-int ek_backward_stages(const struct ek_policy *policy, const struct ek_backward_form *form, int shared_limit)
+/* Bytes of a thread's column sums. */
+static int thread_sums(const struct ek_policy *p, const struct ek_backward_form *form)
 {
-	return ek_backward_shared(policy, form, policy->stages) <= shared_limit ? policy->stages : 1;
+	return form->sums * thread_quads(p, form) * 16 / element_bytes(form->dtype) * real_bytes(form->dtype);
+}
+
+int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_form *form)
+{
+	const struct ek_policy *p = policy;
+	int quads = thread_quads(p, form) + form->shifted;
+	int ring = p->stages * 2 * p->rows_at_once * quads * ek_policy_threads(p) * 16;
+	int folded = p->block_rows > 1 ? p->block_rows / 2 : p->fold_blocks > 1;
+	int fold = folded * thread_sums(p, form) * 32 * p->row_warps;
+	int weights = p->keep_weight == 2 ? thread_quads(p, form) * 16 / element_bytes(form->dtype) *
+						    element_bytes(form->weight_dtype) * ek_policy_threads(p)
+					  : 0;
+	return (board_bytes(p, form->dtype, form->cols) + 127) / 128 * 128 + weights +
+	       (ring > fold ? ring : fold);
+}
+
+int ek_backward_chunk_bytes(const struct ek_policy *policy, const struct ek_backward_form *form)
+{
+	return thread_sums(policy, form) * ek_policy_threads(policy);
 }

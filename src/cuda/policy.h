@@ -43,16 +43,17 @@ int ek_policy_slots(const struct ek_policy *policy);
 /* Bytes of dynamic shared memory of forward, and of the parts of norm_wide.cu. */
 int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols);
 
-/* Of backward: rows that start anywhere need more (shifted), and so do slots of over 32 rows (chunked). */
+/* Of backward: rows that start anywhere need more (shifted). */
 struct ek_backward_form {
-	ek_dtype dtype;
+	ek_dtype dtype, weight_dtype;
 	int64_t cols;
-	bool shifted, chunked;
+	bool shifted;
 	int sums; /* column sums wanted: 0, 1 or 2 */
 };
-int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_form *form, int stages);
-/* The policy's stages, or 1 where they do not fit. */
-int ek_backward_stages(const struct ek_policy *policy, const struct ek_backward_form *form, int shared_limit);
+int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_form *form);
+/* What a block needs besides for the sums of chunks, where slots have over 32 rows: in shared memory or, without
+ * room there, in the workspace. */
+int ek_backward_chunk_bytes(const struct ek_policy *policy, const struct ek_backward_form *form);
 
 /* For tools that try policies: while it is not NULL it stands in for what the tables say. variant must differ
  * between policies that are tried on one GPU. */

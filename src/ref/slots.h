@@ -10,12 +10,12 @@ enum {
 	EK_MAX_SLOT_ROWS = 2048 /* more would cost accuracy: a constant dy errs in proportion to R */
 };
 
-/* Slots that a GPU can walk at once. Its multiprocessors hold about 1024 warps of backward, and a slot takes one for
- * every 1024 columns (a segment), and half of one where rows are narrow; or, at up to 16384 columns, for every 2048, so that it needs one multiprocessor;
- * wider slots take several, which come in groups, so that a few are left over. */
+/* Slots that a GPU can walk at once. Its multiprocessors hold about 1024 warps of backward, and a slot takes one for every 1024
+ * columns (a segment), and half of one where rows are narrow; wide slots take several multiprocessors, which come in groups,
+ * so that a few are left over, and the widest half as many, each with two segments a warp. */
 static inline int64_t ek_slot_target(int64_t cols)
 {
-	int64_t target = cols <= 128 ? 2048 : cols <= 8192 ? 1024 : cols <= 16384 ? 2048 : 960;
+	int64_t target = cols <= 128 ? 2048 : cols <= 16384 ? 1024 : cols <= 65536 ? 960 : 1920;
 	for (int64_t width = 1024; width < cols && target > 7; width *= 2)
 		target /= 2;
 	return target;

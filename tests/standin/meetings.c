@@ -36,7 +36,7 @@ static void stop(struct thread *thread)
 }
 
 /* The running thread waits at place. True where it was the last of its warp. */
-static bool arrive(const struct standin_place *place, int argument)
+bool meetings_arrive(const struct standin_place *place, int argument)
 {
 	struct thread *self = emulator_cluster.running;
 	struct warp *warp = self->warp;
@@ -62,7 +62,7 @@ static bool arrive(const struct standin_place *place, int argument)
 static void meet_warp(const struct standin_place *place)
 {
 	struct warp *warp = emulator_cluster.running->warp;
-	if (arrive(place, 0))
+	if (meetings_arrive(place, 0))
 		meetings_wake(warp);
 	emulator_pass_on();
 }
@@ -104,7 +104,7 @@ static void meet_at(struct barrier *barrier, int wanted, const struct standin_pl
 {
 	struct warp *warp = emulator_cluster.running->warp;
 	int argument = (int)(barrier - warp->block->barriers) * 64 + wanted;
-	if (arrive(place, argument)) {
+	if (meetings_arrive(place, argument)) {
 		if (barrier->arrived > 0 && barrier->wanted != wanted)
 			emulator_report(place, "others wait there for %d threads, not %d",
 					barrier->wanted * LANES, wanted * LANES);
@@ -133,7 +133,7 @@ void meetings_sync_some(int barrier, int threads, const struct standin_place *pl
 void meetings_sync_cluster(const struct standin_place *place)
 {
 	struct warp *warp = emulator_cluster.running->warp;
-	if (arrive(place, 0)) {
+	if (meetings_arrive(place, 0)) {
 		emulator_cluster.barrier.arrived++;
 		warp->at = &emulator_cluster.barrier;
 		settle(&emulator_cluster.barrier);

@@ -133,14 +133,20 @@ KERNEL(without_sync_before_fetch, BLOCK_THREADS, 1)(const struct arguments a)
 
 /* ---- every thread of a cluster gets the sum of its blocks' numbers ---- */
 
-DEVICE void cluster_sum(const struct arguments a, int blocks, int with_sync)
+DEVICE void cluster_sum(const struct arguments a, int blocks, int with_wait)
 {
 	float *partial = (float *)(shared_memory() + WARPS * 4);
+	u64 *box = (u64 *)(shared_memory() + WARPS * 4 + 16);
+	if (thread_index() == 0)
+		letterbox_make(box);
+	sync_cluster();
 	const float sum = block_sum(sum_of(load_once(a.from + own_bytes())), 1);
+	if (thread_index() == 0)
+		letterbox_expect(box, blocks * 4);
 	if (thread_index() < blocks)
-		put_f32(partial + cluster_rank(), thread_index(), sum);
-	if (with_sync)
-		sync_cluster();
+		send_f32(partial + cluster_rank(), thread_index(), sum, box);
+	if (with_wait)
+		letterbox_wait(box, 0);
 	float all = 0;
 	for (int i = 0; i < blocks; i++)
 		all += partial[i];
@@ -157,7 +163,7 @@ KERNEL(cluster_sums, BLOCK_THREADS, 1)(const struct arguments a)
 	cluster_sum(a, a.stages, 1);
 }
 
-KERNEL(without_cluster_sync, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(without_letterbox_wait, BLOCK_THREADS, 1)(const struct arguments a)
 {
 	cluster_sum(a, a.stages, 0);
 }
@@ -286,5 +292,5 @@ KERNEL(load_from_shared, BLOCK_THREADS, 1)(const struct arguments a)
 KERNEL(remote_after_end, BLOCK_THREADS, 1)(const struct arguments a)
 {
 	if (cluster_rank() == 0)
-		put_f32((float *)shared_memory(), 1, (float)a.bytes);
+		store_once(a.to + own_bytes(), get_quad(shared_memory(), 1));
 }

@@ -143,18 +143,24 @@ DEVICE double standin_xor_f64(double value, int mask, const struct standin_place
 #define sync_cluster() (void)0
 #endif
 
-DEVICE void standin_put_f32(float *to, int rank, float value, const struct standin_place *place)
+#define letterbox_make(box) standin_machine->letterbox_make(box, STANDIN_PLACE("letterbox_make"))
+#define letterbox_expect(box, bytes) \
+	standin_machine->letterbox_expect(box, bytes, STANDIN_PLACE("letterbox_expect"))
+#define letterbox_wait(box, round) \
+	standin_machine->letterbox_wait(box, round, STANDIN_PLACE("letterbox_wait"))
+
+DEVICE void standin_send_f32(float *to, int rank, float value, u64 *box, const struct standin_place *place)
 {
-	*(float *)standin_machine->remote(to, rank, sizeof value, place) = value;
+	*(float *)standin_machine->send(to, rank, sizeof value, box, place) = value;
 }
 
-DEVICE void standin_put_f64(double *to, int rank, double value, const struct standin_place *place)
+DEVICE void standin_send_f64(double *to, int rank, double value, u64 *box, const struct standin_place *place)
 {
-	*(double *)standin_machine->remote(to, rank, sizeof value, place) = value;
+	*(double *)standin_machine->send(to, rank, sizeof value, box, place) = value;
 }
 
-#define put_f32(to, rank, value) standin_put_f32(to, rank, value, STANDIN_PLACE("put_f32"))
-#define put_f64(to, rank, value) standin_put_f64(to, rank, value, STANDIN_PLACE("put_f64"))
+#define send_f32(to, rank, value, box) standin_send_f32(to, rank, value, box, STANDIN_PLACE("send_f32"))
+#define send_f64(to, rank, value, box) standin_send_f64(to, rank, value, box, STANDIN_PLACE("send_f64"))
 #define get_quad(from, rank) \
 	(*(const quad *)standin_machine->remote(from, rank, sizeof(quad), STANDIN_PLACE("get_quad")))
 

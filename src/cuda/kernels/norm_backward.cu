@@ -3,9 +3,9 @@
  * norm_rows.cu and norm_sums.cu, which explains most constants. Further ones:
  *   HAS_WEIGHT, GIVEN            operands: weight; statistics (else they are computed anew)
  *   WANT_DX, WANT_DWEIGHT, WANT_DBIAS
- *   STAGES                       steps (of ROWS_AT_ONCE rows) that are fetched ahead into shared memory, at most
+ *   STAGES                       steps (of ROWS_AT_ONCE rows) that shared memory holds: the one in hand, and those fetched ahead
  *   KEEP                         1: x and dy stay in registers between the two looks at a row, 0: in shared memory
- *   KEEP_WEIGHT                  1: weight stays in registers
+ *   KEEP_WEIGHT                  where weight stays from row to row: 0 nowhere, 1 in registers, 2 in shared memory
  *   FOLD_BLOCKS                  blocks of a cluster whose column sums are folded before they are written
  * A block has BLOCK_ROWS slots in hand, each walked by ROW_WARPS warps (of ROW_BLOCKS blocks); or, of narrow rows, several
  * a warp, each walked by ROW_THREADS threads.
@@ -20,7 +20,7 @@ struct arguments {
 	i64 x_stride, dy_stride, dx_stride; /* in bytes */
 	i64 rows, slot_rows;
 	double eps;
-	int stages; /* STAGES or 1 */
+	real *slot_sums; /* of the chunks of a slot, where shared memory has no room for them; else NULL */
 };
 
 enum {
@@ -34,8 +34,9 @@ enum {
 	SUM_QUADS = QUADS * PER_QUAD / REALS,  /* of one column sum and a thread */
 	FOLD_ROWS = BLOCK_ROWS > 1 ? BLOCK_ROWS / 2 : 1,
 	FOLD_BYTES = (BLOCK_ROWS > 1 || FOLD_BLOCKS > 1 ? FOLD_ROWS : 0) * WANT_SUMS * SUM_QUADS * ROW_PART * 16,
-	BOARD_BYTES = (BLOCK_ROWS * BOARD * (int)sizeof(real) + 127) / 128 * 128
-	/* shared memory: boards, ring (later the fold), sums of the chunks where a slot has several */
+	WORK_BYTES = STAGES * STAGE_BYTES > FOLD_BYTES ? STAGES * STAGE_BYTES : FOLD_BYTES,
+	BOARDS_BYTES = (BLOCK_ROWS * BOARD_BYTES + 127) / 128 * 128
+	/* shared memory: boards, weight, ring (later the fold), sums of the chunks where a slot has several and there is room */
 };
 
 /* Where a thread's quad lies in shared memory: threads are neighbours. */
@@ -102,39 +103,48 @@ DEVICE quad take_quad(struct source s, int j, struct place p)
 	return clear_tail(v, p.first, j);
 }
 
-/* The rows that are walked: from the next on. */
+/* A step of a walk: rows from `row` on, in a stage of the ring. */
 struct step {
 	i64 row, end;
+	int stage;
 };
 
-DEVICE struct source source_of(u8 *ring, int stage, int tensor, int u, i64 row, const struct arguments *a)
+/* The step `steps` later, at most a round of the ring. */
+DEVICE struct step step_after(struct step t, int steps)
 {
+	t.row += steps * ROWS_AT_ONCE;
+	t.stage = t.stage + steps >= STAGES ? t.stage + steps - STAGES : t.stage + steps;
+	return t;
+}
+
+DEVICE struct source source_of(u8 *ring, int tensor, int u, struct step t, const struct arguments *a)
+{
+	const i64 row = t.row + u;
 	struct source s;
-	s.ring = ring_quad(ring, stage, tensor, u, 0);
+	s.ring = ring_quad(ring, t.stage, tensor, u, 0);
 	s.row = tensor == 0 ? a->x + row * a->x_stride : a->dy + row * a->dy_stride;
 	s.outer = row == 0 || row + 1 == a->rows;
 	return s;
 }
 
-DEVICE void fetch_step(u8 *ring, int stage, struct step t, const struct arguments *a, struct place p)
+DEVICE void fetch_step(u8 *ring, struct step t, const struct arguments *a, struct place p)
 {
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		if (t.row + u >= t.end)
 			continue;
-		fetch_row(source_of(ring, stage, 0, u, t.row + u, a), p);
-		fetch_row(source_of(ring, stage, 1, u, t.row + u, a), p);
+		fetch_row(source_of(ring, 0, u, t, a), p);
+		fetch_row(source_of(ring, 1, u, t, a), p);
 	}
 	fetch_close();
 }
 
 /* Quad j of x or dy of row u of the step, out of the ring; zeros where there is no such row. */
-DEVICE quad step_quad(u8 *ring, int stage, int tensor, int u, int j, struct step t, const struct arguments *a,
-		      struct place p)
+DEVICE quad step_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct arguments *a, struct place p)
 {
 	if (t.row + u >= t.end)
 		return no_quad();
-	return take_quad(source_of(ring, stage, tensor, u, t.row + u, a), j, p);
+	return take_quad(source_of(ring, tensor, u, t, a), j, p);
 }
 
 DEVICE void given_statistics(struct statistics *s, struct step t, const struct arguments *a)
@@ -151,17 +161,52 @@ DEVICE void given_statistics(struct statistics *s, struct step t, const struct a
 /* Column sums of a thread: [dweight, dbias][element]. */
 enum { COLUMN_SUMS = WANT_SUMS > 0 ? WANT_SUMS : 1, ELEMENTS = QUADS * PER_QUAD };
 
-/* The weights of quad j. */
-DEVICE void weights_of(real *w, const struct weights *kept, const struct arguments *a, int first, int j)
+/* A thread's weights, from row to row. */
+enum {
+	WEIGHT_QUADS = WEIGHT_WORDS / 4, /* of a quad of the row */
+	KEPT_BYTES = KEEP_WEIGHT == 2 ? QUADS * WEIGHT_QUADS * THREADS * 16 : 0
+};
+
+struct kept {
+	struct weights held[KEEP_WEIGHT == 1 ? QUADS : 1];
+	u8 *shared; /* its own places there */
+};
+
+DEVICE u8 *kept_quad(const struct kept *kept, int j, int i)
 {
-	if (KEEP_WEIGHT)
-		widen_weights(kept[j % (KEEP_WEIGHT ? QUADS : 1)], w);
-	else
-		widen_weights(load_weights(a->weight, HAS_QUAD(first, j) ? column(first, j) : 0), w);
+	return kept->shared + (j * WEIGHT_QUADS + i) * THREADS * 16;
+}
+
+DEVICE void keep_weights(struct kept *kept, const u8 *from, u8 *shared, int first)
+{
+	kept->shared = shared;
+	UNROLL
+	for (int j = 0; KEEP_WEIGHT && j < QUADS; j++) {
+		struct weights v = load_weights(from, HAS_QUAD(first, j) ? column(first, j) : 0);
+		if (KEEP_WEIGHT == 1)
+			kept->held[j % (KEEP_WEIGHT == 1 ? QUADS : 1)] = v;
+		UNROLL
+		for (int i = 0; KEEP_WEIGHT == 2 && i < WEIGHT_QUADS; i++)
+			*(quad *)kept_quad(kept, j, i) = *(const quad *)&v.w[4 * i];
+	}
+}
+
+/* Those of quad j. */
+DEVICE void kept_weights(real *w, const struct kept *kept, const u8 *from, int first, int j)
+{
+	struct weights v;
+	if (KEEP_WEIGHT == 0)
+		v = load_weights(from, HAS_QUAD(first, j) ? column(first, j) : 0);
+	if (KEEP_WEIGHT == 1)
+		v = kept->held[j % (KEEP_WEIGHT == 1 ? QUADS : 1)];
+	UNROLL
+	for (int i = 0; KEEP_WEIGHT == 2 && i < WEIGHT_QUADS; i++)
+		*(quad *)&v.w[4 * i] = load_fetched(kept_quad(kept, j, i));
+	widen_weights(v, w);
 }
 
 /* The first look at quad j of a row: the sums over it, and what it adds to its columns. */
-DEVICE void look(quad x, quad dy, int j, struct statistics s, const struct weights *kept,
+DEVICE void look(quad x, quad dy, int j, struct statistics s, const struct kept *kept,
 		 const struct arguments *a, int first, real (*lanes)[LANES], real (*sums)[ELEMENTS])
 {
 	const int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
@@ -169,7 +214,7 @@ DEVICE void look(quad x, quad dy, int j, struct statistics s, const struct weigh
 	widen(x, xs);
 	widen(dy, d);
 	if (HAS_WEIGHT && WANT_DX)
-		weights_of(w, kept, a, first, j);
+		kept_weights(w, kept, a->weight, first, j);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		int at = j * PER_QUAD + e;
@@ -190,20 +235,20 @@ DEVICE void look(quad x, quad dy, int j, struct statistics s, const struct weigh
 
 /* The second look: dx. */
 DEVICE quad gradient(quad x, quad dy, int j, struct statistics s, real mean_gx, real mean_g,
-		     const struct weights *kept, const struct arguments *a, int first)
+		     const struct kept *kept, const struct arguments *a, int first)
 {
 	real xs[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
 	widen(x, xs);
 	widen(dy, d);
 	if (HAS_WEIGHT)
-		weights_of(w, kept, a, first, j);
+		kept_weights(w, kept, a->weight, first, j);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
 		xs[e] = dx_of(xhat_of(xs[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
 	return narrow(xs);
 }
 
-/* Adds the sums of a chunk to those of its slot, in shared memory, and starts anew. */
+/* Adds the sums of a chunk to those of its slot and starts anew. */
 DEVICE void close_chunk(real *slot_sums, real (*sums)[ELEMENTS])
 {
 	UNROLL
@@ -319,38 +364,38 @@ DEVICE void fold_cluster(real (*sums)[ELEMENTS], u8 *work, real *partials, int r
 /* What a thread walks with. */
 struct walk {
 	struct place p;
-	struct step t;
 	u8 *ring;
-	real *board;
-	int stage, turn;
+	struct board board;
+	struct statistics next[ROWS_AT_ONCE];   /* given ones, loaded a step ahead */
 };
 
 /* Quads of the rows in hand: in registers, or out of the ring again. */
-#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, w->stage, 0, u, j, w->t, a, w->p))
-#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, w->stage, 1, u, j, w->t, a, w->p))
+#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a, w->p))
+#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a, w->p))
 
-enum { ROW_SUMS = CENTRED ? 2 : 1 };
+enum { ROW_SUMS = CENTRED ? 2 : 1, STEP_SUMS = ROWS_AT_ONCE * ROW_SUMS };
 
 /* Statistics computed anew; none of rows that are not there. */
-DEVICE void statistics_anew(struct statistics *s, quad (*x)[HELD], const struct arguments *a, struct walk *w)
+DEVICE void statistics_anew(struct statistics *s, quad (*x)[HELD], struct step t, const struct arguments *a,
+			    struct walk *w)
 {
-	row_statistics(x, s, (real)a->eps, w->board, &w->turn, w->p);
+	row_statistics(x, s, (real)a->eps, &w->board, w->p);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++)
-		if (w->t.row + u >= w->t.end)
+		if (t.row + u >= t.end)
 			s[u].mean = s[u].rstd = s[u].shift = 0;
 }
 
-/* dx of the rows in hand, from their means of g * xhat and of g. */
-DEVICE void write_step(quad (*x)[HELD], quad (*dy)[HELD], const struct statistics *s, const real *sums,
-		       const struct weights *kept, const struct arguments *a, struct walk *w)
+/* dx of the rows of a step, from their sums of g * xhat and of g. */
+DEVICE void write_step(quad (*x)[HELD], quad (*dy)[HELD], struct step t, const struct statistics *s,
+		       const real *sums, const struct kept *kept, const struct arguments *a, struct walk *w)
 {
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		real mean_gx = mean_of(sums[u * ROW_SUMS]);
 		real mean_g = CENTRED ? mean_of(sums[u * ROW_SUMS + ROW_SUMS - 1]) : 0;
-		u8 *dx = a->dx + (w->t.row + u) * a->dx_stride;
-		if (w->t.row + u >= w->t.end)
+		u8 *dx = a->dx + (t.row + u) * a->dx_stride;
+		if (t.row + u >= t.end)
 			continue;
 		UNROLL
 		for (int j = 0; j < QUADS; j++) {
@@ -363,94 +408,79 @@ DEVICE void write_step(quad (*x)[HELD], quad (*dy)[HELD], const struct statistic
 	}
 }
 
-/* One step: ROWS_AT_ONCE rows that have been fetched, and the fetch of later ones into their place. next: statistics
- * that were loaded a step ahead, where there are registers for it. */
-DEVICE void walk_step(real (*sums)[ELEMENTS], struct statistics *next, const struct weights *kept,
+/* One step: ROWS_AT_ONCE rows that have been fetched, and the fetch of later ones into their place. */
+DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct kept *kept,
 		      const struct arguments *a, struct walk *w)
 {
 	struct statistics s[ROWS_AT_ONCE];
 	quad x[ROWS_AT_ONCE][HELD], dy[ROWS_AT_ONCE][HELD];
-	real lanes[ROWS_AT_ONCE * ROW_SUMS * WARP_SEGMENTS][LANES], row[ROWS_AT_ONCE * ROW_SUMS];
-	struct step ahead = w->t, after = w->t;
-	ahead.row += a->stages * ROWS_AT_ONCE;
-	after.row += ROWS_AT_ONCE;
+	real lanes[STEP_SUMS * WARP_SEGMENTS][LANES], sums[STEP_SUMS];
 
-	if (GIVEN && !KEEP)
-		given_statistics(s, w->t, a);
-	if (a->stages == STAGES)
-		FETCH_WAIT(STAGES - 1);
-	else
-		FETCH_WAIT(0);
+	FETCH_WAIT(STAGES - 1);
 	UNROLL
 	for (int u = 0; (KEEP || !GIVEN) && u < ROWS_AT_ONCE; u++) {
 		UNROLL
 		for (int j = 0; j < QUADS; j++) {
-			x[u][j] = step_quad(w->ring, w->stage, 0, u, j, w->t, a, w->p);
+			x[u][j] = step_quad(w->ring, 0, u, j, t, a, w->p);
 			if (KEEP)
-				dy[u][j] = step_quad(w->ring, w->stage, 1, u, j, w->t, a, w->p);
+				dy[u][j] = step_quad(w->ring, 1, u, j, t, a, w->p);
 		}
 	}
 	if (KEEP)
-		fetch_step(w->ring, w->stage, ahead, a, w->p);
+		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 	UNROLL
 	for (int u = 0; GIVEN && u < ROWS_AT_ONCE; u++) {
-		if (KEEP)
-			s[u] = next[u];
+		s[u] = w->next[u];
 		finish_statistics(&s[u]);
 	}
-	if (GIVEN && KEEP)
-		given_statistics(next, after, a);
-	if (!GIVEN)
-		statistics_anew(s, x, a, w);
+	if (GIVEN)
+		given_statistics(w->next, step_after(t, 1), a);
+	else
+		statistics_anew(s, x, t, a, w);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		UNROLL
 		for (int j = 0; j < QUADS; j++)
 			look(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], kept, a, w->p.first,
-			     lanes + u * ROW_SUMS * WARP_SEGMENTS, sums);
+			     lanes + u * ROW_SUMS * WARP_SEGMENTS, column_sums);
 	}
 	if (WANT_DX) {
-		row_sums(lanes, row, ROWS_AT_ONCE * ROW_SUMS, w->board, &w->turn, w->p);
-		write_step(x, dy, s, row, kept, a, w);
+		row_sums(lanes, sums, STEP_SUMS, &w->board, w->p);
+		write_step(x, dy, t, s, sums, kept, a, w);
 	}
 	if (!KEEP)
-		fetch_step(w->ring, w->stage, ahead, a, w->p);
-	w->stage = w->stage + 1 == a->stages ? 0 : w->stage + 1;
+		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 }
 
 KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 {
 	const int thread = thread_index(), sub = thread % 32 / ROW_THREADS;
 	const int rank = ROW_BLOCKS * FOLD_BLOCKS > 1 ? cluster_rank() : 0;
-	const int work_bytes = a.stages * STAGE_BYTES > FOLD_BYTES ? a.stages * STAGE_BYTES : FOLD_BYTES;
 	const int chunked = WANT_SUMS > 0 && a.slot_rows > CHUNK_ROWS;
-	u8 *work = shared_memory() + BOARD_BYTES;
-	real *slot_sums = (real *)(work + work_bytes) + thread;
+	u8 *work = shared_memory() + BOARDS_BYTES + KEPT_BYTES;
+	real *slot_sums = a.slot_sums ? a.slot_sums + block_index() * WANT_SUMS * ELEMENTS * THREADS
+				      : (real *)(work + WORK_BYTES);
 	real *partials = a.partials + block_index() / (ROW_BLOCKS * FOLD_BLOCKS) * WANT_SUMS * PITCH;
 	real sums[COLUMN_SUMS][ELEMENTS];
-	struct weights kept[KEEP_WEIGHT ? QUADS : 1];
-	struct statistics next[ROWS_AT_ONCE];
+	struct kept kept;
 	struct walk w;
+	struct step t;
 
 	w.p = place_of(thread, rank % ROW_BLOCKS);
-	w.t.row = ((block_index() / ROW_BLOCKS * BLOCK_ROWS + w.p.group) * SUB_ROWS + sub) * a.slot_rows;
-	w.t.end = w.t.row + a.slot_rows < a.rows ? w.t.row + a.slot_rows : a.rows;
+	t.row = ((block_index() / ROW_BLOCKS * BLOCK_ROWS + w.p.group) * SUB_ROWS + sub) * a.slot_rows;
+	t.end = t.row + a.slot_rows < a.rows ? t.row + a.slot_rows : a.rows;
+	t.stage = 0;
 	w.ring = work + thread * 16;
-	w.board = (real *)shared_memory() + w.p.group * BOARD;
-	w.stage = w.turn = 0;
-	if (ROW_BLOCKS > 1)
-		sync_cluster(); /* the others' shared memory is there from now on */
+	slot_sums += thread;
+	w.board = make_board(shared_memory() + w.p.group * BOARD_BYTES);
 	wait_for_kernels_before();
 	let_next_kernel_start();
 
-	for (int k = 0; k < a.stages; k++) {
-		struct step ahead = w.t;
-		ahead.row += k * ROWS_AT_ONCE;
-		fetch_step(w.ring, k, ahead, &a, w.p);
-	}
 	UNROLL
-	for (int j = 0; HAS_WEIGHT && WANT_DX && KEEP_WEIGHT && j < QUADS; j++)
-		kept[j] = load_weights(a.weight, HAS_QUAD(w.p.first, j) ? column(w.p.first, j) : 0);
+	for (int k = 0; k < STAGES; k++)
+		fetch_step(w.ring, step_after(t, k), &a, w.p);
+	if (HAS_WEIGHT && WANT_DX)
+		keep_weights(&kept, a.weight, shared_memory() + BOARDS_BYTES + thread * 16, w.p.first);
 	UNROLL
 	for (int k = 0; k < WANT_SUMS; k++) {
 		UNROLL
@@ -460,16 +490,16 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 				slot_sums[(k * ELEMENTS + i) * THREADS] = 0;
 		}
 	}
-	if (GIVEN && KEEP)
-		given_statistics(next, w.t, &a);
+	if (GIVEN)
+		given_statistics(w.next, t, &a);
 
 	/* All threads of a warp go as far as its first slot, which is never the shorter one. */
-	const i64 most = a.rows - (w.t.row - sub * a.slot_rows);
+	const i64 most = a.rows - (t.row - sub * a.slot_rows);
 	const i64 steps = most < a.slot_rows ? most : a.slot_rows;
-	for (i64 done = 0; done < steps; done += ROWS_AT_ONCE, w.t.row += ROWS_AT_ONCE) {
+	for (i64 done = 0; done < steps; done += ROWS_AT_ONCE, t = step_after(t, 1)) {
 		if (chunked && done > 0 && done % CHUNK_ROWS == 0)
 			close_chunk(slot_sums, sums);
-		walk_step(sums, next, kept, &a, &w);
+		walk_step(sums, t, &kept, &a, &w);
 	}
 
 	if (WANT_SUMS == 0)

@@ -50,15 +50,12 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	const struct place p = place_of(thread_index(), row_block);
 	const int sub = thread_index() % 32 / ROW_THREADS;
 	const i64 first = (block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group) * ROWS_AT_ONCE * SUB_ROWS + sub;
-	real *board = (real *)shared_memory() + p.group * BOARD;
 	quad v[ROWS_AT_ONCE][HELD];
 	struct statistics s[ROWS_AT_ONCE];
-	int turn = 0;
 
 	if (first - sub >= a.rows)
 		return;
-	if (ROW_BLOCKS > 1)
-		sync_cluster(); /* the others' shared memory is there from now on */
+	struct board board = make_board(shared_memory() + p.group * BOARD_BYTES);
 	wait_for_kernels_before();
 	let_next_kernel_start();
 	UNROLL
@@ -72,7 +69,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 		for (int j = 0; j < QUADS; j++)
 			v[u][j] = no_quad();
 	}
-	row_statistics(v, s, (real)a.eps, board, &turn, p);
+	row_statistics(v, s, (real)a.eps, &board, p);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		i64 row = first + u * SUB_ROWS;

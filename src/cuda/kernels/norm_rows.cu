@@ -31,7 +31,7 @@ enum { ELEMENT_BYTES = 8 };
 #define mean_of(sum) ((sum) / COLS)
 #define sqrt_real sqrt_f64
 #define shuffle_xor shuffle_xor_f64
-#define put_real put_f64
+#define send_real send_f64
 #else
 typedef float real;
 enum { ELEMENT_BYTES = ELEMENT == 0 ? 4 : 2 };
@@ -39,7 +39,7 @@ enum { ELEMENT_BYTES = ELEMENT == 0 ? 4 : 2 };
 #define mean_of(sum) divide_f32(sum, COLS)
 #define sqrt_real sqrt_f32
 #define shuffle_xor shuffle_xor_f32
-#define put_real put_f32
+#define send_real send_f32
 #endif
 
 enum {

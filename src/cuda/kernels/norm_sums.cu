@@ -91,50 +91,106 @@ DEVICE real fold_board(const real *board, int lane)
 	return sum;
 }
 
-enum { BOARD_SUMS = 2 * ROWS_AT_ONCE, BOARD = UNITS == 1 ? 0 : 2 * BOARD_SUMS * UNITS }; /* numbers a row needs in shared memory */
+/* Where the warps that share a row put their shares of sums over it: in shared memory, of every block of a cluster. It has two
+ * sides, used by turns: who puts a share there has taken the sums of the round before, so all have taken those of the round
+ * before that, which were on the same side. Blocks of a cluster send their shares; a letterbox for each side counts them. */
+enum {
+	BOARD_SUMS = 2 * ROWS_AT_ONCE,
+	BOARD = UNITS == 1 ? 0 : 2 * BOARD_SUMS * UNITS, /* numbers */
+	BOARD_BYTES = BOARD * (int)sizeof(real) + (ROW_BLOCKS > 1 ? 16 : 0)
+};
 
-/* A unit's share of sum k goes on the board, of every block that shares the row. */
-DEVICE void put_on_board(real *side, int k, int unit, real share, int lane)
+struct board {
+	real *numbers;
+	int round; /* the next */
+};
+
+DEVICE real *side_of(const struct board *b, int round)
 {
-	if (ROW_BLOCKS > 1 && lane < ROW_BLOCKS)
-		put_real(side + k * UNITS + unit, lane, share);
-	if (ROW_BLOCKS == 1 && lane == 0)
-		side[k * UNITS + unit] = share;
+	return b->numbers + (round & 1) * BOARD_SUMS * UNITS;
 }
 
-/* All that share a row. */
-DEVICE void meet(int group)
+DEVICE u64 *box_of(const struct board *b, int round)
+{
+	return (u64 *)(b->numbers + BOARD) + (round & 1);
+}
+
+/* Before the first round, by all threads. The blocks of a cluster wait for each other: their shared memory is there then. */
+DEVICE struct board make_board(u8 *at)
+{
+	struct board b;
+	b.numbers = (real *)at;
+	b.round = 0;
+	if (ROW_BLOCKS > 1) {
+		if (thread_index() == 0) {
+			letterbox_make(box_of(&b, 0));
+			letterbox_make(box_of(&b, 1));
+		}
+		sync_cluster();
+	}
+	return b;
+}
+
+/* Opens a round of n sums. */
+DEVICE void open_round(const struct board *b, int n)
+{
+	if (ROW_BLOCKS > 1 && thread_index() == 0)
+		letterbox_expect(box_of(b, b->round), n * UNITS * (int)sizeof(real));
+}
+
+/* A unit's share of sum k. */
+DEVICE void put_share(const struct board *b, int k, int unit, real share, int lane)
+{
+	real *to = side_of(b, b->round) + k * UNITS + unit;
+	if (ROW_BLOCKS > 1 && lane < ROW_BLOCKS)
+		send_real(to, lane, share, box_of(b, b->round));
+	if (ROW_BLOCKS == 1 && lane == 0)
+		*to = share;
+}
+
+/* The n sums of the round that was opened last, when all shares are there. */
+DEVICE void take_sums(struct board *b, real *sums, int n, struct place p)
 {
 	if (ROW_BLOCKS > 1)
-		sync_cluster();
+		letterbox_wait(box_of(b, b->round), b->round >> 1);
 	else if (BLOCK_ROWS > 1)
-		sync_some(group + 1, 32 * ROW_WARPS);
+		sync_some(p.group + 1, 32 * ROW_WARPS);
 	else
 		sync_block();
+	UNROLL
+	for (int k = 0; k < n; k++)
+		sums[k] = fold_board(side_of(b, b->round) + k * UNITS, p.lane) + 0;
+	b->round++;
 }
 
-/* n row sums from lanes[sum][segment][LANES]; every thread of the row gets them. The board has two sides, used
- * by turns: one meeting is enough before it is written again. */
-DEVICE void row_sums(real (*lanes)[LANES], real *sums, int n, real *board, int *turn, struct place p)
+/* n sums over a warp's segments, from lanes[sum][segment][LANES]. */
+DEVICE void fold_segments(real (*lanes)[LANES], real *shares, int n, int lane)
 {
 	real parts[BOARD_SUMS * WARP_SEGMENTS];
-	fold_lanes(lanes, parts, n * WARP_SEGMENTS, p.lane);
+	fold_lanes(lanes, parts, n * WARP_SEGMENTS, lane);
 	UNROLL
 	for (int k = 0; k < n; k++)
-		sums[k] = fold_array(parts + k * WARP_SEGMENTS, WARP_SEGMENTS);
+		shares[k] = fold_array(parts + k * WARP_SEGMENTS, WARP_SEGMENTS);
+}
+
+DEVICE void put_shares(const struct board *b, const real *shares, int n, struct place p)
+{
+	open_round(b, n);
+	UNROLL
+	for (int k = 0; k < n; k++)
+		put_share(b, k, p.unit, shares[k], p.lane);
+}
+
+/* n row sums; every thread of the row gets them. */
+DEVICE void row_sums(real (*lanes)[LANES], real *sums, int n, struct board *b, struct place p)
+{
+	fold_segments(lanes, sums, n, p.lane);
 	if (UNITS > 1) {
-		real *side = board + *turn * BOARD_SUMS * UNITS;
-		*turn ^= 1;
-		UNROLL
-		for (int k = 0; k < n; k++)
-			put_on_board(side, k, p.unit, sums[k], p.lane);
-		meet(p.group);
-		UNROLL
-		for (int k = 0; k < n; k++)
-			sums[k] = fold_board(side + k * UNITS, p.lane);
+		put_shares(b, sums, n, p);
+		take_sums(b, sums, n, p);
 	}
 	UNROLL
-	for (int k = 0; k < n; k++)
+	for (int k = 0; UNITS == 1 && k < n; k++)
 		sums[k] = sums[k] + 0;
 }
 
@@ -190,11 +246,10 @@ DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
 }
 
 /* Of ROWS_AT_ONCE rows from their quads. */
-DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, real *board, int *turn,
-			   struct place p)
+DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, struct board *board, struct place p)
 {
-	real lanes[ROWS_AT_ONCE * (CENTRED ? 2 : 1) * WARP_SEGMENTS][LANES];
-	real m0[ROWS_AT_ONCE], sums[ROWS_AT_ONCE * 2];
+	real lanes[ROWS_AT_ONCE * (1 + CENTRED) * WARP_SEGMENTS][LANES];
+	real m0[ROWS_AT_ONCE], sums[BOARD_SUMS];
 	real x[PER_QUAD];
 	if (CENTRED) {
 		UNROLL
@@ -208,7 +263,7 @@ DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, real
 						 j % SEGMENT_QUADS, e, x[e]);
 			}
 		}
-		row_sums(lanes, m0, ROWS_AT_ONCE, board, turn, p);
+		row_sums(lanes, m0, ROWS_AT_ONCE, board, p);
 		UNROLL
 		for (int u = 0; u < ROWS_AT_ONCE; u++)
 			m0[u] = mean_of(m0[u]);
@@ -216,7 +271,7 @@ DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, real
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		/* squares, then, of LayerNorm, deviations */
-		real(*squares)[LANES] = lanes + u * (CENTRED ? 2 : 1) * WARP_SEGMENTS;
+		real(*squares)[LANES] = lanes + u * (1 + CENTRED) * WARP_SEGMENTS;
 		UNROLL
 		for (int j = 0; j < QUADS; j++) {
 			int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
@@ -232,8 +287,8 @@ DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, real
 			}
 		}
 	}
-	row_sums(lanes, sums, ROWS_AT_ONCE * (CENTRED ? 2 : 1), board, turn, p);
+	row_sums(lanes, sums, ROWS_AT_ONCE * (1 + CENTRED), board, p);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++)
-		s[u] = statistics_of(m0[u], sums + u * (CENTRED ? 2 : 1), eps);
+		s[u] = statistics_of(m0[u], sums + u * (1 + CENTRED), eps);
 }

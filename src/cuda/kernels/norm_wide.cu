@@ -66,11 +66,10 @@ DEVICE void add_quad(real (*lanes)[LANES], int term, struct row r, const struct 
 }
 
 /* n sums over the row; every thread of it gets them. */
-DEVICE void wide_sums(real *sums, int n, int term, struct row r, const struct arguments *a, real *board,
-		      int *turn, struct place p)
+DEVICE void wide_sums(real *sums, int n, int term, struct row r, const struct arguments *a,
+		      struct board *board, struct place p)
 {
-	real *side = board + *turn * BOARD_SUMS * UNITS;
-	*turn ^= 1;
+	open_round(board, n);
 	for (int unit = p.unit; unit < UNITS; unit += TEAM) {
 		real kept[BOARD_SUMS] = {0, 0};
 		for (int i = 0; i < UNIT_SEGMENTS; i++) {
@@ -98,24 +97,21 @@ DEVICE void wide_sums(real *sums, int n, int term, struct row r, const struct ar
 			UNROLL
 			for (int h = 1; h < UNIT_SEGMENTS; h *= 2)
 				kept[k] = kept[k] + shuffle_xor(kept[k], h);
-			put_on_board(side, k, unit, kept[k], p.lane);
+			put_share(board, k, unit, kept[k], p.lane);
 		}
 	}
-	meet(0);
-	UNROLL
-	for (int k = 0; k < n; k++)
-		sums[k] = fold_board(side + k * UNITS, p.lane) + 0;
+	take_sums(board, sums, n, p);
 }
 
-DEVICE struct statistics wide_statistics(struct row r, const struct arguments *a, real *board, int *turn,
+DEVICE struct statistics wide_statistics(struct row r, const struct arguments *a, struct board *board,
 					 struct place p)
 {
 	real sums[BOARD_SUMS];
 	if (CENTRED) {
-		wide_sums(sums, 1, VALUES, r, a, board, turn, p);
+		wide_sums(sums, 1, VALUES, r, a, board, p);
 		r.m0 = mean_of(sums[0]);
 	}
-	wide_sums(sums, CENTRED ? 2 : 1, SQUARES, r, a, board, turn, p);
+	wide_sums(sums, CENTRED ? 2 : 1, SQUARES, r, a, board, p);
 	return statistics_of(r.m0, sums, (real)a->eps);
 }
 
@@ -163,19 +159,16 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	const int row_block = ROW_BLOCKS > 1 ? cluster_rank() : 0;
 	const struct place p = place_of(thread_index(), row_block);
 	const i64 number = block_index() / ROW_BLOCKS;
-	real *board = (real *)shared_memory();
-	int turn = 0;
+	struct board board = make_board(shared_memory());
 	struct row r;
 
-	if (ROW_BLOCKS > 1)
-		sync_cluster(); /* the others' shared memory is there from now on */
 	wait_for_kernels_before();
 	let_next_kernel_start();
 	r.x = a.x + number * a.x_stride;
 	r.dy = a.dy + number * a.dy_stride;
 	r.m0 = 0;
 #if PART == 0
-	r.s = wide_statistics(r, &a, board, &turn, p);
+	r.s = wide_statistics(r, &a, &board, p);
 	if (p.unit == 0 && p.lane == 0) {
 		if (a.mean)
 			store_real(a.mean, number, r.s.mean);
@@ -193,10 +186,10 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 		r.s.mean_lo = CENTRED && a.mean_lo ? load_real(a.mean_lo, number) : 0;
 		finish_statistics(&r.s);
 	} else {
-		r.s = wide_statistics(r, &a, board, &turn, p);
+		r.s = wide_statistics(r, &a, &board, p);
 	}
 	if (WANT_DX)
-		wide_sums(sums, CENTRED ? 2 : 1, GRADIENTS, r, &a, board, &turn, p);
+		wide_sums(sums, CENTRED ? 2 : 1, GRADIENTS, r, &a, &board, p);
 	real mean_gx = mean_of(sums[0]), mean_g = mean_of(sums[CENTRED]);
 	if (WANT_DWEIGHT + WANT_DBIAS == 0) {
 		write_row(r, mean_gx, mean_g, &a, a.y + number * a.y_stride, p);

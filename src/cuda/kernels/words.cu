@@ -164,7 +164,8 @@ DEVICE void sync_some(int barrier, int threads)
 	asm volatile("bar.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 
-/* All threads of a cluster; what was written to any of its shared memory is seen after it. */
+/* All threads of a cluster; what was written to any of its shared memory is seen after it. It waits for stores to global
+ * memory, too, which takes long. */
 DEVICE void sync_cluster(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -172,30 +173,67 @@ DEVICE void sync_cluster(void)
 #endif
 }
 
-/* Writes into the shared memory of block `rank` of the cluster, at the place that is `to` in our own. */
-DEVICE void put_f32(float *to, int rank, float value)
+/* A letterbox, in shared memory, counts the bytes that blocks of the cluster send; a round is over when so many have come as
+ * one thread of its block said it expects. */
+DEVICE void letterbox_make(u64 *box)
 {
-	u32 local = (u32)__cvta_generic_to_shared(to), remote;
-	asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
-	asm volatile("st.shared::cluster.f32 [%0], %1;" : : "r"(remote), "f"(value) : "memory");
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;"
+		     :
+		     : "r"((u32)__cvta_generic_to_shared(box))
+		     : "memory");
 }
 
-DEVICE void put_f64(double *to, int rank, double value)
+DEVICE void letterbox_expect(u64 *box, int bytes)
 {
-	u32 local = (u32)__cvta_generic_to_shared(to), remote;
-	asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
-	asm volatile("st.shared::cluster.f64 [%0], %1;" : : "r"(remote), "d"(value) : "memory");
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+		     :
+		     : "r"((u32)__cvta_generic_to_shared(box)), "r"(bytes)
+		     : "memory");
 }
 
-/* Reads from there. */
+/* Round 0 is the first; all threads of a warp wait. */
+DEVICE void letterbox_wait(u64 *box, int round)
+{
+	asm volatile("{.reg .pred over;\n"
+		     "again: mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+		     "@!over bra again;}"
+		     :
+		     : "r"((u32)__cvta_generic_to_shared(box)), "r"(round & 1)
+		     : "memory");
+}
+
+/* No word, used here alone: the same place in the shared memory of block `rank` of the cluster. */
+static __device__ __forceinline__ u32 place_in_block(const void *own, int rank)
+{
+	u32 local = (u32)__cvta_generic_to_shared(own), remote;
+	asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
+	return remote;
+}
+
+/* Into the shared memory of block `rank`, at the place that is `to` in our own; box likewise. */
+DEVICE void send_f32(float *to, int rank, float value, u64 *box)
+{
+	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+		     :
+		     : "r"(place_in_block(to, rank)), "f"(value), "r"(place_in_block(box, rank))
+		     : "memory");
+}
+
+DEVICE void send_f64(double *to, int rank, double value, u64 *box)
+{
+	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f64 [%0], %1, [%2];"
+		     :
+		     : "r"(place_in_block(to, rank)), "d"(value), "r"(place_in_block(box, rank))
+		     : "memory");
+}
+
+/* Reads from the shared memory of block `rank`. */
 DEVICE quad get_quad(const void *from, int rank)
 {
-	u32 local = (u32)__cvta_generic_to_shared(from), remote;
 	quad v;
-	asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
 	asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
 		     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-		     : "r"(remote)
+		     : "r"(place_in_block(from, rank))
 		     : "memory");
 	return v;
 }
