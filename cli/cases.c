@@ -3,7 +3,9 @@
 #include "cases.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "gpu_quick.h"
 #include "options.h"
 
 const struct op ops[OP_COUNT] = {
@@ -143,7 +145,11 @@ enum {
 	/* Beyond this many elements a listed shape is computed in its plain form only: the other forms choose
 	 * the same loops on small shapes. A shape that was asked for may be larger. */
 	FORMS_LISTED = 20000,
-	FORMS_ASKED_FOR = 2000000
+	FORMS_ASKED_FOR = 2000000,
+	/* verify --quick on a GPU: rows for each form, and elements for one of them; narrow rows are then so many that
+	 * their column sums come in all the steps that there are. */
+	FEW_ROWS = 3,
+	MANY_ELEMENTS = 2000000
 };
 
 struct dtype_pair {
@@ -245,8 +251,70 @@ static void append_shapes(struct list *list, const struct options *options, bool
 	}
 }
 
+/* Whether the forms differ in nothing that a GPU's kernel is compiled for. */
+static bool same_kernel(const struct form *a, const struct form *b)
+{
+	return a->weight == b->weight && a->bias == b->bias && a->dx == b->dx && a->dweight == b->dweight &&
+	       a->dbias == b->dbias && (a->statistics == ANEW) == (b->statistics == ANEW) &&
+	       a->pad == b->pad && a->offset == b->offset;
+}
+
+/* All forms that the kernel serves. */
+static void append_kernel(struct list *list, const struct options *options, const struct gpu_kernel *kernel,
+			  struct test_case *model)
+{
+	const struct form *forms = kernel->pass == FORWARD ? forward_forms : backward_forms;
+	const struct form *end = forms + (kernel->pass == FORWARD ? FORWARD_FORMS : BACKWARD_FORMS);
+	const struct form *chosen = forms;
+	while (strcmp(chosen->name, kernel->form) != 0)
+		chosen++;
+	model->pass = kernel->pass;
+	model->cols = kernel->cols;
+	model->rows = FEW_ROWS;
+	for (const struct form *form = forms; form < end; form++)
+		if (same_kernel(form, chosen))
+			append(list, options, model, form);
+	model->rows = MANY_ELEMENTS / kernel->cols + 1;
+	append(list, options, model, chosen);
+}
+
+/* The dtypes of a size that are wanted. */
+static int pairs_of(const struct options *options, int element_size, const struct dtype_pair **pairs)
+{
+	int count = 0;
+	for (int i = 0; i < VERIFY_DTYPES; i++)
+		if ((int)ek_dtype_size(verify_dtypes[i].dtype) == element_size &&
+		    dtype_wanted(options, false, &verify_dtypes[i]))
+			pairs[count++] = &verify_dtypes[i];
+	return count;
+}
+
+/* verify --quick on a GPU: ops and dtypes take turns with its kernels. */
+static void append_gpu_quick(struct list *list, const struct options *options)
+{
+	const struct dtype_pair *pairs[VERIFY_DTYPES];
+	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
+	int op_count = options->op_count ? options->op_count : OP_COUNT;
+	for (int i = 0; i < gpu_quick_count; i++) {
+		const struct gpu_kernel *kernel = &gpu_quick[i];
+		int pair_count = pairs_of(options, kernel->element_size, pairs);
+		if (pair_count == 0 || (!both && !options->pass[kernel->pass]))
+			continue;
+		const struct dtype_pair *pair = pairs[i / op_count % pair_count];
+		struct test_case model = {.op = options->op_count ? options->ops[i % op_count]
+								  : &ops[i % op_count],
+					  .dtype = pair->dtype,
+					  .weight_dtype = pair->weight_dtype};
+		append_kernel(list, options, kernel, &model);
+	}
+}
+
 static void append_all(struct list *list, const struct options *options, bool bench)
 {
+	if (!bench && options->quick && options->device == EK_CUDA && options->shape_count == 0) {
+		append_gpu_quick(list, options);
+		return;
+	}
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
 	/* bench --quick: RMSNorm moves the same bytes with less arithmetic, so LayerNorm stands for both. */
 	int op_count = options->op_count ? options->op_count : bench && options->quick ? 1 : OP_COUNT;

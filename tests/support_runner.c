@@ -1,11 +1,11 @@
 /* The test runner: names, modes, messages, totals. Needs nothing of the library, so that a test may open
  * that at run time. SPDX-License-Identifier: MIT */
+#include "support_runner.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "support.h"
 
 enum { MESSAGES_PER_TEST = 5 };
 

@@ -277,6 +277,19 @@ def check_cuda(program, checks):
                  len(rows) == 2 and len(rows[0]) == len(rows[1]) and set(figures) <= set(rows[0]), rows)
 
 
+def check_quick_on_gpu(program, checks):
+    """The quick list in one dtype, on a terminal, with nothing compiled before."""
+    cache = program.folder / "quick"
+    text = program.run_on_terminal(["verify", "--quick", "--device", "cuda", "--dtype", "f32"], EVENKEEL_CACHE=str(cache))
+    kernels = len(list(cache.glob("*.ekc")))
+    summary = re.search(r"all equal.*bit for bit, in ([\d.]+) s", text)
+    checks.check("verify --quick --device cuda is equal", summary, text)
+    checks.check("and compiles few kernels", 20 <= kernels <= 40, kernels)
+    checks.check("and shows how far it is while it compiles",
+                 re.search(r" %  (layer|rms)_norm (for|back)ward f32", text)
+                 or (summary and float(summary.group(1)) < 4), text)
+
+
 # ---- terminal ----
 
 def check_terminal(program, checks):
@@ -333,6 +346,7 @@ def main():
         check_info(program, checks)
         if programs["cuda"]:
             check_cuda(programs["cuda"], checks)
+            check_quick_on_gpu(programs["cuda"], checks)
         check_terminal(program, checks)
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

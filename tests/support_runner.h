@@ -1,0 +1,45 @@
+/* The test runner: `program [short|long] [NAME or other argument]`. Called by every C test, also by those that need
+ * none of the library's cases (support.h). SPDX-License-Identifier: MIT */
+#ifndef EK_TESTS_SUPPORT_RUNNER_H
+#define EK_TESTS_SUPPORT_RUNNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Sanitizers bring their own malloc and cannot start threads in a child of a process with threads. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNDER_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define UNDER_SANITIZER 1
+#endif
+#endif
+#ifndef UNDER_SANITIZER
+#define UNDER_SANITIZER 0
+#endif
+
+enum test_mode { TEST_SHORT, TEST_DEFAULT, TEST_LONG };
+extern enum test_mode test_mode;
+extern const char *test_argument; /* what was neither short nor long nor a test's name; may be NULL */
+
+void test_begin(int argc, char **argv);
+/* Runs one test and prints its line; skipped when the command line names another test. */
+void test_run(const char *name, void (*test)(void));
+#define TEST(name) test_run(#name, name)
+/* Prints the totals and returns the exit status. */
+int test_end(void);
+
+/* Marks the running test as failed; the first few messages of a test are printed. */
+void test_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define EXPECT(condition, ...) ((condition) ? (void)0 : test_fail(__VA_ARGS__))
+bool test_failed(void);
+/* Marks the running test as skipped, unless it fails: what it needs is not there. The test then returns. */
+void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* count in default mode, a tenth (at least 1) in short mode, ten times in long mode. */
+int64_t test_scaled(int64_t count);
+/* i in short mode advances by a stride so that a sweep keeps its ends but takes a tenth of the steps. */
+int64_t test_step(int64_t i);
+
+#define COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+#endif

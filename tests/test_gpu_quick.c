@@ -1,0 +1,272 @@
+/* The kernels that `evenkeel verify --quick` compiles on a GPU (cli/gpu_quick.c): few, and yet every row of the
+ * policy, every way of reading rows and every set of operands. No GPU is needed. SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../cli/options.h"
+#include "cuda/norm.h"
+#include "cuda/policy.h"
+#include "support_runner.h"
+
+enum { MOST_KERNELS = 90, MOST_ROWS = 64, ARCH = 90, SHARED_BYTES = 227 << 10 };
+
+static const struct ek_gpu_limits limits = {ARCH, SHARED_BYTES};
+static struct test_case *cases;
+static int case_count;
+
+/* ---- kernels ---- */
+
+struct kernel {
+	struct ek_recipe recipe;
+	const struct test_case *test_case; /* the first that needs it */
+};
+
+static struct kernel kernels[2 * MOST_KERNELS];
+static int kernel_count;
+
+/* Nothing is read: what counts is that it is there, and its alignment. */
+static void *address(const struct test_case *c, int tensor, bool there)
+{
+	return there ? (void *)(((uintptr_t)(tensor + 1) << 40) + (uintptr_t)c->form.offset) : NULL;
+}
+
+static int forward_recipes(const struct test_case *c, struct ek_recipe *recipes, int most)
+{
+	ek_norm_forward_args args = {.size = sizeof args,
+				     .norm = c->op->norm,
+				     .dtype = c->dtype,
+				     .weight_dtype = c->weight_dtype,
+				     .rows = c->rows,
+				     .cols = c->cols,
+				     .x_stride = c->cols + c->form.pad,
+				     .y_stride = c->cols + c->form.pad,
+				     .x = address(c, 0, true),
+				     .y = address(c, 1, true),
+				     .weight = address(c, 2, c->form.weight),
+				     .bias = address(c, 3, c->form.bias)};
+	return ek_cuda_norm_recipes(&args, NULL, ARCH, recipes, most);
+}
+
+static int backward_recipes(const struct test_case *c, struct ek_recipe *recipes, int most)
+{
+	ek_norm_backward_args args = {.size = sizeof args,
+				      .norm = c->op->norm,
+				      .dtype = c->dtype,
+				      .weight_dtype = c->weight_dtype,
+				      .rows = c->rows,
+				      .cols = c->cols,
+				      .dy_stride = c->cols + c->form.pad,
+				      .x_stride = c->cols + c->form.pad,
+				      .dx_stride = c->cols + c->form.pad,
+				      .dy = address(c, 0, true),
+				      .x = address(c, 1, true),
+				      .dx = address(c, 2, c->form.dx),
+				      .weight = address(c, 3, c->form.weight),
+				      .dweight = address(c, 4, c->form.dweight),
+				      .dbias = address(c, 5, c->form.dbias),
+				      .rstd = address(c, 6, c->form.statistics != ANEW),
+				      .workspace = address(c, 7, true)};
+	return ek_cuda_norm_recipes(NULL, &args, ARCH, recipes, most);
+}
+
+static int constant(const struct ek_recipe *recipe, const char *name)
+{
+	size_t length = strlen(name);
+	for (int i = 0; i < recipe->option_count; i++) {
+		const char *option = recipe->options[i] + 2; /* behind -D */
+		if (strncmp(option, name, length) == 0 && option[length] == '=')
+			return atoi(option + length + 1);
+	}
+	return -1;
+}
+
+static bool same_recipe(const struct ek_recipe *a, const struct ek_recipe *b)
+{
+	return a->option_count == b->option_count && strcmp(a->name, b->name) == 0 &&
+	       memcmp(a->options, b->options, sizeof a->options[0] * (size_t)a->option_count) == 0;
+}
+
+static void add_kernel(const struct ek_recipe *recipe, const struct test_case *c)
+{
+	if (constant(recipe, "FINAL") == 0)
+		return; /* listed for any number of rows, compiled for some */
+	for (int i = 0; i < kernel_count; i++)
+		if (same_recipe(&kernels[i].recipe, recipe))
+			return;
+	if (kernel_count < COUNT_OF(kernels))
+		kernels[kernel_count++] = (struct kernel){*recipe, c};
+}
+
+static void list_kernels(void)
+{
+	enum { MOST = 8 };
+	static struct ek_recipe recipes[MOST];
+	for (int i = 0; i < case_count; i++) {
+		int count = (cases[i].pass == FORWARD ? forward_recipes : backward_recipes)(&cases[i],
+											    recipes, MOST);
+		for (int k = 0; k < count; k++)
+			add_kernel(&recipes[k], &cases[i]);
+	}
+}
+
+static void kernels_are_few(void)
+{
+	EXPECT(kernel_count > 0 && kernel_count <= MOST_KERNELS, "%d kernels%s", kernel_count,
+	       kernel_count == COUNT_OF(kernels) ? " or more" : "");
+}
+
+/* ---- rows of the policy ---- */
+
+/* What distinguishes rows of the tables, whatever the width and how the row is read. */
+struct row {
+	enum pass pass;
+	int element_size;
+	bool wide;
+	int row_blocks, warp_segments, block_rows, blocks, stages, fold_blocks;
+	int64_t cols; /* where it was met first */
+};
+
+static struct row row_of(enum pass pass, ek_dtype dtype, int64_t cols, enum ek_access access)
+{
+	struct ek_policy p =
+		(pass == FORWARD ? ek_forward_policy : ek_backward_policy)(dtype, cols, access, limits);
+	struct row row = {.pass = pass,
+			  .element_size = (int)ek_dtype_size(dtype),
+			  .wide = p.unit_segments > 0,
+			  .cols = cols};
+	if (!row.wide) {
+		row.row_blocks = p.row_blocks;
+		row.warp_segments = p.warp_segments;
+		row.block_rows = p.block_rows;
+		row.blocks = p.blocks;
+		row.stages = p.stages;
+		row.fold_blocks = p.fold_blocks;
+	}
+	return row;
+}
+
+static bool same_row(const struct row *a, const struct row *b)
+{
+	return a->pass == b->pass && a->element_size == b->element_size && a->wide == b->wide &&
+	       a->row_blocks == b->row_blocks && a->warp_segments == b->warp_segments &&
+	       a->block_rows == b->block_rows && a->blocks == b->blocks && a->stages == b->stages &&
+	       a->fold_blocks == b->fold_blocks;
+}
+
+static int add_row(struct row *rows, int count, struct row row)
+{
+	for (int i = 0; i < count; i++)
+		if (same_row(&rows[i], &row))
+			return count;
+	if (count == MOST_ROWS) {
+		test_fail("the policy has over %d rows", MOST_ROWS);
+		return count;
+	}
+	rows[count] = row;
+	return count + 1;
+}
+
+/* Finds the rows by asking for every width at which one may end. */
+static int list_rows(enum pass pass, ek_dtype dtype, struct row *rows)
+{
+	int count = 0;
+	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++)
+		for (int64_t cols = 1; cols <= EK_MAX_COLS; cols += cols < 1024 ? 1 : 1024)
+			count = add_row(rows, count, row_of(pass, dtype, cols, (enum ek_access)access));
+	return count;
+}
+
+static bool is_met(const struct row *wanted)
+{
+	for (int i = 0; i < kernel_count; i++) {
+		const struct test_case *c = kernels[i].test_case;
+		enum ek_access access = (enum ek_access)constant(&kernels[i].recipe, "ACCESS");
+		struct row row = row_of(c->pass, c->dtype, c->cols, access);
+		if (constant(&kernels[i].recipe, "FINAL") < 0 && same_row(&row, wanted))
+			return true;
+	}
+	return false;
+}
+
+static void every_row_of_the_policy_is_met(void)
+{
+	static const ek_dtype dtypes[] = {EK_BF16, EK_F32, EK_F64};
+	static struct row rows[MOST_ROWS];
+	for (int pass = 0; pass < PASS_COUNT; pass++)
+		for (int d = 0; d < COUNT_OF(dtypes); d++) {
+			int count = list_rows((enum pass)pass, dtypes[d], rows);
+			for (int i = 0; i < count; i++)
+				EXPECT(is_met(&rows[i]),
+				       "no kernel of the policy's row for %s %s, %lld columns%s",
+				       pass_names[pass], ek_dtype_name(dtypes[d]), (long long)rows[i].cols,
+				       rows[i].wide ? " (read again)" : "");
+		}
+}
+
+/* ---- operands and dtypes ---- */
+
+static int kernels_with(enum pass pass, ek_dtype dtype, ek_dtype weight_dtype, const char *name, int value)
+{
+	int count = 0;
+	for (int i = 0; i < kernel_count; i++) {
+		const struct test_case *c = kernels[i].test_case;
+		count += c->pass == pass && c->dtype == dtype && c->weight_dtype == weight_dtype &&
+			 constant(&kernels[i].recipe, name) == value;
+	}
+	return count;
+}
+
+static void every_dtype_meets_both_ops(void)
+{
+	static const ek_dtype pairs[][2] = {{EK_F32, EK_F32},   {EK_F16, EK_F16},  {EK_F16, EK_F32},
+					    {EK_BF16, EK_BF16}, {EK_BF16, EK_F32}, {EK_F64, EK_F64}};
+	for (int pass = 0; pass < PASS_COUNT; pass++)
+		for (int i = 0; i < COUNT_OF(pairs); i++)
+			for (int centred = 0; centred < 2; centred++) {
+				ek_dtype dtype = pairs[i][0], weight = pairs[i][1];
+				EXPECT(kernels_with((enum pass)pass, dtype, weight, "CENTRED", centred) > 0,
+				       "no %s of %s in %s with weights in %s", pass_names[pass],
+				       centred ? "LayerNorm" : "RMSNorm", ek_dtype_name(dtype),
+				       ek_dtype_name(weight));
+			}
+}
+
+static void every_constant_has_all_its_values(void)
+{
+	static const struct {
+		const char *name;
+		bool backward_alone;
+		int values;
+	} constants[] = {{"ACCESS", false, 3},     {"WEIGHT_ACCESS", false, 2}, {"BYTES", false, 2},
+			 {"HAS_WEIGHT", false, 2}, {"HAS_BIAS", false, 2},      {"GIVEN", true, 2},
+			 {"WANT_DX", true, 2},     {"WANT_DWEIGHT", true, 2},   {"WANT_DBIAS", true, 2}};
+	for (int pass = 0; pass < PASS_COUNT; pass++)
+		for (int i = 0; i < COUNT_OF(constants); i++)
+			for (int value = 0; value < constants[i].values; value++) {
+				int count = 0;
+				for (int k = 0; k < kernel_count; k++)
+					count += (int)kernels[k].test_case->pass == pass &&
+						 constant(&kernels[k].recipe, constants[i].name) == value;
+				bool never = pass == FORWARD
+						     ? constants[i].backward_alone
+						     : strcmp(constants[i].name, "HAS_BIAS") == 0 && value;
+				EXPECT(never || count > 0, "no %s kernel has %s %d", pass_names[pass],
+				       constants[i].name, value);
+			}
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	const struct options options = {
+		.command = COMMAND_VERIFY, .quick = true, .device = EK_CUDA, .weight = true, .bias = true};
+	cases = cases_list(&options, false, &case_count);
+	list_kernels();
+	TEST(kernels_are_few);
+	TEST(every_row_of_the_policy_is_met);
+	TEST(every_dtype_meets_both_ops);
+	TEST(every_constant_has_all_its_values);
+	free(cases);
+	return test_end();
+}
