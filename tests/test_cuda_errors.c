@@ -652,6 +652,14 @@ static void a_fault_stays(void)
 		EXPECT(is_untouched(&w), #pass ": " #change ": bytes were written");             \
 	} while (0)
 
+/* The message begins with the argument's name. */
+#define HOST_REFUSED(pass, field)                                                         \
+	do {                                                                              \
+		REFUSED(pass, EK_ERROR_ARGUMENT, a.field = here, address, "host memory"); \
+		EXPECT(strncmp(ek_error(w.ctx), #field " (", sizeof(#field) + 1) == 0,    \
+		       #pass ": " #field ": the message is \"%s\"", ek_error(w.ctx));     \
+	} while (0)
+
 static void host_memory_is_refused(void)
 {
 	float here[512] __attribute__((aligned(64))) = {0};
@@ -659,16 +667,27 @@ static void host_memory_is_refused(void)
 	struct work w = work_make(ctx, small);
 	char address[32];
 	(void)snprintf(address, sizeof(address), "(%p)", (void *)here);
-	REFUSED(forward, EK_ERROR_ARGUMENT, a.x = here, "x ", address, "host memory");
-	REFUSED(forward, EK_ERROR_ARGUMENT, a.y = here, "y ", address, "host memory");
-	REFUSED(forward, EK_ERROR_ARGUMENT, a.weight = here, "weight ", address, "host memory");
-	REFUSED(backward, EK_ERROR_ARGUMENT, a.x = here, "x ", address, "host memory");
-	REFUSED(backward, EK_ERROR_ARGUMENT, a.dy = here, "dy ", address, "host memory");
-	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx = here, "dx ", address, "host memory");
-	REFUSED(backward, EK_ERROR_ARGUMENT, a.weight = here, "weight ", address, "host memory");
-	REFUSED(backward, EK_ERROR_ARGUMENT, a.dweight = here, "dweight ", address, "host memory");
+	expect_runs("before host memory", &w); /* from now on a launch would be the first thing to happen */
+	fail(NULL);
+	HOST_REFUSED(forward, x);
+	HOST_REFUSED(forward, y);
+	HOST_REFUSED(forward, weight);
+	HOST_REFUSED(forward, bias);
+	HOST_REFUSED(forward, mean);
+	HOST_REFUSED(forward, rstd);
+	HOST_REFUSED(forward, mean_lo);
+	HOST_REFUSED(backward, x);
+	HOST_REFUSED(backward, dy);
+	HOST_REFUSED(backward, dx);
+	HOST_REFUSED(backward, weight);
+	HOST_REFUSED(backward, mean);
+	HOST_REFUSED(backward, rstd);
+	HOST_REFUSED(backward, mean_lo);
+	HOST_REFUSED(backward, dweight);
+	HOST_REFUSED(backward, dbias);
 	REFUSED(backward, EK_ERROR_ARGUMENT, a.workspace = here;
 		a.workspace_size = sizeof(here), "workspace ", address, "host memory");
+	EXPECT(standin.count("cuLaunchKernelEx") == 0, "a call with host memory launches");
 	expect_runs("after host memory", &w);
 	ek_norm_backward_args b = w.backward; /* a workspace that is not needed may be anything */
 	b.dweight = b.dbias = NULL;

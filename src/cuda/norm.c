@@ -246,7 +246,9 @@ static ek_status launch_forward(const struct task *task, const ek_norm_forward_a
 ek_status ek_cuda_norm_forward(struct ek_gpu *gpu, const ek_norm_forward_args *a, bool prepare)
 {
 	struct task task = {.gpu = gpu, .stream = a->stream, .fetch = prepare};
-	const struct tensor tensors[] = {{"x", a->x}, {"y", a->y}, {"weight", a->weight}, {NULL, NULL}};
+	const struct tensor tensors[] = {
+		{"x", a->x},       {"y", a->y},       {"weight", a->weight},   {"bias", a->bias},
+		{"mean", a->mean}, {"rstd", a->rstd}, {"mean_lo", a->mean_lo}, {NULL, NULL}};
 	bool pushed;
 	PASS_ON(ek_gpu_check(gpu));
 	PASS_ON(ek_gpu_enter(gpu, &pushed));
@@ -552,7 +554,11 @@ ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args 
 					 {"dy", a->dy},
 					 {"dx", a->dx},
 					 {"weight", a->weight},
+					 {"mean", a->mean},
+					 {"rstd", a->rstd},
+					 {"mean_lo", a->mean_lo},
 					 {"dweight", a->dweight},
+					 {"dbias", a->dbias},
 					 {"workspace", needs_workspace ? a->workspace : NULL},
 					 {NULL, NULL}};
 	bool pushed;
