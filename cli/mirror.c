@@ -115,18 +115,30 @@ static size_t statistic_bytes(int64_t rows, ek_dtype dtype)
 	return (size_t)rows * (dtype == EK_F64 ? 8 : 4);
 }
 
-static void cover_forward(struct mirror *mirror, const ek_norm_forward_args *args)
+/* A pointer of the arguments, and what it points to. */
+struct operand {
+	void *field; /* of type void * or const void * */
+	size_t bytes;
+};
+
+static void *pointer_of(const struct operand *operand)
 {
-	ek_dtype weight_dtype = args->weight_dtype ? args->weight_dtype : args->dtype;
-	size_t vector = (size_t)args->cols * ek_dtype_size(weight_dtype);
-	size_t statistic = statistic_bytes(args->rows, args->dtype);
-	cover(mirror, args->x, matrix_bytes(args->rows, args->cols, args->x_stride, args->dtype));
-	cover(mirror, args->y, matrix_bytes(args->rows, args->cols, args->y_stride, args->dtype));
-	cover(mirror, args->weight, vector);
-	cover(mirror, args->bias, vector);
-	cover(mirror, args->mean, statistic);
-	cover(mirror, args->rstd, statistic);
-	cover(mirror, args->mean_lo, statistic);
+	void *pointer;
+	memcpy(&pointer, operand->field, sizeof pointer);
+	return pointer;
+}
+
+/* Doubles the operands, up to the one without a field, and has the fields point to their doubles. */
+static ek_status move_there(struct mirror *mirror, const struct operand *operands)
+{
+	for (const struct operand *operand = operands; operand->field; operand++)
+		cover(mirror, pointer_of(operand), operand->bytes);
+	ek_status status = copy_there(mirror);
+	for (const struct operand *operand = operands; operand->field && status == EK_OK; operand++) {
+		void *twin = twin_of(mirror, pointer_of(operand));
+		memcpy(operand->field, &twin, sizeof twin);
+	}
+	return status;
 }
 
 ek_status mirror_forward(ek_context *ctx, const ek_norm_forward_args *args, size_t margin)
@@ -134,40 +146,24 @@ ek_status mirror_forward(ek_context *ctx, const ek_norm_forward_args *args, size
 	struct mirror mirror = {.gpu = gpu_of(ctx), .margin = margin};
 	if (!mirror.gpu)
 		return ek_norm_forward(ctx, args);
-	cover_forward(&mirror, args);
-	ek_status status = copy_there(&mirror);
-	if (status == EK_OK) {
-		ek_norm_forward_args there = *args;
-		there.x = twin_of(&mirror, args->x);
-		there.y = twin_of(&mirror, args->y);
-		there.weight = twin_of(&mirror, args->weight);
-		there.bias = twin_of(&mirror, args->bias);
-		there.mean = twin_of(&mirror, args->mean);
-		there.rstd = twin_of(&mirror, args->rstd);
-		there.mean_lo = twin_of(&mirror, args->mean_lo);
-		status = ek_norm_forward(ctx, &there);
-	}
+	ek_norm_forward_args a = *args;
+	size_t vector = (size_t)a.cols * ek_dtype_size(a.weight_dtype ? a.weight_dtype : a.dtype);
+	size_t statistic = statistic_bytes(a.rows, a.dtype);
+	const struct operand operands[] = {{&a.x, matrix_bytes(a.rows, a.cols, a.x_stride, a.dtype)},
+					   {&a.y, matrix_bytes(a.rows, a.cols, a.y_stride, a.dtype)},
+					   {&a.weight, vector},
+					   {&a.bias, vector},
+					   {&a.mean, statistic},
+					   {&a.rstd, statistic},
+					   {&a.mean_lo, statistic},
+					   {NULL, 0}};
+	ek_status status = move_there(&mirror, operands);
+	if (status == EK_OK)
+		status = ek_norm_forward(ctx, &a);
 	if (status == EK_OK)
 		status = copy_back(&mirror);
 	release(&mirror);
 	return status;
-}
-
-static void cover_backward(struct mirror *mirror, const ek_norm_backward_args *args)
-{
-	ek_dtype weight_dtype = args->weight_dtype ? args->weight_dtype : args->dtype;
-	size_t vector = (size_t)args->cols * ek_dtype_size(weight_dtype);
-	size_t statistic = statistic_bytes(args->rows, args->dtype);
-	cover(mirror, args->dy, matrix_bytes(args->rows, args->cols, args->dy_stride, args->dtype));
-	cover(mirror, args->x, matrix_bytes(args->rows, args->cols, args->x_stride, args->dtype));
-	cover(mirror, args->dx, matrix_bytes(args->rows, args->cols, args->dx_stride, args->dtype));
-	cover(mirror, args->weight, vector);
-	cover(mirror, args->dweight, vector);
-	cover(mirror, args->dbias, vector);
-	cover(mirror, args->mean, statistic);
-	cover(mirror, args->rstd, statistic);
-	cover(mirror, args->mean_lo, statistic);
-	cover(mirror, args->workspace, args->workspace_size);
 }
 
 ek_status mirror_backward(ek_context *ctx, const ek_norm_backward_args *args, size_t margin)
@@ -175,22 +171,23 @@ ek_status mirror_backward(ek_context *ctx, const ek_norm_backward_args *args, si
 	struct mirror mirror = {.gpu = gpu_of(ctx), .margin = margin};
 	if (!mirror.gpu)
 		return ek_norm_backward(ctx, args);
-	cover_backward(&mirror, args);
-	ek_status status = copy_there(&mirror);
-	if (status == EK_OK) {
-		ek_norm_backward_args there = *args;
-		there.dy = twin_of(&mirror, args->dy);
-		there.x = twin_of(&mirror, args->x);
-		there.dx = twin_of(&mirror, args->dx);
-		there.weight = twin_of(&mirror, args->weight);
-		there.dweight = twin_of(&mirror, args->dweight);
-		there.dbias = twin_of(&mirror, args->dbias);
-		there.mean = twin_of(&mirror, args->mean);
-		there.rstd = twin_of(&mirror, args->rstd);
-		there.mean_lo = twin_of(&mirror, args->mean_lo);
-		there.workspace = twin_of(&mirror, args->workspace);
-		status = ek_norm_backward(ctx, &there);
-	}
+	ek_norm_backward_args a = *args;
+	size_t vector = (size_t)a.cols * ek_dtype_size(a.weight_dtype ? a.weight_dtype : a.dtype);
+	size_t statistic = statistic_bytes(a.rows, a.dtype);
+	const struct operand operands[] = {{&a.dy, matrix_bytes(a.rows, a.cols, a.dy_stride, a.dtype)},
+					   {&a.x, matrix_bytes(a.rows, a.cols, a.x_stride, a.dtype)},
+					   {&a.dx, matrix_bytes(a.rows, a.cols, a.dx_stride, a.dtype)},
+					   {&a.weight, vector},
+					   {&a.dweight, vector},
+					   {&a.dbias, vector},
+					   {&a.mean, statistic},
+					   {&a.rstd, statistic},
+					   {&a.mean_lo, statistic},
+					   {&a.workspace, a.workspace_size},
+					   {NULL, 0}};
+	ek_status status = move_there(&mirror, operands);
+	if (status == EK_OK)
+		status = ek_norm_backward(ctx, &a);
 	if (status == EK_OK)
 		status = copy_back(&mirror);
 	release(&mirror);

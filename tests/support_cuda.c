@@ -1,63 +1,13 @@
 /* What tests of the CUDA backend share; support_cuda.h says what. SPDX-License-Identifier: MIT */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <ftw.h>
+#define _POSIX_C_SOURCE 200809L
+#include "support_cuda.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "support_cuda.h"
-
 /* ---- the stand-ins ---- */
-
-struct standin standin;
-
-static void find(void *library, const char *name, void *pointer)
-{
-	void *symbol = dlsym(library, name);
-	if (!symbol) {
-		printf("there is no %s: name the stand-ins in $EVENKEEL_LIBCUDA and $EVENKEEL_NVRTC\n", name);
-		exit(1);
-	}
-	memcpy(pointer, &symbol, sizeof(symbol)); /* C has no cast from an object to a function pointer */
-}
-
-static void *open_library(const char *variable, char file[512])
-{
-	const char *value = getenv(variable);
-	(void)snprintf(file, 512, "%s", value ? value : "");
-	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-	if (!library) {
-		printf("%s: %s\n", variable, dlerror());
-		exit(1);
-	}
-	return library;
-}
-
-static void open_standins(void)
-{
-	void *library = open_library("EVENKEEL_LIBCUDA", standin.driver);
-	find(library, "standin_count", &standin.count);
-	find(library, "standin_last_launch", &standin.last_launch);
-	find(library, "standin_live", &standin.live);
-	find(library, "standin_context_create", &standin.context_create);
-	find(library, "standin_context_destroy", &standin.context_destroy);
-	find(library, "standin_reset", &standin.reset);
-	library = open_library("EVENKEEL_NVRTC", standin.nvrtc);
-	find(library, "standin_count", &standin.nvrtc_count);
-	find(library, "standin_reset", &standin.nvrtc_reset);
-}
-
-void set(const char *name, const char *value)
-{
-	if (value)
-		(void)setenv(name, value, 1);
-	else
-		(void)unsetenv(name);
-}
 
 void fail(const char *failures)
 {
@@ -99,81 +49,9 @@ void nothing_is_left(const char *what, struct living before)
 	       (int)(now.graphs - before.graphs));
 }
 
-/* ---- files and processes ---- */
-
-static char base[64];   /* of every file here; removed at the end */
-static char cache[512]; /* compiled kernels, for tests that are not about that */
-
-const char *in_base(const char *name)
-{
-	static char paths[4][128];
-	static int next;
-	char *path = paths[next++ & 3];
-	(void)snprintf(path, sizeof(paths[0]), "%s/%s", base, name);
-	return path;
-}
-
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
-{
-	(void)status, (void)kind, (void)where;
-	return remove(path);
-}
-
-static void remove_tree(const char *path)
-{
-	(void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-const char *fresh_folder(void)
-{
-	remove_tree(in_base("folder"));
-	EXPECT(mkdir(in_base("folder"), 0700) == 0, "no folder");
-	return in_base("folder");
-}
-
-static int files_counted;
-
-static int count_one(const char *path, const struct stat *status, int kind, struct FTW *where)
-{
-	(void)path, (void)status, (void)where;
-	files_counted += kind == FTW_F;
-	return 0;
-}
-
-int files_in(const char *path)
-{
-	files_counted = 0;
-	(void)nftw(path, count_one, 16, FTW_PHYS);
-	return files_counted;
-}
-
-const char *text_of(const char *path)
-{
-	static char text[4096];
-	FILE *file = fopen(path, "re");
-	size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-	text[size] = '\0';
-	if (file)
-		(void)fclose(file);
-	return text;
-}
-
-void in_child(void (*part)(void))
-{
-	int status = -1;
-	(void)fflush(stdout);
-	pid_t child = fork();
-	if (child == 0) {
-		part();
-		(void)fflush(stdout);
-		_exit(test_failed() ? 1 : 0);
-	}
-	EXPECT(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
-		       WEXITSTATUS(status) == 0,
-	       "the child process ended with status %d", status);
-}
-
 /* ---- contexts and work ---- */
+
+static char cache[512]; /* compiled kernels, for tests that are not about that */
 
 ek_options gpu_options(void)
 {
@@ -443,19 +321,15 @@ void cuda_test_begin(int argc, char **argv)
 {
 	const char *folder = getenv("EVENKEEL_CACHE");
 	test_begin(argc, argv);
-	(void)snprintf(base, sizeof(base), "/tmp/evenkeel_test_cuda_XXXXXX");
-	if (!mkdtemp(base)) {
-		perror("mkdtemp");
-		exit(1);
-	}
+	files_begin();
 	(void)snprintf(cache, sizeof(cache), "%s", folder && *folder ? folder : in_base("cache"));
 	set("EVENKEEL_PACK", NULL);
 	set("EVENKEEL_STANDIN_FAIL", NULL);
-	open_standins();
+	standin_open();
 }
 
 int cuda_test_end(void)
 {
-	remove_tree(base);
+	files_end();
 	return test_end();
 }

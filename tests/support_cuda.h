@@ -5,29 +5,17 @@
 
 #include "../cli/memory.h"
 #include "cuda/gpu.h"
-#include "standin/standin.h"
 #include "support.h"
+#include "support_files.h"
+#include "support_standin.h"
 
-/* Finds the stand-ins and makes the folder of in_base; the end removes it and is test_end. */
+/* Opens the stand-ins and makes the test's folder (support_files.h); the end removes it and is test_end. A process has
+ * one driver and one NVRTC, found once: what is about finding them runs in a child. */
 void cuda_test_begin(int argc, char **argv);
 int cuda_test_end(void);
 
 /* ---- the stand-ins ---- */
 
-struct standin {
-	int64_t (*count)(const char *name);
-	bool (*last_launch)(struct standin_launch *launch);
-	int64_t (*live)(const char *kind);
-	CUcontext (*context_create)(CUdevice device);
-	void (*context_destroy)(CUcontext context);
-	void (*reset)(void);
-	int64_t (*nvrtc_count)(const char *name);
-	void (*nvrtc_reset)(void);
-	char driver[512], nvrtc[512]; /* their files */
-};
-extern struct standin standin;
-
-void set(const char *name, const char *value); /* an environment variable; NULL: unset */
 /* From now on, "NAME=CODE,…" as standin.h says; counted anew. NULL: all is well again. */
 void fail(const char *failures);
 
@@ -48,18 +36,6 @@ struct living {
 
 struct living living(void);
 void nothing_is_left(const char *what, struct living before);
-
-/* ---- files and processes ---- */
-
-/* A path in the test's own folder; four of them at a time. */
-const char *in_base(const char *name);
-/* An empty folder of its own for a test. */
-const char *fresh_folder(void);
-int files_in(const char *path);
-const char *text_of(const char *path);
-
-/* A process has one driver and one NVRTC, found once: what is about finding them runs in a child. */
-void in_child(void (*part)(void));
 
 /* ---- contexts and work ---- */
 

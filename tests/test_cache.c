@@ -1,9 +1,7 @@
 /* Compiled kernels on disk: which folder is used and which are refused, entries that are damaged in every way,
- * the bound, processes that write at once, packs; and NVRTC, where it is installed.
- * SPDX-License-Identifier: MIT */
+ * the bound, processes that write at once. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,102 +12,24 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cuda/cache.h"
 #include "cuda/entry.h"
-#include "cuda/kernel.h"
-#include "cuda/table.h"
 #include "support.h"
-
-static char base[64]; /* of every file here; removed at the end */
-
-/* base/NAME; four of them at a time. */
-static const char *in_base(const char *name)
-{
-	static char paths[4][128];
-	static int next;
-	char *path = paths[next++ & 3];
-	(void)snprintf(path, sizeof paths[0], "%s/%s", base, name);
-	return path;
-}
-
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
-{
-	(void)status, (void)kind, (void)where;
-	return remove(path);
-}
-
-static void remove_tree(const char *path)
-{
-	(void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* A folder of its own for a test. */
-static const char *fresh_folder(void)
-{
-	remove_tree(in_base("folder"));
-	return in_base("folder");
-}
-
-static struct ek_image image_of(char *text)
-{
-	return (struct ek_image){text, strlen(text)};
-}
+#include "support_cache.h"
+#include "support_files.h"
 
 static bool holds(struct ek_cache *cache, const char *key, const char *text)
 {
 	struct ek_image image = {NULL, 0};
 	if (!ek_cache_get(cache, key, &image))
 		return false;
-	bool same = image.size == strlen(text) && memcmp(image.data, text, image.size) == 0;
+	bool same = image_is(&image, text);
 	free(image.data);
 	return same;
-}
-
-static struct ek_cache_info describe(struct ek_cache *cache)
-{
-	struct ek_cache_info info;
-	ek_cache_describe(cache, &info);
-	return info;
 }
 
 static void entry_path(const char *folder, const char *key, char path[256])
 {
 	(void)snprintf(path, 256, "%s/%016llx.ekc", folder, (unsigned long long)ek_entry_hash(key));
-}
-
-static size_t read_file(const char *path, char *bytes, size_t room)
-{
-	FILE *file = fopen(path, "re");
-	size_t size = file ? fread(bytes, 1, room, file) : 0;
-	if (file)
-		(void)fclose(file);
-	return size;
-}
-
-static void write_file(const char *path, const char *bytes, size_t size)
-{
-	FILE *file = fopen(path, "we");
-	EXPECT(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0, "%s cannot be written",
-	       path);
-	(void)chmod(path, 0600);
-}
-
-static bool exists(const char *path)
-{
-	struct stat status;
-	return lstat(path, &status) == 0;
-}
-
-/* Runs a part in a child and says whether it was content. */
-static bool in_child(bool (*part)(void))
-{
-	int status = -1;
-	(void)fflush(stdout);
-	pid_t child = fork();
-	if (child == 0)
-		_exit(part() ? 0 : 1);
-	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
-	       WEXITSTATUS(status) == 0;
 }
 
 /* ---- entries ---- */
@@ -118,7 +38,7 @@ static void entries_come_back(void)
 {
 	struct stat status;
 	char path[256];
-	const char *folder = fresh_folder();
+	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	struct ek_image first = image_of("first image"), second = image_of("second, longer image");
 	EXPECT(!holds(cache, "a key", "first image"), "an empty folder holds an entry");
@@ -161,7 +81,7 @@ static void damaged(struct ek_cache *cache, const char *path, const char *bytes,
 static void damaged_entries_are_misses(void)
 {
 	char path[256], good[512], bad[512];
-	const char *folder = fresh_folder();
+	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	struct ek_image image = image_of("the image");
 	ek_cache_put(cache, "the key", &image);
@@ -190,7 +110,7 @@ static void damaged_entries_are_misses(void)
 static void entries_that_others_may_write_are_misses(void)
 {
 	char path[256], moved[260];
-	const char *folder = fresh_folder();
+	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	struct ek_image image = image_of("the image");
 	entry_path(folder, "the key", path);
@@ -231,7 +151,7 @@ static void refused_folder(const char *folder, const char *part)
 
 static void unsafe_folders_are_refused(void)
 {
-	const char *folder = fresh_folder(), *link = in_base("link");
+	const char *folder = fresh_path(), *link = in_base("link");
 	char slash[160];
 	EXPECT(mkdir(folder, 0700) == 0 && symlink(folder, link) == 0, "no link");
 	(void)snprintf(slash, sizeof slash, "%s///", link);
@@ -256,7 +176,7 @@ static void unsafe_folders_are_refused(void)
 /* What becomes unsafe later is noticed, too. */
 static void folders_are_judged_anew(void)
 {
-	const char *folder = fresh_folder();
+	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	struct ek_image image = image_of("the image");
 	ek_cache_put(cache, "key", &image);
@@ -267,88 +187,81 @@ static void folders_are_judged_anew(void)
 	ek_cache_close(cache);
 }
 
-static bool notes_are_written_once(void)
+static void notes_are_written_once(void)
 {
 	char text[1024] = "";
-	int ends[2];
+	int ends[2] = {-1, -1};
 	const char *folder = in_base("open");
-	if (mkdir(folder, 0700) != 0 || chmod(folder, 0777) != 0 || pipe(ends) != 0 || dup2(ends[1], 2) != 2)
-		return false;
+	EXPECT(mkdir(folder, 0700) == 0 && chmod(folder, 0777) == 0 && pipe(ends) == 0 &&
+		       dup2(ends[1], 2) == 2,
+	       "no folder, or no pipe");
 	for (int i = 0; i < 3; i++)
 		ek_cache_close(ek_cache_open(folder, ""));
 	ssize_t length = read(ends[0], text, sizeof text - 1);
 	const char *said = strstr(text, "evenkeel: ");
-	return length > 0 && said && strstr(said, folder) && !strstr(said + 1, "evenkeel: ");
+	EXPECT(length > 0 && said && strstr(said, folder), "not noted");
+	EXPECT(!said || !strstr(said + 1, "evenkeel: "), "noted more than once");
 }
 
 static void an_unsafe_folder_is_noted_once(void)
 {
-	EXPECT(in_child(notes_are_written_once), "not noted, or more than once");
+	in_child(notes_are_written_once);
 }
 
 /* Rights do not bind root: as somebody else. */
-static bool read_only_folder_serves(void)
+static void read_only_folder_serves(void)
 {
 	struct ek_image image = image_of("the image");
 	const char *folder = in_base("folder");
-	if (geteuid() == 0 &&
-	    (chown(folder, 65534, 65534) != 0 || chmod(base, 0755) != 0 || setuid(65534) != 0))
-		return false;
+	EXPECT(geteuid() != 0 || (chown(folder, 65534, 65534) == 0 && chmod(in_base(""), 0755) == 0 &&
+				  setuid(65534) == 0),
+	       "no other user");
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	ek_cache_put(cache, "key", &image);
-	if (chmod(folder, 0500) != 0 || !holds(cache, "key", "the image"))
-		return false;
+	EXPECT(chmod(folder, 0500) == 0 && holds(cache, "key", "the image"), "the entry is gone");
 	ek_cache_close(cache);
 	cache = ek_cache_open(folder, "");
 	ek_cache_put(cache, "other", &image);
 	struct ek_cache_info info = describe(cache);
-	bool right = holds(cache, "key", "the image") && !holds(cache, "other", "the image") &&
-		     strstr(info.why_not, "Permission denied") && info.entries == 1;
+	EXPECT(holds(cache, "key", "the image") && !holds(cache, "other", "the image") &&
+		       strstr(info.why_not, "Permission denied") && info.entries == 1,
+	       "%lld entries, why not: \"%s\"", info.entries, info.why_not);
 	ek_cache_close(cache);
-	/* A folder that cannot be made is none. */
 	cache = ek_cache_open(in_base("folder/sub/folder"), "");
-	right = right && describe(cache).folder[0] == 0 && describe(cache).why_not[0];
+	EXPECT(!describe(cache).folder[0] && describe(cache).why_not[0],
+	       "a folder that cannot be made is one");
 	ek_cache_close(cache);
-	return chmod(folder, 0700) == 0 && right;
+	EXPECT(chmod(folder, 0700) == 0, "the folder stays closed");
 }
 
 static void a_read_only_folder_serves_what_it_holds(void)
 {
-	EXPECT(mkdir(fresh_folder(), 0700) == 0, "no folder");
-	EXPECT(in_child(read_only_folder_serves), "it does not");
+	(void)fresh_folder();
+	in_child(read_only_folder_serves);
 }
 
 /* The nearest to a full disk that a test can make: files may not grow past a limit. */
-static bool too_large_is_left_out(void)
+static void too_large_is_left_out(void)
 {
 	const struct rlimit limit = {4096, 4096};
 	struct ek_image image = {calloc(1, 100000), 100000}, got;
 	struct ek_cache *cache = ek_cache_open(in_base("folder"), "");
 	(void)signal(SIGXFSZ, SIG_IGN);
-	if (!image.data || setrlimit(RLIMIT_FSIZE, &limit) != 0)
-		return false;
+	EXPECT(image.data && setrlimit(RLIMIT_FSIZE, &limit) == 0, "no limit");
 	ek_cache_put(cache, "key", &image);
-	bool right = !ek_cache_get(cache, "key", &got) && describe(cache).entries == 0;
+	EXPECT(!ek_cache_get(cache, "key", &got) && describe(cache).entries == 0, "an entry came through");
 	ek_cache_close(cache);
 	free(image.data);
-	return right && rmdir(in_base("folder")) == 0; /* nothing was left behind */
+	EXPECT(rmdir(in_base("folder")) == 0, "something was left behind");
 }
 
 static void a_full_disk_leaves_nothing_behind(void)
 {
-	(void)fresh_folder();
-	EXPECT(in_child(too_large_is_left_out), "it does");
+	(void)fresh_path();
+	in_child(too_large_is_left_out);
 }
 
 /* ---- the environment ---- */
-
-static void set(const char *name, const char *value)
-{
-	if (value)
-		(void)setenv(name, value, 1);
-	else
-		(void)unsetenv(name);
-}
 
 static void expect_folder(const char *what, const char *folder, const char *why)
 {
@@ -394,22 +307,21 @@ static void the_environment_chooses_the_folder(void)
 	set("EVENKEEL_CACHE", "");
 }
 
-static bool relative_folder_stays(void)
+static void relative_folder_stays(void)
 {
 	struct ek_image image = image_of("the image");
-	if (chdir(base) != 0)
-		return false;
+	EXPECT(chdir(in_base("")) == 0, "no folder");
 	struct ek_cache *cache = ek_cache_open("relative", "");
 	ek_cache_put(cache, "key", &image);
-	bool right = chdir("/") == 0 && holds(cache, "key", "the image") &&
-		     strcmp(describe(cache).folder, in_base("relative")) == 0;
+	EXPECT(chdir("/") == 0 && holds(cache, "key", "the image") &&
+		       strcmp(describe(cache).folder, in_base("relative")) == 0,
+	       "it moves with the working directory, to \"%s\"", describe(cache).folder);
 	ek_cache_close(cache);
-	return right;
 }
 
 static void a_relative_folder_stays_where_it_was(void)
 {
-	EXPECT(in_child(relative_folder_stays), "it moves with the working directory");
+	in_child(relative_folder_stays);
 }
 
 /* ---- the bound ---- */
@@ -430,7 +342,7 @@ static void the_oldest_go_when_the_bound_is_reached(void)
 	enum { MEGABYTES = 9, ENTRIES = 8 }; /* seven fit, the eighth does not */
 	const size_t size = (size_t)MEGABYTES << 20;
 	struct ek_image image = {malloc(size), size}, got;
-	const char *folder = fresh_folder();
+	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	char key[16];
 	memset(image.data, 'x', size);
@@ -464,7 +376,7 @@ static void the_oldest_go_when_the_bound_is_reached(void)
 static void logs_are_kept(void)
 {
 	char path[512], text[64] = "";
-	const char *folder = fresh_folder();
+	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	EXPECT(ek_cache_put_log(cache, "a_kernel", "what it said", path, sizeof path), "no log");
 	EXPECT(strncmp(path, folder, strlen(folder)) == 0 && strstr(path, "a_kernel.log"), "it is %s", path);
@@ -506,7 +418,7 @@ static void processes_share_a_folder(void)
 {
 	enum { PROCESSES = 4 };
 	pid_t children[PROCESSES];
-	const char *folder = fresh_folder();
+	const char *folder = fresh_path();
 	(void)fflush(stdout);
 	for (int i = 0; i < PROCESSES; i++) {
 		children[i] = fork();
@@ -523,357 +435,12 @@ static void processes_share_a_folder(void)
 	ek_cache_close(cache);
 }
 
-/* ---- packs ---- */
-
-enum { PACKED = 40 };
-static char pack_keys[PACKED][16], pack_texts[PACKED][48];
-
-static void write_pack(const char *file)
-{
-	const char *keys[PACKED];
-	struct ek_image images[PACKED];
-	for (int i = 0; i < PACKED; i++) {
-		(void)snprintf(pack_keys[i], sizeof pack_keys[i], "key %d", i);
-		(void)snprintf(pack_texts[i], sizeof pack_texts[i], "image %d%.*s", i, i % 20,
-			       "....................");
-		keys[i] = pack_keys[i];
-		images[i] = image_of(pack_texts[i]);
-	}
-	EXPECT(ek_pack_write(file, keys, images, PACKED) == EK_OK, "%s", ek_error(NULL));
-}
-
-static bool packed(struct ek_cache *cache, const char *key, const char *text)
-{
-	struct ek_image image;
-	if (!ek_cache_get_packed(cache, key, &image))
-		return false;
-	bool same = image.size == strlen(text) && memcmp(image.data, text, image.size) == 0;
-	free(image.data);
-	return same;
-}
-
-static void packs_serve_their_entries(void)
-{
-	const char *file = in_base("kernels.pack");
-	write_pack(file);
-	struct ek_cache *cache = ek_cache_open("", file);
-	EXPECT(describe(cache).pack_entries == PACKED && strcmp(describe(cache).pack, file) == 0,
-	       "\"%s\" has %d entries (%s)", describe(cache).pack, describe(cache).pack_entries,
-	       describe(cache).pack_why_not);
-	for (int i = 0; i < PACKED; i++)
-		EXPECT(packed(cache, pack_keys[i], pack_texts[i]), "%s does not come back", pack_keys[i]);
-	EXPECT(!packed(cache, "key 40", "image 40") && !packed(cache, "", ""),
-	       "what is not there comes back");
-	EXPECT(!describe(cache).pack_why_not[0], "something is wrong: %s", describe(cache).pack_why_not);
-	ek_cache_close(cache);
-	set("EVENKEEL_PACK", file);
-	cache = ek_cache_open("", NULL);
-	EXPECT(packed(cache, "key 7", pack_texts[7]), "$EVENKEEL_PACK is not read");
-	ek_cache_close(cache);
-	cache = ek_cache_open("", "");
-	EXPECT(!describe(cache).pack[0], "an empty option does not turn $EVENKEEL_PACK off");
-	ek_cache_close(cache);
-	set("EVENKEEL_PACK", NULL);
-	EXPECT(ek_pack_write(in_base("empty.pack"), NULL, NULL, 0) == EK_OK, "%s", ek_error(NULL));
-	cache = ek_cache_open("", in_base("empty.pack"));
-	EXPECT(describe(cache).pack[0] && !packed(cache, "key 1", "image 1."), "the empty pack is not empty");
-	ek_cache_close(cache);
-}
-
-static void refused_pack(const char *file, const char *part)
-{
-	struct ek_cache *cache = ek_cache_open("", file);
-	EXPECT(!describe(cache).pack[0] && strstr(describe(cache).pack_why_not, part),
-	       "%s: used, or for another reason: \"%s\"", part, describe(cache).pack_why_not);
-	ek_cache_close(cache);
-}
-
-static void bad_packs_are_refused(void)
-{
-	const char *file = in_base("bad.pack");
-	refused_pack(in_base("no.pack"), "No such file");
-	refused_pack(base, "is not a file");
-	write_file(file, "something else altogether", 25);
-	refused_pack(file, "no pack");
-	write_pack(file);
-	(void)chmod(file, 0646);
-	refused_pack(file, "everyone");
-	EXPECT(ek_pack_write(in_base("no/folder.pack"), NULL, NULL, 0) == EK_ERROR_ARGUMENT &&
-		       strstr(ek_error(NULL), "no/folder.pack"),
-	       "written into nothing: %s", ek_error(NULL));
-}
-
-/* Counts the entries that come back right; one that comes back otherwise fails the test. */
-static int right_entries(struct ek_cache *cache)
-{
-	int right = 0;
-	for (int i = 0; i < PACKED; i++) {
-		struct ek_image image;
-		if (!ek_cache_get_packed(cache, pack_keys[i], &image))
-			continue;
-		EXPECT(image.size == strlen(pack_texts[i]) &&
-			       memcmp(image.data, pack_texts[i], image.size) == 0,
-		       "%s comes back wrong", pack_keys[i]);
-		free(image.data);
-		right++;
-	}
-	return right;
-}
-
-static void damaged_packs_give_nothing_wrong(void)
-{
-	static char good[16384], bad[16384];
-	const char *file = in_base("damaged.pack");
-	write_pack(file);
-	size_t size = read_file(file, good, sizeof good);
-	EXPECT(size < sizeof good, "the pack has %zu bytes", size);
-	for (size_t i = 0; i < size; i += test_mode == TEST_SHORT ? 11 : 1) {
-		memcpy(bad, good, size);
-		bad[i] ^= 0x10;
-		write_file(file, bad, size);
-		struct ek_cache *cache = ek_cache_open("", file);
-		int right = right_entries(cache);
-		struct ek_cache_info info = describe(cache);
-		EXPECT(right < PACKED && (right >= PACKED - 1 || !info.pack[0]) && info.pack_why_not[0],
-		       "byte %zu: %d entries, pack \"%s\", why not \"%s\"", i, right, info.pack,
-		       info.pack_why_not);
-		ek_cache_close(cache);
-		write_file(file, good, i);
-		cache = ek_cache_open("", file);
-		EXPECT(!describe(cache).pack[0], "cut at %zu it is still a pack", i);
-		ek_cache_close(cache);
-	}
-}
-
-static void a_pack_that_shrinks_ends_nothing(void)
-{
-	const char *file = in_base("shrinking.pack");
-	write_pack(file);
-	struct ek_cache *cache = ek_cache_open("", file);
-	EXPECT(truncate(file, 1100) == 0 && right_entries(cache) < PACKED, "entries outlive the file");
-	ek_cache_close(cache);
-}
-
-/* ---- the table of kernels ---- */
-
-/* Handles that are never followed. */
-union handle {
-	uint64_t number;
-	void *pointer;
-};
-
-static void *address(uint64_t number)
-{
-	return (union handle){.number = number}.pointer;
-}
-
-static void count_unloads(void *user, CUmodule module)
-{
-	*(uint64_t *)user += (union handle){.pointer = module}.number;
-}
-
-static void the_table_grows(void)
-{
-	enum { KEYS = 5000 };
-	struct ek_table *table = ek_table_create();
-	uint64_t sum = 0, unloaded = 0;
-	for (uint64_t i = 1; i <= KEYS; i++) {
-		EXPECT(!ek_table_find(table, i << 40), "key %d is there before", (int)i);
-		EXPECT(ek_table_add(table, i << 40, address(i), address(2 * i)), "no memory");
-		sum += 2 * i;
-	}
-	for (uint64_t i = 1; i <= KEYS; i++)
-		EXPECT(ek_table_find(table, i << 40) == address(i), "key %d is another's", (int)i);
-	EXPECT(!ek_table_find(table, 1), "a key that was never added is there");
-	ek_table_destroy(table, count_unloads, &unloaded);
-	EXPECT(unloaded == sum, "not each module is unloaded once");
-}
-
-/* ---- NVRTC ---- */
-
-static const char scale_text[] =
-	"extern \"C\" __global__ void NAME(float *x)\n{\n\tx[threadIdx.x] *= FACTOR;\n}\n";
-
-static struct ek_recipe scale_recipe(const char *factor)
-{
-	struct ek_recipe recipe = {
-		.texts = {"/* one text */\n", scale_text}, .option_count = 2, .name = "scale"};
-	(void)snprintf(recipe.options[0], sizeof recipe.options[0], "-DNAME=scale");
-	(void)snprintf(recipe.options[1], sizeof recipe.options[1], "-DFACTOR=%s", factor);
-	return recipe;
-}
-
-static bool nvrtc_is_there(void)
-{
-	struct ek_nvrtc_info info;
-	ek_nvrtc_describe(&info);
-	if (info.version)
-		EXPECT(info.path[0] && !info.missing[0] && info.version >= 12000,
-		       "NVRTC %d in \"%s\", \"%s\"", info.version, info.path, info.missing);
-	else
-		EXPECT(strstr(info.missing, "install") && !info.path[0], "\"%s\" does not help",
-		       info.missing);
-	return info.version != 0;
-}
-
-static void texts_are_compiled(void)
-{
-	struct ek_image machine_code, text;
-	char *log, *key;
-	struct ek_recipe recipe = scale_recipe("2.0f");
-	if (!nvrtc_is_there())
-		return;
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &machine_code, &key, &log) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(machine_code.size > 500 && memcmp(machine_code.data, "\177ELF", 4) == 0, "no machine code");
-	EXPECT(strstr(key, "scale") && strstr(key, "arch=80") && strstr(key, "-DFACTOR=2.0f") &&
-		       strstr(key, "--fmad=false") && !strstr(key, "nvrtc"),
-	       "the key is \"%s\"", key);
-	free(machine_code.data);
-	free(key);
-	free(log);
-	/* One that no NVRTC knows yet. */
-	EXPECT(ek_kernel_build(&recipe, 999, NULL, &text, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(text.size > 100 && strstr(text.data, ".visible .entry scale("), "no PTX");
-	free(text.data);
-	EXPECT(ek_kernel_build(&recipe, 10, NULL, &text, NULL, NULL) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), "1.0"),
-	       "compiled for 1.0: %s", ek_error(NULL));
-}
-
-static void the_compiler_may_be_asked_about_registers(void)
-{
-	struct ek_image image;
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("2.0f");
-	if (!nvrtc_is_there())
-		return;
-	(void)snprintf(recipe.options[recipe.option_count++], 64, "--ptxas-options=-v");
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(log && strstr(log, "registers"), "it said \"%s\"", log ? log : "");
-	free(image.data);
-	free(log);
-}
-
-static void a_refused_text_is_explained(void)
-{
-	char path[512], text[512] = "";
-	const char *folder = fresh_folder();
-	struct ek_image image;
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("no_such_name");
-	if (!nvrtc_is_there())
-		return;
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), "no_such_name") && strstr(ek_error(NULL), "scale"),
-	       "the message is \"%s\"", ek_error(NULL));
-	EXPECT(log && strstr(log, "no_such_name"), "the log is \"%s\"", log ? log : "");
-	free(log);
-	struct ek_cache *cache = ek_cache_open(folder, "");
-	(void)snprintf(path, sizeof path, "%s/scale.log", folder);
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), path),
-	       "the message is \"%s\"", ek_error(NULL));
-	EXPECT(read_file(path, text, sizeof text - 1) > 20 && strstr(text, "no_such_name"), "%s says \"%s\"",
-	       path, text);
-	EXPECT(describe(cache).entries == 0, "a failure is kept");
-	ek_cache_close(cache);
-}
-
-/* Two builds are one compilation; other options, texts or architectures are other entries. */
-static void builds_go_through_the_cache(void)
-{
-	struct ek_image first = {0}, again = {0}, other = {0};
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("2.0f"), other_recipe = scale_recipe("3.0f");
-	if (!nvrtc_is_there())
-		return;
-	struct ek_cache *cache = ek_cache_open(fresh_folder(), "");
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &first, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(describe(cache).entries == 1, "%lld entries after one build", describe(cache).entries);
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &again, NULL, &log) == EK_OK && !log, "%s",
-	       ek_error(NULL));
-	EXPECT(first.size == again.size && memcmp(first.data, again.data, first.size) == 0,
-	       "another image comes back");
-	EXPECT(ek_kernel_build(&other_recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	free(other.data);
-	EXPECT(ek_kernel_build(&recipe, 90, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	free(other.data);
-	recipe.texts[0] = "/* another text */\n";
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	free(other.data);
-	EXPECT(describe(cache).entries == 4, "%lld entries of four", describe(cache).entries);
-	free(first.data);
-	free(again.data);
-	ek_cache_close(cache);
-}
-
-/* A pack with the key that a build gives, and an image that no compiler made. */
-static bool write_scale_pack(void)
-{
-	struct ek_image image = image_of("compiled"), built;
-	struct ek_recipe recipe = scale_recipe("2.0f");
-	char *key = NULL;
-	return ek_kernel_build(&recipe, 80, NULL, &built, &key, NULL) == EK_OK &&
-	       ek_pack_write(in_base("scale.pack"), (const char *const *)&key, &image, 1) == EK_OK;
-}
-
-static bool pack_serves(void)
-{
-	struct ek_image image = {NULL, 0};
-	struct ek_recipe recipe = scale_recipe("2.0f"), other = scale_recipe("3.0f");
-	set("EVENKEEL_NVRTC", in_base("no such library"));
-	struct ek_cache *cache = ek_cache_open("", in_base("scale.pack"));
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_OK && image.size == 8 &&
-		       memcmp(image.data, "compiled", 8) == 0,
-	       "the pack does not serve: %s", ek_error(NULL));
-	EXPECT(ek_kernel_build(&other, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), "scale.pack has no such kernel") &&
-		       strstr(ek_error(NULL), "$EVENKEEL_NVRTC"),
-	       "the message is \"%s\"", ek_error(NULL));
-	ek_cache_close(cache);
-	free(image.data);
-	return !test_failed();
-}
-
-/* A process that has found NVRTC keeps it: both parts are processes of their own. */
-static void a_pack_serves_without_nvrtc(void)
-{
-	if (in_child(write_scale_pack))
-		EXPECT(in_child(pack_serves), "it does not");
-}
-
-static bool bad_library_is_explained(void)
-{
-	struct ek_nvrtc_info info;
-	set("EVENKEEL_NVRTC", in_base("no such library"));
-	ek_nvrtc_describe(&info);
-	EXPECT(info.version == 0 && strstr(info.missing, "$EVENKEEL_NVRTC") &&
-		       strstr(info.missing, "no such library"),
-	       "missing: \"%s\"", info.missing);
-	set("EVENKEEL_NVRTC", "libc.so.6");
-	ek_nvrtc_describe(&info);
-	EXPECT(info.version == 0 && strstr(info.missing, "lacks nvrtcVersion"), "missing: \"%s\"",
-	       info.missing);
-	return !test_failed();
-}
-
-static void a_library_that_is_not_nvrtc_is_explained(void)
-{
-	EXPECT(in_child(bad_library_is_explained), "it is not");
-}
-
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
+	files_begin();
 	set("EVENKEEL_CACHE", "");
 	set("EVENKEEL_PACK", NULL);
-	(void)snprintf(base, sizeof base, "/tmp/evenkeel_test_cache_XXXXXX");
-	if (!mkdtemp(base)) {
-		perror("mkdtemp");
-		return 1;
-	}
-	TEST(a_pack_serves_without_nvrtc); /* this and the next before NVRTC is found */
-	TEST(a_library_that_is_not_nvrtc_is_explained);
 	TEST(entries_come_back);
 	TEST(damaged_entries_are_misses);
 	TEST(entries_that_others_may_write_are_misses);
@@ -887,15 +454,6 @@ int main(int argc, char **argv)
 	TEST(the_oldest_go_when_the_bound_is_reached);
 	TEST(logs_are_kept);
 	TEST(processes_share_a_folder);
-	TEST(packs_serve_their_entries);
-	TEST(bad_packs_are_refused);
-	TEST(damaged_packs_give_nothing_wrong);
-	TEST(a_pack_that_shrinks_ends_nothing);
-	TEST(the_table_grows);
-	TEST(texts_are_compiled);
-	TEST(the_compiler_may_be_asked_about_registers);
-	TEST(a_refused_text_is_explained);
-	TEST(builds_go_through_the_cache);
-	remove_tree(base);
+	files_end();
 	return test_end();
 }

@@ -15,6 +15,7 @@
 #include "ref/order.h"
 #include "ref/slots.h"
 #include "support.h"
+#include "support_files.h"
 
 /* ---- GPUs ---- */
 
@@ -764,9 +765,17 @@ static uint64_t mutation_key(const struct mutation *m, const struct norm_case *c
 
 enum { UNNOTICED = 0, DIFFERENT = 3, NOT_MADE = 4 };
 
+struct mutated_call {
+	const struct mutation *mutation;
+	const struct norm_case *c;
+};
+
 /* In a child: puts the kernel in the place of the right one, then calls as everyone does. */
-static int run_mutation(const struct mutation *m, const struct norm_case *c)
+static int run_mutation(const void *given)
 {
+	const struct mutated_call *call = given;
+	const struct mutation *m = call->mutation;
+	const struct norm_case *c = call->c;
 	static const struct model fresh = {90, 99}; /* its context has no kernels yet */
 	ek_context *ctx = context_on(fresh);
 	CUfunction function;
@@ -777,29 +786,6 @@ static int run_mutation(const struct mutation *m, const struct norm_case *c)
 		return NOT_MADE;
 	}
 	return same_on(fresh, c) ? UNNOTICED : DIFFERENT;
-}
-
-/* How the child ended; *said is what it wrote to stderr, up to room bytes. */
-static int end_of_mutation(const struct mutation *m, const struct norm_case *c, char *said, size_t room)
-{
-	int ends[2], status = -1;
-	(void)fflush(stdout);
-	if (pipe(ends) != 0)
-		return -1;
-	pid_t child = fork();
-	if (child == 0) {
-		(void)dup2(ends[1], 2);
-		(void)close(ends[1]);
-		(void)alarm(60);
-		_exit(run_mutation(m, c)); /* what it printed of the difference is dropped */
-	}
-	(void)close(ends[1]);
-	FILE *file = fdopen(ends[0], "r");
-	size_t size = fread(said, 1, room - 1, file);
-	said[size] = 0;
-	(void)fclose(file);
-	(void)waitpid(child, &status, 0);
-	return status;
 }
 
 /* The result differs, or the stand-in or a sanitizer has stopped the kernel. */
@@ -817,13 +803,14 @@ static void broken_kernels_are_noticed(void)
 		struct norm_case c = mutation_case(&whole);
 		char said[4096];
 		case_expect(&c);
-		int status = end_of_mutation(&mutations[i], &c, said, sizeof(said));
+		int status = end_of_child(run_mutation, &(struct mutated_call){&mutations[i], &c}, said,
+					  sizeof(said));
 		EXPECT(is_noticed(status, said), "\"%s\" instead of \"%s\" is not noticed: status %x: %s",
 		       whole.to, whole.from, (unsigned)status, said);
 		whole.to = whole.from;
 		if (i > 0 && test_mode != TEST_LONG) /* the other tests have seen that whole kernels pass */
 			continue;
-		status = end_of_mutation(&whole, &c, said, sizeof(said));
+		status = end_of_child(run_mutation, &(struct mutated_call){&whole, &c}, said, sizeof(said));
 		EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == UNNOTICED,
 		       "with \"%s\" as it is: status %x: %s", whole.from, (unsigned)status, said);
 	}

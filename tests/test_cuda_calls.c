@@ -1,9 +1,7 @@
 /* What calls on a GPU promise beside results, on the stand-in GPU (standin/standin.h): whose CUDA context and
  * stream they use, captures, what a warm call does not do, no memory, threads. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -21,88 +19,16 @@
 #if defined(__GLIBC__) && !UNDER_SANITIZER
 #define COUNTS 1
 
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t bytes);
-void *__libc_realloc(void *old, size_t bytes);
-void *__libc_memalign(size_t alignment, size_t bytes);
-void __libc_free(void *old);
-
 /* The linker's: the program's code lies between them, the library's with it and the stand-ins' not. */
 extern const char __executable_start[], etext[];
-
-static atomic_llong asked, live_blocks;
-static atomic_llong fail_after = -1; /* how many more allocations succeed; -1: all */
 
 static bool by_program(const void *caller)
 {
 	return (uintptr_t)caller >= (uintptr_t)__executable_start && (uintptr_t)caller < (uintptr_t)etext;
 }
+#define IS_COUNTED(caller) by_program(caller)
+#include "support_malloc.inc.h"
 #define COUNT_CALL() (by_program(__builtin_return_address(0)) ? (void)atomic_fetch_add(&asked, 1) : (void)0)
-
-static bool may_allocate(const void *caller)
-{
-	if (!by_program(caller))
-		return true;
-	atomic_fetch_add(&asked, 1);
-	long long left = atomic_load(&fail_after);
-	if (left > 0)
-		atomic_store(&fail_after, left - 1);
-	if (left == 0)
-		errno = ENOMEM;
-	return left != 0;
-}
-#define MAY_ALLOCATE() may_allocate(__builtin_return_address(0))
-
-static void *counted(void *made)
-{
-	if (made)
-		atomic_fetch_add(&live_blocks, 1);
-	return made;
-}
-
-void *malloc(size_t bytes)
-{
-	return MAY_ALLOCATE() ? counted(__libc_malloc(bytes)) : NULL;
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-	return MAY_ALLOCATE() ? counted(__libc_calloc(count, bytes)) : NULL;
-}
-
-void *realloc(void *old, size_t bytes)
-{
-	if (!MAY_ALLOCATE())
-		return NULL;
-	void *made = __libc_realloc(old, bytes);
-	return old ? made : counted(made);
-}
-
-void *memalign(size_t alignment, size_t bytes)
-{
-	return MAY_ALLOCATE() ? counted(__libc_memalign(alignment, bytes)) : NULL;
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-	return MAY_ALLOCATE() ? counted(__libc_memalign(alignment, bytes)) : NULL;
-}
-
-int posix_memalign(void **made, size_t alignment, size_t bytes)
-{
-	void *block = MAY_ALLOCATE() ? counted(__libc_memalign(alignment, bytes)) : NULL;
-	if (!block)
-		return ENOMEM;
-	*made = block;
-	return 0;
-}
-
-void free(void *old)
-{
-	if (old)
-		atomic_fetch_sub(&live_blocks, 1);
-	__libc_free(old);
-}
 
 static const char *value_of(const char *name)
 {

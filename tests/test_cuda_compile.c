@@ -15,6 +15,7 @@
 #include "cuda/nvrtc.h"
 #include "cuda/policy.h"
 #include "support.h"
+#include "support_recipe.h"
 
 enum { MOST_LINES = 1024, MOST_THREADS = 8, MOST_OF_A_CALL = 8, MOST_ALIKE = 4, MEASURED_ARCH = 90 };
 
@@ -54,27 +55,9 @@ static int64_t considered; /* calls, compiled or not */
 
 /* ---- kernels: each once ---- */
 
-static int option_value(const struct ek_recipe *recipe, const char *name)
-{
-	size_t length = strlen(name);
-	for (int i = 0; i < recipe->option_count; i++) {
-		const char *option = recipe->options[i];
-		if (strncmp(option, "-D", 2) == 0 && strncmp(option + 2, name, length) == 0 &&
-		    option[2 + length] == '=')
-			return atoi(option + 3 + length);
-	}
-	return -1;
-}
-
 static enum access access_of(const struct ek_recipe *recipe)
 {
-	return option_value(recipe, "BYTES") > 0 ? BYTES : (enum access)option_value(recipe, "ACCESS");
-}
-
-static bool same_recipe(const struct ek_recipe *a, const struct ek_recipe *b)
-{
-	return a->option_count == b->option_count && strcmp(a->name, b->name) == 0 &&
-	       memcmp(a->options, b->options, sizeof a->options[0] * (size_t)a->option_count) == 0;
+	return recipe_constant(recipe, "BYTES") > 0 ? BYTES : (enum access)recipe_constant(recipe, "ACCESS");
 }
 
 /* The part in ek_layer_norm_PART_f32_768. */
@@ -82,7 +65,7 @@ static void part_of(const struct ek_recipe *recipe, ek_dtype dtype, char part[32
 {
 	char end[32];
 	const char *start = strstr(recipe->name, "norm_");
-	(void)snprintf(end, sizeof end, "_%s_%d", ek_dtype_name(dtype), option_value(recipe, "COLS"));
+	(void)snprintf(end, sizeof end, "_%s_%d", ek_dtype_name(dtype), recipe_constant(recipe, "COLS"));
 	const char *stop = strstr(recipe->name, end);
 	EXPECT(start && stop && strcmp(stop, end) == 0, "%s does not name its op, dtype and columns",
 	       recipe->name);
@@ -389,9 +372,9 @@ static const char *describe(const struct ek_recipe *recipe)
 					    "GIVEN",          "WANT_DX",    "WANT_DWEIGHT"};
 	int length = 0;
 	for (int i = 0; i < COUNT_OF(names); i++)
-		if (option_value(recipe, names[i]) >= 0)
+		if (recipe_constant(recipe, names[i]) >= 0)
 			length += snprintf(text + length, sizeof text - (size_t)length, " %s=%d", names[i],
-					   option_value(recipe, names[i]));
+					   recipe_constant(recipe, names[i]));
 	return text;
 }
 

@@ -7,6 +7,7 @@
 #include "../cli/options.h"
 #include "cuda/norm.h"
 #include "cuda/policy.h"
+#include "support_recipe.h"
 #include "support_runner.h"
 
 enum { MOST_KERNELS = 90, MOST_ROWS = 64, ARCH = 90, SHARED_BYTES = 227 << 10 };
@@ -70,26 +71,9 @@ static int backward_recipes(const struct test_case *c, struct ek_recipe *recipes
 	return ek_cuda_norm_recipes(NULL, &args, ARCH, recipes, most);
 }
 
-static int constant(const struct ek_recipe *recipe, const char *name)
-{
-	size_t length = strlen(name);
-	for (int i = 0; i < recipe->option_count; i++) {
-		const char *option = recipe->options[i] + 2; /* behind -D */
-		if (strncmp(option, name, length) == 0 && option[length] == '=')
-			return atoi(option + length + 1);
-	}
-	return -1;
-}
-
-static bool same_recipe(const struct ek_recipe *a, const struct ek_recipe *b)
-{
-	return a->option_count == b->option_count && strcmp(a->name, b->name) == 0 &&
-	       memcmp(a->options, b->options, sizeof a->options[0] * (size_t)a->option_count) == 0;
-}
-
 static void add_kernel(const struct ek_recipe *recipe, const struct test_case *c)
 {
-	if (constant(recipe, "FINAL") == 0)
+	if (recipe_constant(recipe, "FINAL") == 0)
 		return; /* listed for any number of rows, compiled for some */
 	for (int i = 0; i < kernel_count; i++)
 		if (same_recipe(&kernels[i].recipe, recipe))
@@ -181,9 +165,9 @@ static bool is_met(const struct row *wanted)
 {
 	for (int i = 0; i < kernel_count; i++) {
 		const struct test_case *c = kernels[i].test_case;
-		enum ek_access access = (enum ek_access)constant(&kernels[i].recipe, "ACCESS");
+		enum ek_access access = (enum ek_access)recipe_constant(&kernels[i].recipe, "ACCESS");
 		struct row row = row_of(c->pass, c->dtype, c->cols, access);
-		if (constant(&kernels[i].recipe, "FINAL") < 0 && same_row(&row, wanted))
+		if (recipe_constant(&kernels[i].recipe, "FINAL") < 0 && same_row(&row, wanted))
 			return true;
 	}
 	return false;
@@ -212,7 +196,7 @@ static int kernels_with(enum pass pass, ek_dtype dtype, ek_dtype weight_dtype, c
 	for (int i = 0; i < kernel_count; i++) {
 		const struct test_case *c = kernels[i].test_case;
 		count += c->pass == pass && c->dtype == dtype && c->weight_dtype == weight_dtype &&
-			 constant(&kernels[i].recipe, name) == value;
+			 recipe_constant(&kernels[i].recipe, name) == value;
 	}
 	return count;
 }
@@ -247,7 +231,8 @@ static void every_constant_has_all_its_values(void)
 				int count = 0;
 				for (int k = 0; k < kernel_count; k++)
 					count += (int)kernels[k].test_case->pass == pass &&
-						 constant(&kernels[k].recipe, constants[i].name) == value;
+						 recipe_constant(&kernels[k].recipe, constants[i].name) ==
+							 value;
 				bool never = pass == FORWARD
 						     ? constants[i].backward_alone
 						     : strcmp(constants[i].name, "HAS_BIAS") == 0 && value;

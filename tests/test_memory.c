@@ -1,9 +1,6 @@
 /* Memory: a call allocates nothing, backward's workspace is what its size call says and not a byte more,
- * and a context that finds no memory says so and leaks none. malloc and its kin are replaced by ones that
- * count and, when told, fail; glibc keeps its own under other names. SPDX-License-Identifier: MIT */
+ * and a context that finds no memory says so and leaks none. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,87 +11,16 @@
 #if defined(__GLIBC__) && !UNDER_SANITIZER
 #define COUNTS 1
 
-static atomic_llong allocations, live;
-static atomic_llong fail_after = -1; /* how many more succeed; -1: all */
-
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t bytes);
-void *__libc_realloc(void *old, size_t bytes);
-void *__libc_memalign(size_t alignment, size_t bytes);
-void __libc_free(void *old);
-
-static bool may_allocate(void)
-{
-	long long left = atomic_load(&fail_after);
-	atomic_fetch_add(&allocations, 1);
-	if (left < 0)
-		return true;
-	if (left == 0) {
-		errno = ENOMEM;
-		return false;
-	}
-	atomic_store(&fail_after, left - 1);
-	return true;
-}
-
-static void *counted(void *made)
-{
-	if (made)
-		atomic_fetch_add(&live, 1);
-	return made;
-}
-
-void *malloc(size_t bytes)
-{
-	return may_allocate() ? counted(__libc_malloc(bytes)) : NULL;
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-	return may_allocate() ? counted(__libc_calloc(count, bytes)) : NULL;
-}
-
-void *realloc(void *old, size_t bytes)
-{
-	if (!may_allocate())
-		return NULL;
-	void *made = __libc_realloc(old, bytes);
-	return old ? made : counted(made);
-}
-
-void *memalign(size_t alignment, size_t bytes)
-{
-	return may_allocate() ? counted(__libc_memalign(alignment, bytes)) : NULL;
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-	return memalign(alignment, bytes);
-}
-
-int posix_memalign(void **made, size_t alignment, size_t bytes)
-{
-	void *block = memalign(alignment, bytes);
-	if (!block)
-		return ENOMEM;
-	*made = block;
-	return 0;
-}
-
-void free(void *old)
-{
-	if (old)
-		atomic_fetch_sub(&live, 1);
-	__libc_free(old);
-}
+#define IS_COUNTED(caller) true
+#include "support_malloc.inc.h"
 
 /* ---- counting ---- */
 
 static void the_counter_counts(void)
 {
-	long long before = atomic_load(&allocations);
+	long long before = atomic_load(&asked);
 	void *volatile block = malloc(10);
-	EXPECT(atomic_load(&allocations) == before + 1, "malloc is not counted");
+	EXPECT(atomic_load(&asked) == before + 1, "malloc is not counted");
 	free(block);
 }
 
@@ -105,9 +31,9 @@ static void check_allocates_nothing(const struct norm_case *c, struct setting se
 	case_outputs(ctx, c, case_actual);
 	ek_norm_forward_args f = case_forward_args(c, case_actual);
 	ek_norm_backward_args b = case_backward_args(c, case_actual);
-	long long before = atomic_load(&allocations);
+	long long before = atomic_load(&asked);
 	ek_status status = c->backward ? ek_norm_backward(ctx, &b) : ek_norm_forward(ctx, &f);
-	long long after = atomic_load(&allocations);
+	long long after = atomic_load(&asked);
 	EXPECT(status == EK_OK, "%s: %s", case_text(c), ek_error(ctx));
 	EXPECT(after == before, "%s, level %s, %d threads: %lld allocations in a call", case_text(c),
 	       setting.level, setting.threads, after - before);
@@ -139,12 +65,12 @@ static void a_call_allocates_nothing(void)
 static void a_refusal_allocates_nothing(void)
 {
 	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN});
-	long long before = atomic_load(&allocations);
+	long long before = atomic_load(&asked);
 	ek_status status = ek_norm_forward(ctx, &(ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
 									.norm = EK_LAYER_NORM,
 									.rows = -1});
-	EXPECT(status == EK_ERROR_ARGUMENT && atomic_load(&allocations) == before,
-	       "%lld allocations in a refused call", (long long)(atomic_load(&allocations) - before));
+	EXPECT(status == EK_ERROR_ARGUMENT && atomic_load(&asked) == before,
+	       "%lld allocations in a refused call", (long long)(atomic_load(&asked) - before));
 }
 
 static void no_memory_for_a_context(void)
@@ -156,7 +82,7 @@ static void no_memory_for_a_context(void)
 		ek_context *ctx = NULL;
 		ek_status status = EK_ERROR_MEMORY;
 		for (long long room = 0; room < 1000 && status == EK_ERROR_MEMORY; room++) {
-			long long before = atomic_load(&live);
+			long long before = atomic_load(&live_blocks);
 			atomic_store(&fail_after, room);
 			status = ek_open(&ctx, &options);
 			atomic_store(&fail_after, -1);
@@ -164,9 +90,9 @@ static void no_memory_for_a_context(void)
 				refusals++;
 				EXPECT(strstr(ek_error(NULL), "memory"), "the message is \"%s\"",
 				       ek_error(NULL));
-				EXPECT(atomic_load(&live) == before,
+				EXPECT(atomic_load(&live_blocks) == before,
 				       "with room for %lld allocations, a failed ek_open leaks %lld", room,
-				       (long long)(atomic_load(&live) - before));
+				       (long long)(atomic_load(&live_blocks) - before));
 			}
 		}
 		EXPECT(status == EK_OK, "%d threads: ek_open answers %s: %s", threads[t],
@@ -184,10 +110,10 @@ static void contexts_leak_nothing(void)
 		ek_options options = {.size = sizeof(options), .threads = 3, .isa = level_best()};
 		EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
 		ek_close(ctx);
-		first = i == 0 ? atomic_load(&live) : first;
+		first = i == 0 ? atomic_load(&live_blocks) : first;
 	}
-	EXPECT(atomic_load(&live) == first, "four contexts opened and closed leave %lld blocks",
-	       (long long)(atomic_load(&live) - first));
+	EXPECT(atomic_load(&live_blocks) == first, "four contexts opened and closed leave %lld blocks",
+	       (long long)(atomic_load(&live_blocks) - first));
 }
 #endif
 

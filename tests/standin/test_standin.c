@@ -3,7 +3,6 @@
  * and the driver refuses what a real one refuses. The libraries are $EVENKEEL_LIBCUDA and $EVENKEEL_NVRTC.
  * SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,8 +13,9 @@
 
 #include "fiber.h"
 #include "half.h"
-#include "standin.h"
 #include "support.h"
+#include "support_files.h"
+#include "support_standin.h"
 
 enum { THREADS = 256, THREAD_BYTES = 16, BLOCK_BYTES = THREADS * THREAD_BYTES, BLOCK_NUMBERS = THREADS * 4 };
 
@@ -36,57 +36,21 @@ static struct {
 	int (*log)(void *program, char *data);
 } nvrtc;
 
-static struct {
-	int64_t (*count)(const char *name);
-	bool (*last_launch)(struct standin_launch *launch);
-	int64_t (*live)(const char *kind);
-	CUcontext (*context_create)(CUdevice device);
-	void (*context_destroy)(CUcontext context);
-	void (*reset)(void);
-} standin;
-
-static void find(void *library, const char *name, void *pointer)
-{
-	void *symbol = dlsym(library, name);
-	if (!symbol) {
-		printf("there is no %s\n", name);
-		exit(1);
-	}
-	memcpy(pointer, &symbol, sizeof(symbol)); /* C has no cast from an object to a function pointer */
-}
-
-static void *open_library(const char *variable)
-{
-	const char *path = getenv(variable);
-	void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-	if (!library) {
-		printf("%s: %s\n", variable, path ? dlerror() : "set it to the stand-in library");
-		exit(1);
-	}
-	return library;
-}
-
 static void open_libraries(void)
 {
-	void *library = open_library("EVENKEEL_LIBCUDA");
-#define FIND_FUNCTION(field, symbol, parameters) find(library, symbol, &driver.field);
+	standin_open();
+#define FIND_FUNCTION(field, symbol, parameters) standin_find(standin.driver_library, symbol, &driver.field);
 	EK_DRIVER_SYMBOLS(FIND_FUNCTION)
-	find(library, "standin_count", &standin.count);
-	find(library, "standin_last_launch", &standin.last_launch);
-	find(library, "standin_live", &standin.live);
-	find(library, "standin_context_create", &standin.context_create);
-	find(library, "standin_context_destroy", &standin.context_destroy);
-	find(library, "standin_reset", &standin.reset);
-	library = open_library("EVENKEEL_NVRTC");
-	find(library, "nvrtcCreateProgram", &nvrtc.create);
-	find(library, "nvrtcDestroyProgram", &nvrtc.destroy);
-	find(library, "nvrtcCompileProgram", &nvrtc.compile);
-	find(library, "nvrtcGetCUBINSize", &nvrtc.cubin_size);
-	find(library, "nvrtcGetCUBIN", &nvrtc.cubin);
-	find(library, "nvrtcGetPTXSize", &nvrtc.ptx_size);
-	find(library, "nvrtcGetPTX", &nvrtc.ptx);
-	find(library, "nvrtcGetProgramLogSize", &nvrtc.log_size);
-	find(library, "nvrtcGetProgramLog", &nvrtc.log);
+	void *library = standin.nvrtc_library;
+	standin_find(library, "nvrtcCreateProgram", &nvrtc.create);
+	standin_find(library, "nvrtcDestroyProgram", &nvrtc.destroy);
+	standin_find(library, "nvrtcCompileProgram", &nvrtc.compile);
+	standin_find(library, "nvrtcGetCUBINSize", &nvrtc.cubin_size);
+	standin_find(library, "nvrtcGetCUBIN", &nvrtc.cubin);
+	standin_find(library, "nvrtcGetPTXSize", &nvrtc.ptx_size);
+	standin_find(library, "nvrtcGetPTX", &nvrtc.ptx);
+	standin_find(library, "nvrtcGetProgramLogSize", &nvrtc.log_size);
+	standin_find(library, "nvrtcGetProgramLog", &nvrtc.log);
 }
 
 #define EXPECT_RESULT(wanted, call)                                                                \
@@ -99,7 +63,7 @@ static void open_libraries(void)
 /* ---- compiling ---- */
 
 /* What a file holds, with a zero at the end. */
-static char *text_of(const char *path)
+static char *source_of(const char *path)
 {
 	FILE *file = fopen(path, "r");
 	if (!file) {
@@ -141,8 +105,8 @@ static CUmodule module;
 
 static void load_kernels(void)
 {
-	char *words = text_of("src/cuda/kernels/words.cu"), *kernels = text_of("tests/standin/selftest.cu"),
-	     *log;
+	char *words = source_of("src/cuda/kernels/words.cu"),
+	     *kernels = source_of("tests/standin/selftest.cu"), *log;
 	char *text = calloc(1, strlen(words) + strlen(kernels) + 1);
 	strcat(strcat(text, words), kernels);
 	char *image = compile(text, "sm_90", &log);
@@ -368,30 +332,12 @@ struct broken {
 	int stages;
 };
 
-/* Runs it in a child and returns how that ended; *said is what it wrote, up to room bytes. */
-static int run_in_child(const struct broken *broken, char *said, size_t room)
+static int run_broken(const void *given)
 {
-	int ends[2];
-	fflush(stdout);
-	if (pipe(ends) != 0)
-		return -1;
-	pid_t child = fork();
-	if (child == 0) {
-		(void)dup2(ends[1], 2);
-		(void)close(ends[1]);
-		(void)alarm(60);
-		(void)gives_wanted(broken->kernel, broken->shape, broken->stages,
-				   broken->shape.blocks * (size_t)BLOCK_BYTES);
-		_exit(0);
-	}
-	(void)close(ends[1]);
-	FILE *file = fdopen(ends[0], "r");
-	size_t size = fread(said, 1, room - 1, file);
-	said[size] = 0;
-	(void)fclose(file);
-	int status = -1;
-	(void)waitpid(child, &status, 0);
-	return status;
+	const struct broken *broken = given;
+	(void)gives_wanted(broken->kernel, broken->shape, broken->stages,
+			   broken->shape.blocks * (size_t)BLOCK_BYTES);
+	return 0;
 }
 
 static void broken_rules_stop_the_process(void)
@@ -429,13 +375,13 @@ static void broken_rules_stop_the_process(void)
 	for (int i = 0; i < COUNT_OF(list); i++) {
 		const char *message =
 			FIBER_ASAN && list[i].asan_message ? list[i].asan_message : list[i].message;
-		int status = run_in_child(&list[i], said, sizeof(said));
+		int status = end_of_child(run_broken, &list[i], said, sizeof(said));
 		EXPECT(status != 0 && strstr(said, message), "%s ends with status 0x%x and says: %s",
 		       list[i].kernel, status, said);
 	}
 #if FIBER_ASAN
 	const struct broken byte = {"byte_past_end", "heap-buffer-overflow", NULL, one, 0};
-	int status = run_in_child(&byte, said, sizeof(said));
+	int status = end_of_child(run_broken, &byte, said, sizeof(said));
 	EXPECT(status != 0 && strstr(said, byte.message), "byte_past_end: 0x%x, %s", status, said);
 #endif
 	(void)unsetenv("EVENKEEL_STANDIN_ORDER");
@@ -752,7 +698,7 @@ static void threads_may_launch_at_once(void)
 /* Every word of words.cu, a function after DEVICE or a macro, stands in words.h as well. */
 static void all_words_are_there(void)
 {
-	char *cuda = text_of("src/cuda/kernels/words.cu"), *here = text_of("tests/standin/words.h"),
+	char *cuda = source_of("src/cuda/kernels/words.cu"), *here = source_of("tests/standin/words.h"),
 	     *rest = NULL;
 	int words = 0;
 	for (char *line = strtok_r(cuda, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {

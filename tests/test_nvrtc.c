@@ -1,0 +1,206 @@
+/* NVRTC, where it is installed: texts are compiled, through the cache or from a pack, and refusals are explained.
+ * SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/kernel.h"
+#include "cuda/nvrtc.h"
+#include "cuda/pack.h"
+#include "support_cache.h"
+#include "support_files.h"
+#include "support_runner.h"
+
+static const char scale_text[] =
+	"extern \"C\" __global__ void NAME(float *x)\n{\n\tx[threadIdx.x] *= FACTOR;\n}\n";
+
+static struct ek_recipe scale_recipe(const char *factor)
+{
+	struct ek_recipe recipe = {
+		.texts = {"/* one text */\n", scale_text}, .option_count = 2, .name = "scale"};
+	(void)snprintf(recipe.options[0], sizeof recipe.options[0], "-DNAME=scale");
+	(void)snprintf(recipe.options[1], sizeof recipe.options[1], "-DFACTOR=%s", factor);
+	return recipe;
+}
+
+/* false: not installed, and the test is skipped. */
+static bool nvrtc_is_there(void)
+{
+	struct ek_nvrtc_info info;
+	ek_nvrtc_describe(&info);
+	if (info.version) {
+		EXPECT(info.path[0] && !info.missing[0] && info.version >= 12000,
+		       "NVRTC %d in \"%s\", \"%s\"", info.version, info.path, info.missing);
+		return true;
+	}
+	EXPECT((strstr(info.missing, "install") || strstr(info.missing, "$EVENKEEL_NVRTC")) && !info.path[0],
+	       "\"%s\" does not help", info.missing);
+	test_skip("%s", info.missing);
+	return false;
+}
+
+static void texts_are_compiled(void)
+{
+	struct ek_image machine_code, text;
+	char *log, *key;
+	struct ek_recipe recipe = scale_recipe("2.0f");
+	if (!nvrtc_is_there())
+		return;
+	EXPECT(ek_kernel_build(&recipe, 80, NULL, &machine_code, &key, &log) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(machine_code.size > 500 && memcmp(machine_code.data, "\177ELF", 4) == 0, "no machine code");
+	EXPECT(strstr(key, "scale") && strstr(key, "arch=80") && strstr(key, "-DFACTOR=2.0f") &&
+		       strstr(key, "--fmad=false") && !strstr(key, "nvrtc"),
+	       "the key is \"%s\"", key);
+	free(machine_code.data);
+	free(key);
+	free(log);
+	/* One that no NVRTC knows yet. */
+	EXPECT(ek_kernel_build(&recipe, 999, NULL, &text, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(text.size > 100 && strstr(text.data, ".visible .entry scale("), "no PTX");
+	free(text.data);
+	EXPECT(ek_kernel_build(&recipe, 10, NULL, &text, NULL, NULL) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), "1.0"),
+	       "compiled for 1.0: %s", ek_error(NULL));
+}
+
+static void the_compiler_may_be_asked_about_registers(void)
+{
+	struct ek_image image;
+	char *log = NULL;
+	struct ek_recipe recipe = scale_recipe("2.0f");
+	if (!nvrtc_is_there())
+		return;
+	(void)snprintf(recipe.options[recipe.option_count++], 64, "--ptxas-options=-v");
+	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(log && strstr(log, "registers"), "it said \"%s\"", log ? log : "");
+	free(image.data);
+	free(log);
+}
+
+static void a_refused_text_is_explained(void)
+{
+	char path[512], text[512] = "";
+	const char *folder = fresh_path();
+	struct ek_image image;
+	char *log = NULL;
+	struct ek_recipe recipe = scale_recipe("no_such_name");
+	if (!nvrtc_is_there())
+		return;
+	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), "no_such_name") && strstr(ek_error(NULL), "scale"),
+	       "the message is \"%s\"", ek_error(NULL));
+	EXPECT(log && strstr(log, "no_such_name"), "the log is \"%s\"", log ? log : "");
+	free(log);
+	struct ek_cache *cache = ek_cache_open(folder, "");
+	(void)snprintf(path, sizeof path, "%s/scale.log", folder);
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), path),
+	       "the message is \"%s\"", ek_error(NULL));
+	EXPECT(read_file(path, text, sizeof text - 1) > 20 && strstr(text, "no_such_name"), "%s says \"%s\"",
+	       path, text);
+	EXPECT(describe(cache).entries == 0, "a failure is kept");
+	ek_cache_close(cache);
+}
+
+/* Two builds are one compilation; other options, texts or architectures are other entries. */
+static void builds_go_through_the_cache(void)
+{
+	struct ek_image first = {0}, again = {0}, other = {0};
+	char *log = NULL;
+	struct ek_recipe recipe = scale_recipe("2.0f"), other_recipe = scale_recipe("3.0f");
+	if (!nvrtc_is_there())
+		return;
+	struct ek_cache *cache = ek_cache_open(fresh_path(), "");
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &first, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(describe(cache).entries == 1, "%lld entries after one build", describe(cache).entries);
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &again, NULL, &log) == EK_OK && !log, "%s",
+	       ek_error(NULL));
+	EXPECT(first.size == again.size && memcmp(first.data, again.data, first.size) == 0,
+	       "another image comes back");
+	EXPECT(ek_kernel_build(&other_recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	free(other.data);
+	EXPECT(ek_kernel_build(&recipe, 90, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	free(other.data);
+	recipe.texts[0] = "/* another text */\n";
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	free(other.data);
+	EXPECT(describe(cache).entries == 4, "%lld entries of four", describe(cache).entries);
+	free(first.data);
+	free(again.data);
+	ek_cache_close(cache);
+}
+
+/* A pack with the key that a build gives, and an image that no compiler made. */
+static void write_scale_pack(void)
+{
+	struct ek_image image = image_of("compiled"), built;
+	struct ek_recipe recipe = scale_recipe("2.0f");
+	char *key = NULL;
+	if (!nvrtc_is_there())
+		return;
+	EXPECT(ek_kernel_build(&recipe, 80, NULL, &built, &key, NULL) == EK_OK &&
+		       ek_pack_write(in_base("scale.pack"), (const char *const *)&key, &image, 1) == EK_OK,
+	       "%s", ek_error(NULL));
+}
+
+static void pack_serves(void)
+{
+	struct ek_image image = {NULL, 0};
+	struct ek_recipe recipe = scale_recipe("2.0f"), other = scale_recipe("3.0f");
+	set("EVENKEEL_NVRTC", in_base("no such library"));
+	struct ek_cache *cache = ek_cache_open("", in_base("scale.pack"));
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_OK &&
+		       image_is(&image, "compiled"),
+	       "the pack does not serve: %s", ek_error(NULL));
+	EXPECT(ek_kernel_build(&other, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), "scale.pack has no such kernel") &&
+		       strstr(ek_error(NULL), "$EVENKEEL_NVRTC"),
+	       "the message is \"%s\"", ek_error(NULL));
+	ek_cache_close(cache);
+	free(image.data);
+}
+
+/* A process that has found NVRTC keeps it: both parts are processes of their own. */
+static void a_pack_serves_without_nvrtc(void)
+{
+	in_child(write_scale_pack);
+	if (exists(in_base("scale.pack")))
+		in_child(pack_serves);
+	else
+		test_skip("NVRTC is not there, and it makes the pack");
+}
+
+static void bad_library_is_explained(void)
+{
+	struct ek_nvrtc_info info;
+	set("EVENKEEL_NVRTC", in_base("no such library"));
+	ek_nvrtc_describe(&info);
+	EXPECT(info.version == 0 && strstr(info.missing, "$EVENKEEL_NVRTC") &&
+		       strstr(info.missing, "no such library"),
+	       "missing: \"%s\"", info.missing);
+	set("EVENKEEL_NVRTC", "libc.so.6");
+	ek_nvrtc_describe(&info);
+	EXPECT(info.version == 0 && strstr(info.missing, "lacks nvrtcVersion"), "missing: \"%s\"",
+	       info.missing);
+}
+
+static void a_library_that_is_not_nvrtc_is_explained(void)
+{
+	in_child(bad_library_is_explained);
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	files_begin();
+	set("EVENKEEL_CACHE", "");
+	set("EVENKEEL_PACK", NULL);
+	TEST(a_pack_serves_without_nvrtc); /* this and the next before NVRTC is found */
+	TEST(a_library_that_is_not_nvrtc_is_explained);
+	TEST(texts_are_compiled);
+	TEST(the_compiler_may_be_asked_about_registers);
+	TEST(a_refused_text_is_explained);
+	TEST(builds_go_through_the_cache);
+	files_end();
+	return test_end();
+}

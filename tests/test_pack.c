@@ -1,0 +1,153 @@
+/* Packs, files of compiled kernels: what is in them comes back, and nothing that is damaged does.
+ * SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cuda/pack.h"
+#include "support.h"
+#include "support_cache.h"
+#include "support_files.h"
+
+enum { PACKED = 40 };
+static char pack_keys[PACKED][16], pack_texts[PACKED][48];
+
+static void write_pack(const char *file)
+{
+	const char *keys[PACKED];
+	struct ek_image images[PACKED];
+	for (int i = 0; i < PACKED; i++) {
+		(void)snprintf(pack_keys[i], sizeof pack_keys[i], "key %d", i);
+		(void)snprintf(pack_texts[i], sizeof pack_texts[i], "image %d%.*s", i, i % 20,
+			       "....................");
+		keys[i] = pack_keys[i];
+		images[i] = image_of(pack_texts[i]);
+	}
+	EXPECT(ek_pack_write(file, keys, images, PACKED) == EK_OK, "%s", ek_error(NULL));
+}
+
+static bool packed(struct ek_cache *cache, const char *key, const char *text)
+{
+	struct ek_image image;
+	if (!ek_cache_get_packed(cache, key, &image))
+		return false;
+	bool same = image_is(&image, text);
+	free(image.data);
+	return same;
+}
+
+static void packs_serve_their_entries(void)
+{
+	const char *file = in_base("kernels.pack");
+	write_pack(file);
+	struct ek_cache *cache = ek_cache_open("", file);
+	EXPECT(describe(cache).pack_entries == PACKED && strcmp(describe(cache).pack, file) == 0,
+	       "\"%s\" has %d entries (%s)", describe(cache).pack, describe(cache).pack_entries,
+	       describe(cache).pack_why_not);
+	for (int i = 0; i < PACKED; i++)
+		EXPECT(packed(cache, pack_keys[i], pack_texts[i]), "%s does not come back", pack_keys[i]);
+	EXPECT(!packed(cache, "key 40", "image 40") && !packed(cache, "", ""),
+	       "what is not there comes back");
+	EXPECT(!describe(cache).pack_why_not[0], "something is wrong: %s", describe(cache).pack_why_not);
+	ek_cache_close(cache);
+	set("EVENKEEL_PACK", file);
+	cache = ek_cache_open("", NULL);
+	EXPECT(packed(cache, "key 7", pack_texts[7]), "$EVENKEEL_PACK is not read");
+	ek_cache_close(cache);
+	cache = ek_cache_open("", "");
+	EXPECT(!describe(cache).pack[0], "an empty option does not turn $EVENKEEL_PACK off");
+	ek_cache_close(cache);
+	set("EVENKEEL_PACK", NULL);
+	EXPECT(ek_pack_write(in_base("empty.pack"), NULL, NULL, 0) == EK_OK, "%s", ek_error(NULL));
+	cache = ek_cache_open("", in_base("empty.pack"));
+	EXPECT(describe(cache).pack[0] && !packed(cache, "key 1", "image 1."), "the empty pack is not empty");
+	ek_cache_close(cache);
+}
+
+static void refused_pack(const char *file, const char *part)
+{
+	struct ek_cache *cache = ek_cache_open("", file);
+	EXPECT(!describe(cache).pack[0] && strstr(describe(cache).pack_why_not, part),
+	       "%s: used, or for another reason: \"%s\"", part, describe(cache).pack_why_not);
+	ek_cache_close(cache);
+}
+
+static void bad_packs_are_refused(void)
+{
+	const char *file = in_base("bad.pack");
+	refused_pack(in_base("no.pack"), "No such file");
+	refused_pack(in_base(""), "is not a file");
+	write_file(file, "something else altogether", 25);
+	refused_pack(file, "no pack");
+	write_pack(file);
+	(void)chmod(file, 0646);
+	refused_pack(file, "everyone");
+	EXPECT(ek_pack_write(in_base("no/folder.pack"), NULL, NULL, 0) == EK_ERROR_ARGUMENT &&
+		       strstr(ek_error(NULL), "no/folder.pack"),
+	       "written into nothing: %s", ek_error(NULL));
+}
+
+/* Counts the entries that come back right; one that comes back otherwise fails the test. */
+static int right_entries(struct ek_cache *cache)
+{
+	int right = 0;
+	for (int i = 0; i < PACKED; i++) {
+		struct ek_image image;
+		if (!ek_cache_get_packed(cache, pack_keys[i], &image))
+			continue;
+		EXPECT(image_is(&image, pack_texts[i]), "%s comes back wrong", pack_keys[i]);
+		free(image.data);
+		right++;
+	}
+	return right;
+}
+
+static void damaged_packs_give_nothing_wrong(void)
+{
+	static char good[16384], bad[16384];
+	const char *file = in_base("damaged.pack");
+	write_pack(file);
+	size_t size = read_file(file, good, sizeof good);
+	EXPECT(size < sizeof good, "the pack has %zu bytes", size);
+	for (size_t i = 0; i < size; i += test_mode == TEST_SHORT ? 11 : 1) {
+		memcpy(bad, good, size);
+		bad[i] ^= 0x10;
+		write_file(file, bad, size);
+		struct ek_cache *cache = ek_cache_open("", file);
+		int right = right_entries(cache);
+		struct ek_cache_info info = describe(cache);
+		EXPECT(right < PACKED && (right >= PACKED - 1 || !info.pack[0]) && info.pack_why_not[0],
+		       "byte %zu: %d entries, pack \"%s\", why not \"%s\"", i, right, info.pack,
+		       info.pack_why_not);
+		ek_cache_close(cache);
+		write_file(file, good, i);
+		cache = ek_cache_open("", file);
+		EXPECT(!describe(cache).pack[0], "cut at %zu it is still a pack", i);
+		ek_cache_close(cache);
+	}
+}
+
+static void a_pack_that_shrinks_ends_nothing(void)
+{
+	const char *file = in_base("shrinking.pack");
+	write_pack(file);
+	struct ek_cache *cache = ek_cache_open("", file);
+	EXPECT(truncate(file, 1100) == 0 && right_entries(cache) < PACKED, "entries outlive the file");
+	ek_cache_close(cache);
+}
+
+int main(int argc, char **argv)
+{
+	test_begin(argc, argv);
+	files_begin();
+	set("EVENKEEL_PACK", NULL);
+	TEST(packs_serve_their_entries);
+	TEST(bad_packs_are_refused);
+	TEST(damaged_packs_give_nothing_wrong);
+	TEST(a_pack_that_shrinks_ends_nothing);
+	files_end();
+	return test_end();
+}
