@@ -9,16 +9,16 @@ usage() {
 	cat <<'END'
 usage: tests/gpu_check.sh [PART …]        (no PART: all but bench)
 
-Checks evenkeel on this machine's GPU. Each part takes under eight minutes, can be run alone, and ends with a
-line `PART: N passed, N failed, N skipped`. The exit status is 0 if nothing failed.
+Checks evenkeel on this machine's GPU. Each part takes under eight minutes on 16 cores, and can be run alone. Most of the
+time goes into compiling kernels, so a part is many processes at once; each says a line when it ends, and the part
+ends with `PART: N passed, N failed, N skipped, N s`. What failed is shown with the end of its log.
 
-  build      configures and builds with CMake; the other parts do it, too, where it was not done
-  bits       evenkeel verify --quick: the edge shapes in all operand forms, against the CPU reference
-  full       evenkeel verify --full: also the large shapes
-  widths     evenkeel verify on 128 widths and enough rows for slots of several chunks
-  tests      the C tests that can test a GPU: bits, sample, gradients, accuracy, guard, in short
+  build      configures and builds with CMake; the other parts begin with it where it was not done
+  bits       evenkeel verify --full: every shape, dtype, pass and operand form against the CPU reference, bit for bit
+  widths     evenkeel verify on 128 widths, with rows enough for slots of several chunks
+  tests      the C tests that can test a GPU, in short: bits, sample, gradients, accuracy, guard
   golden     the golden digests
-  sanitize   compute-sanitizer: memcheck, racecheck, initcheck, synccheck (skipped where it is missing)
+  sanitize   evenkeel verify --quick under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
   graphs     graphs, many threads and streams at once, the host's cost of a call
   large      tensors of over 2^31 elements and of over 2^31 rows (up to 60 GB of GPU memory)
   bench      evenkeel bench, into $BUILD/bench-cuda.json; nothing else should run on the GPU
@@ -27,10 +27,12 @@ line `PART: N passed, N failed, N skipped`. The exit status is 0 if nothing fail
   CUDA_VISIBLE_DEVICES=1 tests/gpu_check.sh  another GPU
   JOBS=4 BUILD=build tests/gpu_check.sh bits
 
-BUILD   the build folder (build-gpu); compiled kernels are kept in it, so that a second run is faster
-JOBS    processes at once (the number of cores): each compiles its kernels in one thread
+BUILD   the build folder (build-gpu); logs are kept in it, and compiled kernels, so that a second run is faster
+JOBS    processes at once (the number of cores); each takes up to 2 GB of GPU memory
 LIMIT   seconds that a part may take (460)
-MODE    short: graphs and large with small tensors, for a trial
+MODE    short: a trial in minutes, with the quick list, few widths and small tensors
+
+Exit status: 0 all is well, 1 something failed, 2 no such part, 3 no GPU that can be used.
 END
 }
 
@@ -39,55 +41,84 @@ build=${BUILD:-build-gpu}
 limit=${LIMIT:-460}
 mode=${MODE:-default}
 most_jobs=${JOBS:-$(nproc)}
-parts=(build bits full widths tests golden sanitize graphs large)
+parts=(build bits widths tests golden sanitize graphs large)
 
-# ---- commands of a part: several at once, each into a log of its own ----
+# ---- the processes of a part: several at once, each with a log ----
 
 begin() {
+	started=$SECONDS skipped=0 names=()
 	logs=$build/gpu-logs/$1
 	rm -rf "$logs"
 	mkdir -p "$logs"
+	echo "$1"
 }
 
-# job NAME COMMAND …
+# run NAME KERNELS COMMAND …: within what the part has left of its time
+run() {
+	local name=$1 kernels=$2 began=$SECONDS left=$((limit - (SECONDS - started))) status=124 word=FAILED
+	shift 2
+	if ((left > 0)); then
+		EVENKEEL_CACHE=$build/kernels/$kernels timeout -k 10 $left "$@" >"$logs/$name.log" 2>&1 &
+		# shellcheck disable=SC2064 # the process of now
+		trap "word=stopped; kill $!" TERM
+		wait $!
+		status=$?
+	else
+		echo "not started: the part's time was over" >"$logs/$name.log"
+	fi
+	echo $status >"$logs/$name.status"
+	[ $status != 0 ] || word=ok
+	printf '  %-7s %-60s %4d s\n' $word "$name" $((SECONDS - began))
+}
+
+# job NAME KERNELS COMMAND …: runs it beside the others. KERNELS is its folder of compiled kernels: such folders are
+# bounded, and one for all would be too small.
 job() {
-	local name=$1
-	shift
+	names+=("$1")
 	while (($(jobs -rp | wc -l) >= most_jobs)); do
 		wait -n
 	done
-	(
-		left=$((limit - (SECONDS - started)))
-		timeout $((left > 1 ? left : 1)) "$@" >"$logs/$name.log" 2>&1
-		echo $? >"$logs/$name.status"
-	) &
+	run "$@" &
 }
 
-# Waits for the jobs, shows those that failed, prints the part's line; false if any failed.
+# show_failure PART NAME STATUS
+show_failure() {
+	echo "  FAILED $1 $2 (status $3; the whole log: $logs/$2.log)"
+	[ "$3" != 124 ] || echo "    | not done within $limit s: again (what was compiled is kept), or LIMIT=900"
+	tail -n 12 "$logs/$2.log" 2>/dev/null | sed 's/^/    | /'
+}
+
+# Waits for the processes, shows those that failed, prints the part's line; false if any failed, or none was there.
 finish() {
-	local part=$1 passed=0 failed=0 file name status
+	local part=$1 passed=0 failed=0 name status
 	wait
-	for file in "$logs"/*.status; do
-		name=$(basename "$file" .status)
-		status=$(<"$file")
+	for name in "${names[@]}"; do
+		status=$(cat "$logs/$name.status" 2>/dev/null || echo "none: it was killed")
 		skipped=$((skipped + $(grep -c '^skipped' "$logs/$name.log")))
 		if [ "$status" = 0 ]; then
 			passed=$((passed + 1))
-			continue
+		else
+			failed=$((failed + 1))
+			show_failure "$part" "$name" "$status"
 		fi
-		failed=$((failed + 1))
-		echo "FAILED $part $name (status $status; the whole log: $logs/$name.log)"
-		[ "$status" != 124 ] || echo "    | not done within $limit s: again (what was compiled is kept), or LIMIT=900"
-		tail -n 12 "$logs/$name.log" | sed 's/^/    | /'
 	done
-	cat /dev/null "$logs"/*.log | grep -E '^skipped|^  host:' | sed 's/^/    /'
+	cat /dev/null "$logs"/*.log | grep -E '^skipped|^  host:' | sed 's/^/  /'
 	echo "$part: $passed passed, $failed failed, $skipped skipped, $((SECONDS - started)) s"
-	[ "$failed" = 0 ]
+	[ $failed = 0 ] && ((passed + skipped > 0))
 }
 
 skip() {
-	echo "skipped $*"
+	echo "  skipped $*"
 	skipped=$((skipped + 1))
+}
+
+interrupted() {
+	trap - INT TERM
+	# shellcheck disable=SC2046 # several
+	kill $(jobs -rp) 2>/dev/null
+	wait
+	echo "gpu_check: interrupted" >&2
+	exit 130
 }
 
 # ---- the parts ----
@@ -95,31 +126,32 @@ skip() {
 part_build() {
 	local generator=()
 	[ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || generator=(-G Ninja)
-	job configure cmake -S "$root" -B "$build" "${generator[@]}" -DEVENKEEL_BUILD_EXAMPLES=OFF
+	job configure none cmake -S "$root" -B "$build" "${generator[@]}" -DEVENKEEL_BUILD_EXAMPLES=OFF
 	wait
-	job compile cmake --build "$build" -j "$most_jobs"
+	job compile none cmake --build "$build" -j "$most_jobs"
 }
 
-# verify NAME ARGUMENT …: by op, pass and dtype, so that many kernels are compiled at once.
+# verify NAME ARGUMENT …: by pass, dtypes and op, those with the most to compile first
 verify() {
-	local name=$1 op pass dtype
+	local name=$1 pass dtypes op of
 	shift
-	for op in layer_norm rms_norm; do
-		for pass in backward forward; do
-			for dtype in bf16 f16 f32 f64; do
-				job "$name-$op-$pass-$dtype" "$build/evenkeel" verify "$op" --device cuda --pass "$pass" \
-					--dtype "$dtype" "$@"
+	for pass in backward forward; do
+		for dtypes in bf16,bf16 bf16,f32 f16,f16 f16,f32 f32,f32 f64,f64; do
+			for op in layer_norm rms_norm; do
+				of=$op-$pass-${dtypes/,/-}
+				job "$name-$of" "$of" "$build/evenkeel" verify "$op" --device cuda --pass "$pass" \
+					--dtype "${dtypes%,*}" --weight-dtype "${dtypes#*,}" "$@"
 			done
 		done
 	done
 }
 
 part_bits() {
-	verify quick --quick
-}
-
-part_full() {
-	verify full --full
+	if [ "$mode" = short ]; then
+		verify quick --quick
+	else
+		verify full --full
+	fi
 }
 
 # So many rows that verify takes the plain form alone: forms are the business of bits.
@@ -132,6 +164,10 @@ shapes() {
 }
 
 part_widths() {
+	if [ "$mode" = short ]; then
+		verify few --shapes "$(shapes 7 129 1500)"
+		return
+	fi
 	# shellcheck disable=SC2046
 	verify narrow --shapes "$(shapes $(seq 1 40) 47 48 49 63 64 65 95 96 97 127 128 129 191 192 193 255 256 257 319 \
 		383 384 385 447 448)"
@@ -143,7 +179,7 @@ part_widths() {
 
 # The names of a test program's tests, from its source.
 tests_of() {
-	sed -n 's/^\tTEST(\(.*\));/\1/p' "$root/tests/test_$1.c"
+	sed -n 's/^\tTEST(\([a-z0-9_]*\));.*/\1/p' "$root/tests/test_$1.c"
 }
 
 part_tests() {
@@ -152,14 +188,19 @@ part_tests() {
 		for name in $(tests_of "$program"); do
 			# Over 200 widths one after another: part widths has them in many processes.
 			[ "$name" = all_widths_to_2100 ] ||
-				job "$program-$name" env EVENKEEL_TEST_DEVICE=cuda "$build/tests/test_$program" short "$name"
+				job "$program-$name" "$program" env EVENKEEL_TEST_DEVICE=cuda "$build/tests/test_$program" short "$name"
 		done
 	done
-	job guard env EVENKEEL_TEST_DEVICE=cuda "$build/tests/test_guard" short
+	job guard guard env EVENKEEL_TEST_DEVICE=cuda "$build/tests/test_guard" short
 }
 
 part_golden() {
-	job golden env EVENKEEL_TEST_DEVICE=cuda "$build/tests/test_golden"
+	local slice words=()
+	[ "$mode" != short ] || words=(short)
+	for ((slice = 0; slice < most_jobs; slice++)); do
+		job "slice-$slice-of-$most_jobs" "golden-$slice" env EVENKEEL_TEST_DEVICE=cuda \
+			"EVENKEEL_TEST_SLICE=$slice/$most_jobs" "$build/tests/test_golden" "${words[@]}"
+	done
 }
 
 sanitizer() {
@@ -173,38 +214,35 @@ sanitizer() {
 	done
 }
 
-# One warp a row, several, rows in parts, clusters, rows that are read again, column sums of several slots. The
-# kernels are compiled first: the compiler is not to be watched.
+# The quick list has every policy: one warp a row, several, clusters, rows that are read again, column sums of several
+# slots. Its kernels are compiled first: the compiler is not to be watched.
 part_sanitize() {
-	local program tool dtype list
-	local shapes=3x17,5x300,2x1025,2x5000,70x260
-	local -A wide=([f32]=2x40000 [bf16]=2x70000 [f64]=2x20000)
+	local program tool pass dtype quick
 	program=$(sanitizer)
 	if [ -z "$program" ]; then
 		skip "sanitize: compute-sanitizer is not there: install it with the CUDA toolkit, or set CUDA_HOME"
 		return
 	fi
-	for dtype in bf16 f32 f64; do
-		list=(--device cuda --dtype "$dtype" --shapes "$shapes,${wide[$dtype]}")
-		job "compile-$dtype" "$build/evenkeel" verify layer_norm "${list[@]}"
-	done
-	wait
-	for tool in racecheck memcheck initcheck synccheck; do
-		for dtype in bf16 f32 f64; do
-			list=(--device cuda --dtype "$dtype" --shapes "$shapes,${wide[$dtype]}")
-			job "$tool-$dtype" "$program" --tool "$tool" --error-exitcode 9 --report-api-errors no \
-				"$build/evenkeel" verify layer_norm "${list[@]}"
+	for tool in compile racecheck memcheck initcheck synccheck; do
+		for pass in backward forward; do
+			for dtype in bf16 f16 f32 f64; do
+				quick=("$build/evenkeel" verify --quick --device cuda --dtype "$dtype" --pass "$pass")
+				[ $tool = compile ] ||
+					quick=("$program" --tool "$tool" --error-exitcode 9 --report-api-errors no "${quick[@]}")
+				job "$tool-$pass-$dtype" "quick-$pass-$dtype" "${quick[@]}"
+			done
 		done
+		[ $tool != compile ] || wait
 	done
 }
 
 part_graphs() {
 	local name
 	for name in replay_equals_a_plain_call capture_after_prepare many_threads_and_streams_at_once; do
-		job "$name" "$build/tests/gpu_extra" "$mode" "$name"
+		job "$name" "$name" "$build/tests/gpu_extra" "$mode" "$name"
 	done
 	wait # the next is a measurement
-	job host_cost "$build/tests/gpu_extra" "$mode" host_cost_of_a_warm_call
+	job host_cost_of_a_warm_call graphs "$build/tests/gpu_extra" "$mode" host_cost_of_a_warm_call
 }
 
 # One after another: each fills a good part of the memory.
@@ -212,21 +250,32 @@ part_large() {
 	local name
 	for name in more_than_2_31_elements_forward more_than_2_31_elements_backward column_sums_over_2_31_elements \
 		more_than_2_31_rows; do
-		job "$name" "$build/tests/gpu_extra" "$mode" "$name"
+		job "$name" large "$build/tests/gpu_extra" "$mode" "$name"
 		wait
 	done
 }
 
 part_bench() {
-	job bench "$build/evenkeel" bench --device cuda --json "$build/bench-cuda.json"
+	local words=()
+	[ "$mode" != short ] || words=(--quick)
+	job bench bench "$build/evenkeel" bench --device cuda --json "$build/bench-cuda.json" "${words[@]}"
 	wait
 	cat "$logs/bench.log"
 }
 
 # ---- all of it ----
 
+# Tells which GPU, driver and NVRTC it will be.
+find_gpu() {
+	local info
+	if ! info=$("$build/evenkeel" info --device cuda 2>&1); then
+		echo "gpu_check: ${info#evenkeel: }" >&2
+		exit 3
+	fi
+	grep -E '^(GPU|driver|NVRTC)' <<<"$info"
+}
+
 run_part() {
-	started=$SECONDS skipped=0
 	begin "$1"
 	"part_$1"
 	finish "$1"
@@ -246,15 +295,21 @@ for part in "$@"; do
 done
 [ $# = 0 ] || parts=("$@")
 
+trap interrupted INT TERM
 mkdir -p "$build/kernels" && chmod 700 "$build/kernels" || exit 1
-export EVENKEEL_CACHE=$build/kernels
 cd "$root" || exit 1
-status=0
-if [ ! -x "$build/evenkeel" ] && [ "${parts[0]}" != build ]; then
+if [ ! -x "$build/evenkeel" ] || [ "${parts[0]}" = build ]; then
 	run_part build || exit 1
+	[ "${parts[0]}" != build ] || parts=("${parts[@]:1}")
 fi
+[ ${#parts[@]} = 0 ] || find_gpu
+failures=()
 for part in "${parts[@]}"; do
-	run_part "$part" || status=1
-	[ "$part" != build ] || [ $status = 0 ] || exit 1
+	run_part "$part" || failures+=("$part")
 done
-exit $status
+if [ ${#failures[@]} = 0 ]; then
+	echo "gpu_check: all passed, $SECONDS s"
+else
+	echo "gpu_check: FAILED: ${failures[*]}"
+	exit 1
+fi

@@ -118,9 +118,23 @@ static void the_file_lists_these_cases(void)
 	fclose(file);
 }
 
+/* $EVENKEEL_TEST_SLICE K/N: of the cases every N-th from K on, for N processes at once; a GPU's kernels take their time
+ * to compile. */
+static int slice_first, slice_step = 1;
+
+static void read_slice(void)
+{
+	const char *slice = getenv("EVENKEEL_TEST_SLICE");
+	if (slice && (sscanf(slice, "%d/%d", &slice_first, &slice_step) != 2 || slice_first < 0 ||
+		      slice_first >= slice_step)) {
+		printf("EVENKEEL_TEST_SLICE=%s: must be such as 0/4, 1/4, 2/4 or 3/4\n", slice);
+		exit(1);
+	}
+}
+
 static void check_level(const char *level)
 {
-	for (int i = 0; i < count; i += test_mode == TEST_SHORT ? 5 : 1) {
+	for (int i = slice_first; i < count; i += slice_step * (test_mode == TEST_SHORT ? 5 : 1)) {
 		uint64_t digest = digest_case(&cases[i].c, level);
 		EXPECT(digest == cases[i].digest, "%s, level %s: digest %016llx, the file has %016llx",
 		       case_text(&cases[i].c), level, (unsigned long long)digest,
@@ -150,6 +164,7 @@ int main(int argc, char **argv)
 	test_begin(argc, argv);
 	if (test_argument)
 		path = test_argument;
+	read_slice();
 	count = golden_cases(cases, COUNT_OF(cases));
 	if (update) {
 		TEST(write_file);
