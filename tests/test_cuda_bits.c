@@ -149,7 +149,8 @@ static struct ek_policy policy_at(const struct sweep *s, int64_t cols)
 	struct ek_gpu_limits limits = {gpu->arch, gpu->shared_limit};
 	struct ek_policy policy = s->backward ? ek_backward_policy(s->dtype, cols, s->access, limits)
 					      : ek_forward_policy(s->dtype, cols, s->access, limits);
-	if (policy.unit_segments == 0 && policy.row_warps == (cols + SEGMENT - 1) / SEGMENT)
+	int64_t held = policy.warp_segments * SEGMENT;
+	if (policy.unit_segments == 0 && policy.row_warps == (cols + held - 1) / held)
 		policy.row_warps = 0; /* one row of a table, whatever the width */
 	return policy;
 }
@@ -242,10 +243,9 @@ static void check_ends(const struct sweep *s, const struct ek_policy *policy, in
 
 static void sweep_policies(const struct sweep *s)
 {
-	/* rows of under 512 bytes are not shifted */
-	int64_t cols = s->access == EK_ACCESS_SHIFTED ? 512 / (int64_t)ek_dtype_size(s->dtype) : 1;
+	int64_t cols = 1;
 	struct ek_policy policy = policy_at(s, cols);
-	for (int64_t first = cols; first <= widest(s);) {
+	for (int64_t first = 1; first <= widest(s);) {
 		/* inside a segment each width may differ, past it each segment */
 		int64_t next = cols + (cols <= SEGMENT ? 1 : SEGMENT);
 		struct ek_policy after = policy_at(s, next < EK_MAX_COLS ? next : EK_MAX_COLS);
@@ -693,8 +693,16 @@ static const struct mutation mutations[] = {
 	{"CHUNK_ROWS = 32", "CHUNK_ROWS = 64", EK_PART_BACKWARD, EK_LAYER_NORM, EK_F32, 0, 4, FILL_NORMAL,
 	 EK_ACCESS_QUADS},
 	/* a shifted row writes one element too many */
-	{"own, COLS - last)", "own, COLS - last + 1)", EK_PART_FORWARD, EK_LAYER_NORM, EK_BF16, 2, 1023,
+	{"if (at < bytes)", "if (at <= bytes)", EK_PART_FORWARD, EK_LAYER_NORM, EK_BF16, 2, 1023, FILL_NORMAL,
+	 EK_ACCESS_SHIFTED},
+	/* its threads do not wait for what their neighbours have put into the tray */
+	{"\t\treturn;\n\tsync_warp();", "\t\treturn;", EK_PART_FORWARD, EK_RMS_NORM, EK_BF16, 40, 100,
 	 FILL_NORMAL, EK_ACCESS_SHIFTED},
+	{"sync_warp(); /* others' quads are there, too */", ";", EK_PART_BACKWARD, EK_RMS_NORM, EK_F32, 9,
+	 1000, FILL_NORMAL, EK_ACCESS_SHIFTED},
+	/* the next row is fetched over the one that is still being taken */
+	{"sync_warp(); /* all have taken what was there */", ";", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16,
+	 5000, 1000, FILL_NORMAL, EK_ACCESS_SHIFTED},
 	/* a variance below zero is kept */
 	{"v < 0 ? 0 : v", "v", EK_PART_FORWARD, EK_LAYER_NORM, EK_F32, 300, 769, FILL_CLAMP, EK_ACCESS_QUADS},
 	/* warps of a row that is read again add up one segment of two */

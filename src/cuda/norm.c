@@ -43,15 +43,12 @@ static void find_access(struct ek_norm_key *key, uintptr_t matrices, uintptr_t w
 	key->bytes = matrices % element != 0 || (weights | gradients) % weight_element != 0 ||
 		     statistics % real != 0;
 	key->weight_elements = weights % 16 != 0;
-	bool pays = key->cols * (int64_t)element >= 512; /* to shift: for rows of some length */
 	key->access = key->bytes           ? EK_ACCESS_ELEMENTS
 		      : matrices % 16 == 0 ? EK_ACCESS_QUADS
-		      : pays               ? EK_ACCESS_SHIFTED
-					   : EK_ACCESS_ELEMENTS;
+					   : EK_ACCESS_SHIFTED;
 }
 
-/* Whether norm_wide.cu serves the key, which then reads rows element by element: shifting shares quads between
- * threads, and in place they would be written too early. */
+/* Whether norm_wide.cu serves the key, which reads rows that are not aligned element by element. */
 static bool is_wide(struct ek_norm_key *key, const struct ek_policy *policy)
 {
 	if (policy->unit_segments == 0)
@@ -196,7 +193,8 @@ static ek_status forward_wide(const struct task *task, const struct ek_norm_key 
 	struct ek_launch launch = {.blocks = f.rows * policy->row_blocks,
 				   .threads = ek_policy_threads(policy),
 				   .cluster = policy->row_blocks,
-				   .shared_bytes = ek_forward_shared(policy, key->dtype, key->cols)};
+				   .shared_bytes =
+					   ek_forward_shared(policy, key->dtype, key->cols, key->access)};
 	return run(task, key, launch, &w);
 }
 
@@ -209,7 +207,8 @@ static ek_status forward_rows(const struct task *task, const struct ek_norm_key 
 	struct ek_launch launch = {.blocks = quotient_up(f.rows, block_rows) * policy->row_blocks,
 				   .threads = ek_policy_threads(policy),
 				   .cluster = policy->row_blocks,
-				   .shared_bytes = ek_forward_shared(policy, key->dtype, key->cols)};
+				   .shared_bytes =
+					   ek_forward_shared(policy, key->dtype, key->cols, key->access)};
 	return run(task, key, launch, &f);
 }
 
@@ -509,7 +508,7 @@ static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
 	struct ek_launch launch = {.blocks = a->rows * policy->row_blocks,
 				   .threads = ek_policy_threads(policy),
 				   .cluster = policy->row_blocks,
-				   .shared_bytes = ek_forward_shared(policy, a->dtype, a->cols)};
+				   .shared_bytes = ek_forward_shared(policy, a->dtype, a->cols, key.access)};
 	key.part = EK_PART_WIDE_ROWS;
 	PASS_ON(run(task, &key, launch, &w));
 	if (!sums)

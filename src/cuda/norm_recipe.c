@@ -150,8 +150,9 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	struct ek_norm_key key = unpack(bits);
 	struct ek_policy p = ek_norm_policy(&key, limits);
 	int64_t segments = (key.cols + 1023) / 1024;
-	*recipe = (struct ek_recipe){.texts = {ek_text_words, ek_text_division, ek_text_norm_rows,
-					       ek_text_norm_sums, kernel_texts[key.part]}};
+	*recipe =
+		(struct ek_recipe){.texts = {ek_text_words, ek_text_division, ek_text_norm_rows,
+					     ek_text_norm_shift, ek_text_norm_sums, kernel_texts[key.part]}};
 	(void)snprintf(recipe->name, sizeof recipe->name, "ek_%s_%s_%s_%d",
 		       key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm", part_names[key.part],
 		       ek_dtype_name(key.dtype), (int)key.cols);
@@ -169,8 +170,10 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	if (!is_forward(key.part))
 		define_backward(recipe, &key, &p);
 	recipe->large_cluster = ek_policy_cluster(&p) > 8;
-	recipe->shared_bytes = ek_forward_shared(&p, key.dtype, key.cols);
 	switch (key.part) {
+	case EK_PART_FORWARD:
+		recipe->shared_bytes = ek_forward_shared(&p, key.dtype, key.cols, key.access);
+		break;
 	case EK_PART_BACKWARD:
 		recipe->shared_bytes = limits.shared_bytes; /* more rows may need more */
 		break;
@@ -178,7 +181,6 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	case EK_PART_FINAL:
 		define(recipe, "FINAL", key.part == EK_PART_FINAL);
 		recipe->large_cluster = false;
-		recipe->shared_bytes = 0;
 		break;
 	case EK_PART_WIDE_FORWARD:
 	case EK_PART_WIDE_ROWS:

@@ -61,13 +61,22 @@ static const struct choice forward_16bit[] = {
 	FORWARD(256, 16, 8, 2, 1, 1), END,
 };
 
-/* Rows that start anywhere, or are read element by element: shifting takes registers, so a warp a segment. */
+/* Rows that start anywhere or do not fill their warps: 64 registers hold a segment, so about 32 warps a
+ * multiprocessor; two segments a warp take 128, where that saves clusters. */
 static const struct choice forward_16bit_shifted[] = {
-	FORWARD(1, 1, 1, 1, 2, 12),   FORWARD(2, 2, 1, 1, 1, 14),
-	FORWARD(4, 0, 1, 1, 1, 7),    FORWARD(5, 0, 1, 1, 1, 5),
-	FORWARD(8, 0, 1, 1, 1, 3),    FORWARD(16, 0, 1, 1, 1, 1),
-	FORWARD(32, 16, 2, 1, 1, 1),  FORWARD(64, 16, 4, 1, 1, 1),
-	FORWARD(128, 16, 8, 1, 1, 1), END,
+	FORWARD(1, 1, 1, 1, 2, 16),
+	FORWARD(2, 2, 1, 1, 1, 16),
+	FORWARD(3, 0, 1, 1, 1, 10),
+	FORWARD(4, 0, 1, 1, 1, 8),
+	FORWARD(5, 0, 1, 1, 1, 6),
+	FORWARD(6, 0, 1, 1, 1, 5),
+	FORWARD(8, 0, 1, 1, 1, 4),
+	FORWARD(16, 0, 1, 1, 1, 2),
+	FORWARD(32, 0, 1, 2, 1, 1),
+	FORWARD(64, 16, 2, 2, 1, 1),
+	FORWARD(128, 16, 4, 2, 1, 1),
+	FORWARD(256, 16, 8, 2, 1, 1),
+	END,
 };
 
 static const struct choice forward_32bit[] = {
@@ -81,9 +90,19 @@ static const struct choice forward_32bit[] = {
 	END,
 };
 
+/* 96 registers, so about 20 warps. */
 static const struct choice forward_32bit_shifted[] = {
-	FORWARD(1, 1, 1, 1, 1, 12), FORWARD(8, 0, 1, 1, 1, 2),  FORWARD(16, 0, 1, 1, 1, 1),
-	FORWARD(32, 8, 4, 1, 1, 1), FORWARD(64, 8, 8, 1, 1, 1), END,
+	FORWARD(1, 1, 1, 1, 1, 16),
+	FORWARD(2, 0, 1, 1, 1, 10),
+	FORWARD(4, 0, 1, 1, 1, 5),
+	FORWARD(5, 0, 1, 1, 1, 4),
+	FORWARD(6, 0, 1, 1, 1, 3),
+	FORWARD(8, 0, 1, 1, 1, 2),
+	FORWARD(16, 0, 1, 1, 1, 1),
+	FORWARD(32, 16, 2, 1, 1, 1),
+	FORWARD(64, 16, 4, 1, 1, 1),
+	FORWARD(128, 16, 8, 1, 1, 1),
+	END,
 };
 
 static const struct choice forward_64bit[] = {
@@ -194,7 +213,7 @@ static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, in
 	    (p.row_blocks > MOST_CLUSTER && limits.arch != 90))
 		return wide_policy(cols, clusters);
 	if (p.row_warps == 0)
-		p.row_warps = (int)segments_of(cols) / p.warp_segments;
+		p.row_warps = ((int)segments_of(cols) + p.warp_segments - 1) / p.warp_segments;
 	if (!clusters)
 		p.fold_blocks = 1;
 	share_warps(&p, dtype, cols);
@@ -287,15 +306,23 @@ static int board_bytes(const struct ek_policy *p, ek_dtype dtype, int64_t cols)
 	int64_t units = (int64_t)p->row_warps * p->row_blocks;
 	if (p->unit_segments > 0)
 		units = (segments_of(cols) + p->unit_segments - 1) / p->unit_segments;
-	return units == 1 && p->unit_segments == 0
-		       ? 0
-		       : (int)(4 * units * p->rows_at_once * p->block_rows * real_bytes(dtype)) +
-				 (p->row_blocks > 1 ? 16 : 0);
+	if (units == 1 && p->unit_segments == 0)
+		return 0;
+	int bytes = (int)(4 * units * p->rows_at_once * p->block_rows * real_bytes(dtype));
+	return (bytes + (p->row_blocks > 1 ? 16 : 0) + 127) / 128 * 128;
 }
 
-int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols)
+/* TRAYS_BYTES of kernels/norm_shift.cu: one row for each row_threads threads of a block. */
+static int trays_bytes(const struct ek_policy *p, ek_dtype dtype, int64_t cols, bool shifted)
 {
-	return board_bytes(policy, dtype, cols);
+	int threads = ek_policy_threads(p), quads = quads_of(dtype, cols) * p->warp_segments;
+	return (quads * threads + (shifted ? threads / p->row_threads : 0)) * 16;
+}
+
+int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols, enum ek_access access)
+{
+	int trays = access == EK_ACCESS_SHIFTED ? trays_bytes(policy, dtype, cols, true) : 0;
+	return board_bytes(policy, dtype, cols) + policy->rows_at_once * trays;
 }
 
 static int thread_quads(const struct ek_policy *p, const struct ek_backward_form *form)
@@ -312,15 +339,14 @@ static int thread_sums(const struct ek_policy *p, const struct ek_backward_form 
 int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_form *form)
 {
 	const struct ek_policy *p = policy;
-	int quads = thread_quads(p, form) + form->shifted;
-	int ring = p->stages * 2 * p->rows_at_once * quads * ek_policy_threads(p) * 16;
+	int trays = trays_bytes(p, form->dtype, form->cols, form->shifted);
+	int ring = p->stages * 2 * p->rows_at_once * trays, shift = form->shifted ? trays : 0;
 	int folded = p->block_rows > 1 ? p->block_rows / 2 : p->fold_blocks > 1;
 	int fold = folded * thread_sums(p, form) * 32 * p->row_warps;
 	int weights = p->keep_weight == 2 ? thread_quads(p, form) * 16 / element_bytes(form->dtype) *
 						    element_bytes(form->weight_dtype) * ek_policy_threads(p)
 					  : 0;
-	return (board_bytes(p, form->dtype, form->cols) + 127) / 128 * 128 + weights +
-	       (ring > fold ? ring : fold);
+	return board_bytes(p, form->dtype, form->cols) + shift + weights + (ring > fold ? ring : fold);
 }
 
 int ek_backward_chunk_bytes(const struct ek_policy *policy, const struct ek_backward_form *form)

@@ -26,7 +26,7 @@ struct ek_gpu_limits {
 enum ek_access {
 	EK_ACCESS_QUADS,   /* at multiples of 16 bytes */
 	EK_ACCESS_SHIFTED, /* at multiples of the element size */
-	EK_ACCESS_ELEMENTS /* anywhere, or too narrow to shift */
+	EK_ACCESS_ELEMENTS /* anywhere */
 };
 
 struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
@@ -41,7 +41,7 @@ int ek_policy_cluster(const struct ek_policy *policy);
 int ek_policy_slots(const struct ek_policy *policy);
 
 /* Bytes of dynamic shared memory of forward, and of the parts of norm_wide.cu. */
-int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols);
+int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols, enum ek_access access);
 
 /* Of backward: rows that start anywhere need more (shifted). */
 struct ek_backward_form {

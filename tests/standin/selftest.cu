@@ -209,7 +209,7 @@ KERNEL(waits_for_kernels_before, BLOCK_THREADS, 1)(const struct arguments a)
 {
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	const double value = shuffle_xor_f64(shuffle((u32)thread_index(), 7), 1); /* number 7 of each warp */
+	const double value = shuffle_xor_f64(thread_index() / 32 * 32 + 7, 1); /* number 7 of each warp */
 	store_once(a.to + own_bytes(), four_times((float)value));
 }
 
@@ -241,8 +241,7 @@ KERNEL(ended_lane, BLOCK_THREADS, 1)(const struct arguments a)
 
 KERNEL(no_such_lane, BLOCK_THREADS, 1)(const struct arguments a)
 {
-	const u32 value = shuffle((u32)a.bytes, thread_index() % 32 + 1);
-	store_once(a.to + own_bytes(), four_times((float)value));
+	store_once(a.to + own_bytes(), four_times(shuffle_xor_f32((float)a.bytes, thread_index() % 32 ^ 32)));
 }
 
 KERNEL(too_many_wanted, BLOCK_THREADS, 1)(const struct arguments a)

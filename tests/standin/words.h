@@ -54,7 +54,7 @@ const struct standin_target standin_target = {__CUDA_ARCH__ / 10, STANDIN_FINAL}
 
 /* 16 bytes: what one access moves. */
 typedef struct {
-	u32 w[4];
+	_Alignas(16) u32 w[4];
 } quad;
 
 /* ---- where a thread is ---- */
@@ -130,7 +130,6 @@ DEVICE double standin_xor_f64(double value, int mask, const struct standin_place
 	return value;
 }
 
-#define shuffle(value, lane) ((u32)standin_machine->exchange((u32)(value), lane, STANDIN_PLACE("shuffle")))
 #define shuffle_xor_f32(value, mask) standin_xor_f32(value, mask, STANDIN_PLACE("shuffle_xor_f32"))
 #define shuffle_xor_f64(value, mask) standin_xor_f64(value, mask, STANDIN_PLACE("shuffle_xor_f64"))
 

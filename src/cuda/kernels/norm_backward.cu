@@ -1,6 +1,6 @@
 /* Backward of a norm whose row fits the registers of its threads: x and dy are read once, dx is written once,
  * and the column sums of a slot of rows (rule 6) stay in registers while its threads walk its rows. Follows
- * norm_rows.cu and norm_sums.cu, which explains most constants. Further ones:
+ * norm_sums.cu; norm_rows.cu explains most constants. Further ones:
  *   HAS_WEIGHT, GIVEN            operands: weight; statistics (else they are computed anew)
  *   WANT_DX, WANT_DWEIGHT, WANT_DBIAS
  *   STAGES                       steps (of ROWS_AT_ONCE rows) that shared memory holds: the one in hand, and those fetched ahead
@@ -27,31 +27,20 @@ enum {
 	WANT_SUMS = WANT_DWEIGHT + WANT_DBIAS,
 	CHUNK_ROWS = 32,
 	PITCH = (COLS + REALS - 1) / REALS * REALS,
-	RING_QUADS = QUADS + (ACCESS == 1), /* of a row and a thread */
-	STAGE_QUADS = 2 * ROWS_AT_ONCE * RING_QUADS,
-	STAGE_BYTES = STAGE_QUADS * THREADS * 16,
+	STAGE_BYTES = 2 * ROWS_AT_ONCE * TRAYS_BYTES,
+	SHIFT_BYTES = ACCESS == 1 ? TRAYS_BYTES : 0,
 	ROW_PART = 32 * ROW_WARPS, /* threads of a block that share a row */
 	SUM_QUADS = QUADS * PER_QUAD / REALS,  /* of one column sum and a thread */
 	FOLD_ROWS = BLOCK_ROWS > 1 ? BLOCK_ROWS / 2 : 1,
 	FOLD_BYTES = (BLOCK_ROWS > 1 || FOLD_BLOCKS > 1 ? FOLD_ROWS : 0) * WANT_SUMS * SUM_QUADS * ROW_PART * 16,
-	WORK_BYTES = STAGES * STAGE_BYTES > FOLD_BYTES ? STAGES * STAGE_BYTES : FOLD_BYTES,
-	BOARDS_BYTES = (BLOCK_ROWS * BOARD_BYTES + 127) / 128 * 128
-	/* shared memory: boards, weight, ring (later the fold), sums of the chunks where a slot has several and there is room */
+	WORK_BYTES = STAGES * STAGE_BYTES > FOLD_BYTES ? STAGES * STAGE_BYTES : FOLD_BYTES
+	/* shared memory: boards, trays in which dx is shifted, weight, ring of trays (later the fold), sums of the chunks where a slot has several and there is room */
 };
-
-/* Where a thread's quad lies in shared memory: threads are neighbours. */
-DEVICE u8 *ring_quad(u8 *ring, int stage, int tensor, int u, int j)
-{
-	return ring + (i64)(((stage * 2 + tensor) * ROWS_AT_ONCE + u) * RING_QUADS + j) * THREADS * 16;
-}
-
-enum { QUAD_STEP = THREADS * 16 }; /* from a quad of a row to the next in the ring */
 
 /* A row in the ring, and in memory. */
 struct source {
-	u8 *ring;
-	const u8 *row;
-	int outer; /* the first or the last row of its matrix: nothing beside it may be read */
+	u8 *tray;
+	const u8 *row, *matrix;
 };
 
 /* Starts the fetch of a thread's quads of a row. */
@@ -62,7 +51,7 @@ DEVICE void fetch_row(struct source s, struct place p)
 	for (int j = 0; j < QUADS; j++) {
 		int c = column(p.first, j);
 		int left = (COLS - c) * ELEMENT_BYTES;
-		u8 *to = s.ring + j * QUAD_STEP;
+		u8 *to = s.tray + j * TRAY_STEP;
 		const u8 *from = s.row + c * ELEMENT_BYTES;
 		if (TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD) {
 			if (left > 0)
@@ -72,35 +61,23 @@ DEVICE void fetch_row(struct source s, struct place p)
 		}
 	}
 #elif ACCESS == 1
-	const int shift = (int)((u64)s.row & 15);
-	UNROLL
-	for (int j = 0; j < RING_QUADS; j++) {
-		int at = raw_offset(p.first, j) - shift;
-		if (!wants_raw(p, j, shift))
-			continue;
-		if (!s.outer || is_whole(p, j, shift))
-			fetch(s.ring + j * QUAD_STEP, s.row + at);
-		else if (at >= 0)
-			fetch_some(s.ring + j * QUAD_STEP, s.row + at, ROW_BYTES - at);
-		else
-			*(quad *)(s.ring + j * QUAD_STEP) = load_elements(s.row, at / ELEMENT_BYTES);
-	}
+	fetch_shifted(s.tray, s.row, s.matrix, p);
 #else
 	UNROLL
 	for (int j = 0; j < QUADS; j++)
-		*(quad *)(s.ring + j * QUAD_STEP) = load_elements(s.row, column(p.first, j));
+		*(quad *)(s.tray + j * TRAY_STEP) = load_elements(s.row, column(p.first, j));
 #endif
 }
 
 /* Quad j of a fetched row; zeros past its end. */
 DEVICE quad take_quad(struct source s, int j, struct place p)
 {
-	quad v = load_fetched(s.ring + j * QUAD_STEP);
-#if ACCESS == 1
-	quad wrapped = p.lane == 0 ? load_fetched(s.ring + (j + 1) * QUAD_STEP) : v;
-	v = shift_in(v, wrapped, p.lane, (int)((u64)s.row & 15));
-#endif
-	return clear_tail(v, p.first, j);
+	quad v;
+	if (ACCESS == 1)
+		take_quads(&v, 1, s.tray + j * TRAY_STEP, (int)((u64)s.row & 15));
+	else
+		v = load_fetched(s.tray + j * TRAY_STEP);
+	return ACCESS == 1 || HAS_QUAD(p.first, j) ? v : no_quad();
 }
 
 /* A step of a walk: rows from `row` on, in a stage of the ring. */
@@ -121,14 +98,16 @@ DEVICE struct source source_of(u8 *ring, int tensor, int u, struct step t, const
 {
 	const i64 row = t.row + u;
 	struct source s;
-	s.ring = ring_quad(ring, t.stage, tensor, u, 0);
-	s.row = tensor == 0 ? a->x + row * a->x_stride : a->dy + row * a->dy_stride;
-	s.outer = row == 0 || row + 1 == a->rows;
+	s.tray = ring + ((t.stage * 2 + tensor) * ROWS_AT_ONCE + u) * TRAYS_BYTES;
+	s.matrix = tensor == 0 ? a->x : a->dy;
+	s.row = s.matrix + row * (tensor == 0 ? a->x_stride : a->dy_stride);
 	return s;
 }
 
 DEVICE void fetch_step(u8 *ring, struct step t, const struct arguments *a, struct place p)
 {
+	if (ACCESS == 1)
+		sync_warp(); /* all have taken what was there */
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		if (t.row + u >= t.end)
@@ -364,9 +343,9 @@ DEVICE void fold_cluster(real (*sums)[ELEMENTS], u8 *work, real *partials, int r
 /* What a thread walks with. */
 struct walk {
 	struct place p;
-	u8 *ring;
+	u8 *ring, *out; /* a thread's first quads */
 	struct board board;
-	struct statistics next[ROWS_AT_ONCE];   /* given ones, loaded a step ahead */
+	struct statistics next[ROWS_AT_ONCE]; /* given ones, loaded a step ahead */
 };
 
 /* Quads of the rows in hand: in registers, or out of the ring again. */
@@ -376,7 +355,7 @@ struct walk {
 enum { ROW_SUMS = CENTRED ? 2 : 1, STEP_SUMS = ROWS_AT_ONCE * ROW_SUMS };
 
 /* Statistics computed anew; none of rows that are not there. */
-DEVICE void statistics_anew(struct statistics *s, quad (*x)[HELD], struct step t, const struct arguments *a,
+DEVICE void statistics_anew(struct statistics *s, quad (*x)[QUADS], struct step t, const struct arguments *a,
 			    struct walk *w)
 {
 	row_statistics(x, s, (real)a->eps, &w->board, w->p);
@@ -387,7 +366,7 @@ DEVICE void statistics_anew(struct statistics *s, quad (*x)[HELD], struct step t
 }
 
 /* dx of the rows of a step, from their sums of g * xhat and of g. */
-DEVICE void write_step(quad (*x)[HELD], quad (*dy)[HELD], struct step t, const struct statistics *s,
+DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], struct step t, const struct statistics *s,
 		       const real *sums, const struct kept *kept, const struct arguments *a, struct walk *w)
 {
 	UNROLL
@@ -395,16 +374,21 @@ DEVICE void write_step(quad (*x)[HELD], quad (*dy)[HELD], struct step t, const s
 		real mean_gx = mean_of(sums[u * ROW_SUMS]);
 		real mean_g = CENTRED ? mean_of(sums[u * ROW_SUMS + ROW_SUMS - 1]) : 0;
 		u8 *dx = a->dx + (t.row + u) * a->dx_stride;
-		if (t.row + u >= t.end)
-			continue;
+		int there = t.row + u < t.end;
+		if (ACCESS == 1)
+			sync_warp(); /* the row before is out */
 		UNROLL
-		for (int j = 0; j < QUADS; j++) {
-			x[u][j] = gradient(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], mean_gx, mean_g, kept, a, w->p.first);
-			if (ACCESS != 1 && HAS_QUAD(w->p.first, j))
-				store_strip(dx, x[u][j], column(w->p.first, j));
+		for (int j = 0; there && j < QUADS; j++) {
+			quad v = gradient(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], mean_gx, mean_g, kept, a, w->p.first);
+			if (ACCESS == 1)
+				*(quad *)(w->out + j * TRAY_STEP) = v;
+			else if (HAS_QUAD(w->p.first, j))
+				store_strip(dx, v, column(w->p.first, j));
 		}
 		if (ACCESS == 1)
-			store_row(dx, x[u], w->p);
+			sync_warp();
+		if (ACCESS == 1 && there)
+			store_shifted(dx, w->out, w->p);
 	}
 }
 
@@ -413,10 +397,12 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 		      const struct arguments *a, struct walk *w)
 {
 	struct statistics s[ROWS_AT_ONCE];
-	quad x[ROWS_AT_ONCE][HELD], dy[ROWS_AT_ONCE][HELD];
+	quad x[ROWS_AT_ONCE][QUADS], dy[ROWS_AT_ONCE][QUADS];
 	real lanes[STEP_SUMS * WARP_SEGMENTS][LANES], sums[STEP_SUMS];
 
 	FETCH_WAIT(STAGES - 1);
+	if (ACCESS == 1)
+		sync_warp(); /* others' quads are there, too */
 	UNROLL
 	for (int u = 0; (KEEP || !GIVEN) && u < ROWS_AT_ONCE; u++) {
 		UNROLL
@@ -457,7 +443,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	const int thread = thread_index(), sub = thread % 32 / ROW_THREADS;
 	const int rank = ROW_BLOCKS * FOLD_BLOCKS > 1 ? cluster_rank() : 0;
 	const int chunked = WANT_SUMS > 0 && a.slot_rows > CHUNK_ROWS;
-	u8 *work = shared_memory() + BOARDS_BYTES + KEPT_BYTES;
+	u8 *work = shared_memory() + BOARDS_BYTES + SHIFT_BYTES + KEPT_BYTES;
 	real *slot_sums = a.slot_sums ? a.slot_sums + block_index() * WANT_SUMS * ELEMENTS * THREADS
 				      : (real *)(work + WORK_BYTES);
 	real *partials = a.partials + block_index() / (ROW_BLOCKS * FOLD_BLOCKS) * WANT_SUMS * PITCH;
@@ -470,7 +456,8 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	t.row = ((block_index() / ROW_BLOCKS * BLOCK_ROWS + w.p.group) * SUB_ROWS + sub) * a.slot_rows;
 	t.end = t.row + a.slot_rows < a.rows ? t.row + a.slot_rows : a.rows;
 	t.stage = 0;
-	w.ring = work + thread * 16;
+	w.ring = tray_of(work, thread);
+	w.out = tray_of(shared_memory() + BOARDS_BYTES, thread);
 	slot_sums += thread;
 	w.board = make_board(shared_memory() + w.p.group * BOARD_BYTES);
 	wait_for_kernels_before();
@@ -480,7 +467,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	for (int k = 0; k < STAGES; k++)
 		fetch_step(w.ring, step_after(t, k), &a, w.p);
 	if (HAS_WEIGHT && WANT_DX)
-		keep_weights(&kept, a.weight, shared_memory() + BOARDS_BYTES + thread * 16, w.p.first);
+		keep_weights(&kept, a.weight, shared_memory() + BOARDS_BYTES + SHIFT_BYTES + thread * 16, w.p.first);
 	UNROLL
 	for (int k = 0; k < WANT_SUMS; k++) {
 		UNROLL

@@ -1,5 +1,5 @@
 /* The last steps of backward's column sums: folds up to 128 partial sums of every column by the tree over slots, into
- * one partial sum or, with FINAL, into dweight and dbias. Follows norm_rows.cu and norm_sums.cu. Constants of its own:
+ * one partial sum or, with FINAL, into dweight and dbias. Follows norm_sums.cu. Constants of its own:
  * WANT_DWEIGHT, WANT_DBIAS, FINAL. Up to MOST partial sums are one thread's work. Of more, a block takes 32 columns: its
  * 8 warps load partial sums, a lane a column, so that lines are read whole; then 8 threads share a column. Small
  * blocks fit beside those of the kernel before, so that they are there when it ends. SPDX-License-Identifier: MIT */

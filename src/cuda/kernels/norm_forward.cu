@@ -1,5 +1,5 @@
 /* Forward of a norm whose row fits the registers of its threads: read once, summed, written once. Follows
- * norm_rows.cu and norm_sums.cu, which explains the constants; HAS_WEIGHT and HAS_BIAS say which operands there
+ * norm_sums.cu; norm_rows.cu explains the constants; HAS_WEIGHT and HAS_BIAS say which operands there
  * are. A block has BLOCK_ROWS rows in hand (each ROW_WARPS warps), or many narrow ones. The number of rows is
  * no constant. SPDX-License-Identifier: MIT */
 
@@ -28,20 +28,47 @@ DEVICE quad normalized(quad v, struct statistics s, const struct arguments *a, i
 	return narrow(x);
 }
 
-/* A quad is written as soon as it is there, which frees its registers. */
-DEVICE void write_row(quad *v, i64 row, struct statistics s, const struct arguments *a, struct place p)
+/* The rows in hand, from the first on; zeros where there is none. */
+DEVICE void load_rows(quad (*v)[QUADS], u8 *trays, i64 first, const struct arguments *a, struct place p)
 {
-	u8 *y = a->y + row * a->y_stride;
+#if ACCESS == 1
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++)
+		if (first + u * SUB_ROWS < a->rows)
+			fetch_shifted(trays + u * TRAYS_BYTES, a->x + (first + u * SUB_ROWS) * a->x_stride, a->x, p);
+	fetch_close();
+	FETCH_WAIT(0);
+	sync_warp();
+#endif
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		const u8 *x = a->x + (first + u * SUB_ROWS) * a->x_stride;
+		if (first + u * SUB_ROWS >= a->rows) {
+			UNROLL
+			for (int j = 0; j < QUADS; j++)
+				v[u][j] = no_quad();
+		} else if (ACCESS == 1) {
+			take_quads(v[u], QUADS, trays + u * TRAYS_BYTES, (int)((u64)x & 15));
+		} else {
+			load_row(v[u], x, p);
+		}
+	}
+}
+
+/* A quad is written, or put into the tray, as soon as it is there, which frees its registers. */
+DEVICE void write_row(const quad *v, u8 *tray, i64 row, struct statistics s, const struct arguments *a,
+		      struct place p)
+{
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
+		int c = column(p.first, j);
 		if (!HAS_QUAD(p.first, j))
 			continue;
-		v[j] = normalized(v[j], s, a, column(p.first, j));
-		if (ACCESS != 1)
-			store_strip(y, v[j], column(p.first, j));
+		if (ACCESS == 1)
+			*(quad *)(tray + j * TRAY_STEP) = normalized(v[j], s, a, c);
+		else
+			store_strip(a->y + row * a->y_stride, normalized(v[j], s, a, c), c);
 	}
-	if (ACCESS == 1)
-		store_row(y, v, p);
 }
 
 KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
@@ -50,7 +77,8 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	const struct place p = place_of(thread_index(), row_block);
 	const int sub = thread_index() % 32 / ROW_THREADS;
 	const i64 first = (block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group) * ROWS_AT_ONCE * SUB_ROWS + sub;
-	quad v[ROWS_AT_ONCE][HELD];
+	u8 *trays = tray_of(shared_memory() + BOARDS_BYTES, thread_index()); /* of ACCESS 1 */
+	quad v[ROWS_AT_ONCE][QUADS];
 	struct statistics s[ROWS_AT_ONCE];
 
 	if (first - sub >= a.rows)
@@ -58,18 +86,10 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 	struct board board = make_board(shared_memory() + p.group * BOARD_BYTES);
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	UNROLL
-	for (int u = 0; u < ROWS_AT_ONCE; u++) {
-		i64 row = first + u * SUB_ROWS;
-		if (row < a.rows) {
-			load_row(v[u], a.x + row * a.x_stride, p);
-			continue;
-		}
-		UNROLL
-		for (int j = 0; j < QUADS; j++)
-			v[u][j] = no_quad();
-	}
+	load_rows(v, trays, first, &a, p);
 	row_statistics(v, s, (real)a.eps, &board, p);
+	if (ACCESS == 1)
+		sync_warp(); /* all have taken theirs from the trays */
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		i64 row = first + u * SUB_ROWS;
@@ -83,6 +103,15 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 			if (a.mean_lo)
 				store_real(a.mean_lo, row, s[u].mean_lo);
 		}
-		write_row(v[u], row, s[u], &a, p);
+		write_row(v[u], trays + u * TRAYS_BYTES, row, s[u], &a, p);
+	}
+	if (ACCESS != 1)
+		return;
+	sync_warp();
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		i64 row = first + u * SUB_ROWS;
+		if (row < a.rows)
+			store_shifted(a.y + row * a.y_stride, trays + u * TRAYS_BYTES, p);
 	}
 }

@@ -1,5 +1,5 @@
 /* What the norm kernels share, first part: how a row lies in the registers of its threads, and how it gets there
- * from memory and back. Placed after words.cu, before norm_sums.cu. SPDX-License-Identifier: MIT
+ * from memory and back. Placed after words.cu, before norm_shift.cu. SPDX-License-Identifier: MIT
  *
  * Constants, given as -D:
  *   KERNEL_NAME       of the function
@@ -7,8 +7,8 @@
  *   WEIGHT_ELEMENT    of weight, bias and their gradients
  *   COLS              elements in a row
  *   CENTRED           1 LayerNorm, 0 RMSNorm
- *   ACCESS            of rows: 0 they start at multiples of 16 bytes, 1 at multiples of the element size,
- *                     2 element by element
+ *   ACCESS            of rows: 0 they start at multiples of 16 bytes, 1 at multiples of the element size
+ *                     (norm_shift.cu), 2 element by element
  *   WEIGHT_ACCESS     of weight and bias: 0 they start at multiples of 16 bytes, 1 element by element
  *   BYTES             1: some pointer is no multiple of its element size: byte by byte (with ACCESS 2)
  *   ROW_WARPS         warps of a block that share a row
@@ -347,75 +347,7 @@ DEVICE void add_reals(real *to, const real *other)
 		to[i] = to[i] + other[i];
 }
 
-/* ---- rows that start anywhere: quads of memory are shifted into quads of the row, and back ---- */
-
-/* 16 bytes of low and high from word `words` (0 to 4, a constant) and `bits` (0 or 16) more. */
-DEVICE quad shifted(quad low, quad high, int words, u32 bits)
-{
-	u32 w[9];
-	quad v;
-	UNROLL
-	for (int i = 0; i < 4; i++) {
-		w[i] = low.w[i];
-		w[i + 4] = high.w[i];
-	}
-	w[8] = 0;
-	UNROLL
-	for (int i = 0; i < 4; i++)
-		v.w[i] = ELEMENT_BYTES < 4 ? shift_right(w[i + words], w[i + words + 1], bits) : w[i + words];
-	return v;
-}
-
-/* A quad of the row from two of memory: a thread's own and that of its neighbour on the right; wrapped: what lane 0
- * gives to lane 31. */
-DEVICE quad shift_in_by(quad raw, quad wrapped, int lane, int words, u32 bits)
-{
-	quad right = no_quad();
-	UNROLL
-	for (int i = 0; i < 4; i++)
-		if (i < words + (ELEMENT_BYTES < 4))
-			right.w[i] = shuffle(lane == 0 ? wrapped.w[i] : raw.w[i], (lane + 1) % 32);
-	return shifted(raw, right, words, bits);
-}
-
-/* The row starts `shift` bytes past a multiple of 16; all threads go the same way. */
-DEVICE quad shift_in(quad raw, quad wrapped, int lane, int shift)
-{
-	const u32 bits = (u32)(shift & 2) * 8;
-	if (shift < 4)
-		return shift_in_by(raw, wrapped, lane, 0, bits);
-	if (shift < 8)
-		return shift_in_by(raw, wrapped, lane, 1, bits);
-	if (shift < 12)
-		return shift_in_by(raw, wrapped, lane, 2, bits);
-	return shift_in_by(raw, wrapped, lane, 3, bits);
-}
-
-/* The other way: a quad of memory is the end of the neighbour's on the left and the start of a thread's own;
- * before: what lane 31 gives to lane 0. */
-DEVICE quad shift_out(quad own, quad before, int lane, int words, u32 bits)
-{
-	quad left = no_quad();
-	UNROLL
-	for (int i = words; i < 4; i++)
-		left.w[i] = shuffle(lane == 31 ? before.w[i] : own.w[i], (lane + 31) % 32);
-	return shifted(left, own, words, bits);
-}
-
-/* Quad j with zeros past the end of the row. */
-DEVICE quad clear_tail(quad v, int first, int j)
-{
-	quad cut = no_quad();
-	if (TAIL_ELEMENTS == 0 || j % SEGMENT_QUADS != TAIL_QUAD)
-		return HAS_QUAD(first, j) ? v : cut;
-	UNROLL
-	for (int e = 0; e < PER_QUAD; e++)
-		if (column(first, j) + e < COLS)
-			cut = put_bits(cut, e, quad_bits(v, e));
-	return cut;
-}
-
-/* ---- rows in and out ---- */
+/* ---- rows in and out; norm_shift.cu has those that start anywhere ---- */
 
 /* The elements of a row from column c on that there are; c may be before its start. */
 DEVICE quad load_elements(const u8 *row, int c)
@@ -428,12 +360,12 @@ DEVICE quad load_elements(const u8 *row, int c)
 	return v;
 }
 
-/* Elements from … end-1 of a quad that starts at `to`. */
-DEVICE void store_elements(u8 *to, quad v, int from, int end)
+/* The first `count` elements of a quad that starts at `to`. */
+DEVICE void store_elements(u8 *to, quad v, int count)
 {
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
-		if (e >= from && e < end)
+		if (e < count)
 			store_bits(to + e * ELEMENT_BYTES, ELEMENT_BYTES, quad_bits(v, e));
 }
 
@@ -450,127 +382,13 @@ DEVICE void store_strip(u8 *row, quad v, int c)
 	if (ACCESS == 0 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
 		store_once(row + c * ELEMENT_BYTES, v);
 	else
-		store_elements(row + c * ELEMENT_BYTES, v, 0, COLS - c);
-}
-
-/* Rows that start anywhere: quad j of memory of a thread starts so many bytes past row - shift. The one past the
- * last is lane 0's alone. */
-DEVICE int raw_offset(int first, int j)
-{
-	int extra = j < QUADS ? 0 : WARP_ELEMENTS;
-	return (column(first, j < QUADS ? j : QUADS - 1) + extra) * ELEMENT_BYTES;
-}
-
-DEVICE int wants_raw(struct place p, int j, int shift)
-{
-	return (j < QUADS || p.lane == 0) && raw_offset(p.first, j) < ROW_BYTES + shift;
-}
-
-/* Whether all of it lies in the row. */
-DEVICE int is_whole(struct place p, int j, int shift)
-{
-	int at = raw_offset(p.first, j) - shift;
-	return at >= 0 && at + 16 <= ROW_BYTES;
-}
-
-enum { HELD = QUADS + (ACCESS == 1) }; /* quads that a thread has in hand: of memory, then of the row */
-
-DEVICE void shift_row_in(quad *v, int lane, int words, u32 bits)
-{
-	UNROLL
-	for (int j = 0; j < QUADS; j++)
-		v[j] = shift_in_by(v[j], v[(j + 1) % HELD], lane, words, bits);
+		store_elements(row + c * ELEMENT_BYTES, v, COLS - c);
 }
 
 /* A thread's quads of a row, zeros past its end. */
 DEVICE void load_row(quad *v, const u8 *row, struct place p)
 {
-#if ACCESS == 1
-	const int shift = (int)((u64)row & 15);
-	UNROLL
-	for (int j = 0; j <= QUADS; j++) {
-		int whole = wants_raw(p, j, shift) && is_whole(p, j, shift);
-		v[j] = whole ? load_once(row + raw_offset(p.first, j) - shift) : no_quad();
-	}
-	/* The row's first and last quad of memory, which are not all its own. */
-	const int last = (ROW_BYTES + shift - 1) / 16, mine = raw_offset(p.first, 0) / 16;
-	if (shift && p.first == 0)
-		v[0] = load_elements(row, -shift / ELEMENT_BYTES);
-	if ((last - mine) % 32 == 0 && (ROW_BYTES + shift) % 16 != 0 && last > 0) {
-		quad end = load_elements(row, (last * 16 - shift) / ELEMENT_BYTES);
-		UNROLL
-		for (int j = 0; j <= QUADS; j++)
-			if (last - mine == 32 * j)
-				v[j] = end;
-	}
-	const u32 bits = (u32)(shift & 2) * 8;
-	if (shift < 4)
-		shift_row_in(v, p.lane, 0, bits);
-	else if (shift < 8)
-		shift_row_in(v, p.lane, 1, bits);
-	else if (shift < 12)
-		shift_row_in(v, p.lane, 2, bits);
-	else
-		shift_row_in(v, p.lane, 3, bits);
-#else
 	UNROLL
 	for (int j = 0; j < QUADS; j++)
 		v[j] = HAS_QUAD(p.first, j) ? load_strip(row, column(p.first, j)) : no_quad();
-#endif
-}
-
-/* Where a warp's bytes of a row begin and end. */
-struct span {
-	int begin, end;
-};
-
-DEVICE void store_row_by(u8 *row, const quad *v, struct place p, struct span span, int words, u32 bits)
-{
-	const int shift = (int)((u64)row & 15);
-	int edge_at = -1;
-	quad edge = no_quad();
-	UNROLL
-	for (int j = 0; j < QUADS; j++) {
-		int at = raw_offset(p.first, j) - shift;
-		quad out = shift_out(v[j], j > 0 ? v[(j + QUADS - 1) % QUADS] : no_quad(), p.lane, words, bits);
-		if (at < span.begin || at >= span.end)
-			continue;
-		if (at + 16 <= span.end) {
-			store_once(row + at, out);
-		} else {
-			edge_at = at;
-			edge = out;
-		}
-	}
-	if (edge_at >= 0)
-		store_elements(row + edge_at, edge, 0, (span.end - edge_at) / ELEMENT_BYTES);
-}
-
-/* Writes a thread's quads of a row that starts anywhere. What shares a quad of memory with another warp or another row
- * goes element by element. */
-DEVICE void store_row(u8 *row, const quad *v, struct place p)
-{
-	const int right = 16 - (int)((u64)row & 15);
-	const int own = right / ELEMENT_BYTES; /* elements of a quad that lie in its quad of memory */
-	const u32 bits = (u32)(right & 2) * 8;
-	const int last = column(p.first, QUADS - 1);
-	struct span span;
-	span.begin = raw_offset(p.first, 0) - p.lane * 16;
-	span.end = span.begin + QUADS * 32 * 16 < ROW_BYTES ? span.begin + QUADS * 32 * 16 : ROW_BYTES;
-	if (right < 4)
-		store_row_by(row, v, p, span, 0, bits);
-	else if (right < 8)
-		store_row_by(row, v, p, span, 1, bits);
-	else if (right < 12)
-		store_row_by(row, v, p, span, 2, bits);
-	else if (right < 16)
-		store_row_by(row, v, p, span, 3, bits);
-	else
-		store_row_by(row, v, p, span, 4, 0);
-	if (right == 16)
-		return;
-	if (p.lane == 0 && p.first < COLS)
-		store_elements(row + span.begin, v[0], 0, COLS - p.first < own ? COLS - p.first : own);
-	if (p.lane == 31 && last < COLS)
-		store_elements(row + last * ELEMENT_BYTES, v[QUADS - 1], own, COLS - last);
 }

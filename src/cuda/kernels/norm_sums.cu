@@ -1,5 +1,5 @@
-/* What the norm kernels share, second part: sums over a row in the order of the contract (docs/numerics.md, rule 2), and
- * what is made of them (rules 3 to 5). Placed between norm_rows.cu, which has the constants, and a kernel.
+/* What the norm kernels share, third part: sums over a row in the order of the contract (docs/numerics.md, rule 2), and
+ * what is made of them (rules 3 to 5). Placed between norm_shift.cu and a kernel; norm_rows.cu has the constants.
  * SPDX-License-Identifier: MIT */
 
 /* ---- sums over a row ---- */
@@ -97,7 +97,8 @@ DEVICE real fold_board(const real *board, int lane)
 enum {
 	BOARD_SUMS = 2 * ROWS_AT_ONCE,
 	BOARD = UNITS == 1 ? 0 : 2 * BOARD_SUMS * UNITS, /* numbers */
-	BOARD_BYTES = BOARD * (int)sizeof(real) + (ROW_BLOCKS > 1 ? 16 : 0)
+	BOARD_BYTES = BOARD * (int)sizeof(real) + (ROW_BLOCKS > 1 ? 16 : 0),
+	BOARDS_BYTES = (BLOCK_ROWS * BOARD_BYTES + 127) / 128 * 128 /* of a block */
 };
 
 struct board {
@@ -246,7 +247,7 @@ DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
 }
 
 /* Of ROWS_AT_ONCE rows from their quads. */
-DEVICE void row_statistics(quad (*v)[HELD], struct statistics *s, real eps, struct board *board, struct place p)
+DEVICE void row_statistics(quad (*v)[QUADS], struct statistics *s, real eps, struct board *board, struct place p)
 {
 	real lanes[ROWS_AT_ONCE * (1 + CENTRED) * WARP_SEGMENTS][LANES];
 	real m0[ROWS_AT_ONCE], sums[BOARD_SUMS];

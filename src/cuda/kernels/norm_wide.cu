@@ -1,5 +1,5 @@
 /* The norms of rows that no registers hold, and of what norm_backward.cu has no room for: rows are read again
- * for every sum. Follows norm_rows.cu and norm_sums.cu, which explains most constants (WARP_SEGMENTS is 1, ACCESS
+ * for every sum. Follows norm_sums.cu; norm_rows.cu explains most constants (WARP_SEGMENTS is 1, ACCESS
  * 0 or 2, WIDE_UNITS over 0). Further ones:
  *   PART            0 forward; 1 the rows of backward: statistics and sums over rows (and dx, where no column sums
  *                   are wanted); 2 its columns: dx and slots

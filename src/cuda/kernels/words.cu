@@ -17,7 +17,7 @@ typedef long long i64;
 #define UNROLL PRAGMA(unroll)
 
 /* 16 bytes: what one access moves. */
-typedef struct {
+typedef struct __align__(16) {
 	u32 w[4];
 } quad;
 
@@ -107,7 +107,7 @@ DEVICE void fetch(void *to_shared, const void *from)
 DEVICE void fetch_some(void *to_shared, const void *from, int bytes)
 {
 	u32 to = (u32)__cvta_generic_to_shared(to_shared);
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+	asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* A quad of shared memory, read where it is written: the compiler may not keep it instead for a later look. */
@@ -132,11 +132,6 @@ DEVICE void fetch_close(void)
 #define FETCH_WAIT(open) asm volatile("cp.async.wait_group %0;" : : "n"(open) : "memory")
 
 /* ---- meeting others ---- */
-
-DEVICE u32 shuffle(u32 value, int lane)
-{
-	return __shfl_sync(~0u, value, lane);
-}
 
 DEVICE float shuffle_xor_f32(float value, int mask)
 {
