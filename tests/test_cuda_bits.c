@@ -542,6 +542,47 @@ static void chunks_of_other_kernels(void)
 	}
 }
 
+/* ---- rows of norm_wide.cu ---- */
+
+/* Every way to pass over rows that shared memory holds in part: once, and several times to and fro. */
+static void rows_that_shared_memory_holds_in_part(void)
+{
+	static const struct model small = {80, 108}; /* 163 KiB and no clusters */
+	static const unsigned backward[] = {FORM_STATS | FORM_DX | FORM_DWEIGHT | FORM_DBIAS,
+					    FORM_STATS | FORM_DX | FORM_IN_PLACE, FORM_DX | FORM_OVER_X,
+					    FORM_DX | FORM_DWEIGHT | FORM_IN_PLACE};
+	static const struct {
+		ek_dtype dtype;
+		int64_t cols;
+	} rows[] = {{EK_BF16, 100001}, {EK_F32, 50003}, {EK_F64, 40001}};
+	for (int r = 0; r < COUNT_OF(rows); r++)
+		for (int k = 0; k < 2 * (1 + COUNT_OF(backward)); k++) {
+			struct dtype_pair dtypes = {rows[r].dtype, rows[r].dtype};
+			struct norm_case c = case_for(k > 1, k & 1, dtypes, 2, rows[r].cols);
+			c.form = FORM_WEIGHT |
+				 (k > 1 ? backward[k / 2 - 1] : FORM_BIAS | FORM_STATS | FORM_IN_PLACE);
+			case_normalise(&c);
+			lay_out(&c, (r + k / 2) % 3 == 0 ? EK_ACCESS_ELEMENTS : EK_ACCESS_QUADS, k % 4);
+			if (test_mode == TEST_LONG || (r + k / 2) % 2 == k % 2)
+				if (test_mode != TEST_SHORT || k == 2 * r)
+					check_on(small, &c);
+		}
+}
+
+/* On a GPU of one multiprocessor a warp walks several slots; the last walk has fewer. */
+static void walks_of_several_slots(void)
+{
+	static const struct model one = {86, 1};
+	static const struct dtype_pair dtypes[] = {{EK_F64, EK_F64}, {EK_BF16, EK_F32}, {EK_F32, EK_F32}};
+	static const struct shape shapes[] = {{70, 300}, {7, 20000}, {11, 20001}, {66, 66000}};
+	for (int i = 0; i < COUNT_OF(shapes); i++) {
+		struct norm_case c =
+			case_for(true, i % 2, dtypes[i % COUNT_OF(dtypes)], shapes[i].rows, shapes[i].cols);
+		if (i < 3 || test_mode == TEST_LONG)
+			check_on(one, &c);
+	}
+}
+
 /* ---- GPUs ---- */
 
 /* Widths that the models cut differently: clusters, parts of warps, rows that are read again. */
@@ -676,7 +717,7 @@ static const struct mutation mutations[] = {
 	/* warps do not wait for each other's sums */
 	{"\telse\n\t\tsync_block();\n", "", EK_PART_FORWARD, EK_RMS_NORM, EK_BF16, 2, 4000, FILL_NORMAL,
 	 EK_ACCESS_QUADS},
-	{"sync_some(p.group + 1, 32 * ROW_WARPS)", "(void)p", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
+	{"sync_some(group + 1, 32 * ROW_WARPS)", "(void)group", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
 	 2000, FILL_NORMAL, EK_ACCESS_QUADS},
 	{"\t\tletterbox_wait(box_of(b, b->round), b->round >> 1);", "\t\t;", EK_PART_FORWARD, EK_RMS_NORM,
 	 EK_F32, 2, 20000, FILL_NORMAL, EK_ACCESS_QUADS},
@@ -705,9 +746,21 @@ static const struct mutation mutations[] = {
 	 5000, 1000, FILL_NORMAL, EK_ACCESS_SHIFTED},
 	/* a variance below zero is kept */
 	{"v < 0 ? 0 : v", "v", EK_PART_FORWARD, EK_LAYER_NORM, EK_F32, 300, 769, FILL_CLAMP, EK_ACCESS_QUADS},
-	/* warps of a row that is read again add up one segment of two */
-	{"h < UNIT_SEGMENTS", "h < 1", EK_PART_WIDE_FORWARD, EK_LAYER_NORM, EK_F64, 1, 70000, FILL_NORMAL,
+	/* warps of a wide row add up one segment of two */
+	{"h < UNIT_SEGMENTS", "h < 1", EK_PART_WIDE_FORWARD, EK_RMS_NORM, EK_BF16, 1, 530000, FILL_NORMAL,
 	 EK_ACCESS_QUADS},
+	/* they use segments that are still being fetched */
+	{"FETCH_WAIT(AHEAD - 1)", "FETCH_WAIT(AHEAD)", EK_PART_WIDE_FORWARD, EK_RMS_NORM, EK_F64, 1, 70000,
+	 FILL_NORMAL, EK_ACCESS_QUADS},
+	/* and sum up a row's segments before all of them are there */
+	{"\tif (UNITS > 1)\n\t\tmeet(w->group);", "", EK_PART_WIDE_FORWARD, EK_RMS_NORM, EK_F64, 1, 70000,
+	 FILL_NORMAL, EK_ACCESS_QUADS},
+	/* a warp takes the second of two slots for all of them */
+	{"sums = both(left[level], sums)", "(void)left", EK_PART_WIDE_COLUMNS, EK_LAYER_NORM, EK_F64, 1000,
+	 200, FILL_NORMAL, EK_ACCESS_QUADS},
+	/* and reads the numbers of a row before they are there */
+	{"sync_warp(); /* the numbers are there for all lanes */", "", EK_PART_WIDE_COLUMNS, EK_RMS_NORM,
+	 EK_F64, 2, 2000, FILL_NORMAL, EK_ACCESS_QUADS},
 	/* the last step over partial sums is left out */
 	{"h < WARPS", "h < WARPS / 2", EK_PART_FINAL, EK_LAYER_NORM, EK_BF16, 600, 600, FILL_NORMAL,
 	 EK_ACCESS_QUADS},
@@ -836,6 +889,8 @@ int main(int argc, char **argv)
 	TEST(slots_and_chunks);
 	TEST(two_folding_steps);
 	TEST(chunks_of_other_kernels);
+	TEST(rows_that_shared_memory_holds_in_part);
+	TEST(walks_of_several_slots);
 	TEST(bits_do_not_depend_on_the_gpu);
 	TEST(bits_do_not_depend_on_multiprocessors);
 	TEST(a_row_does_not_depend_on_the_rows_around_it);

@@ -152,6 +152,7 @@ struct wide_arguments {
 	int64_t x_stride, dy_stride, y_stride;
 	int64_t rows, slot_rows;
 	double eps;
+	int walk_slots;
 };
 
 static double rounded_eps(ek_dtype dtype, double eps)
@@ -175,6 +176,17 @@ static struct ek_norm_key forward_key(const ek_norm_forward_args *a)
 	return key;
 }
 
+/* Of forward, or of the rows of backward. */
+static ek_status run_wide_rows(const struct task *task, const struct ek_norm_key *key,
+			       const struct ek_policy *policy, struct wide_arguments *w)
+{
+	struct ek_launch launch = {.blocks = quotient_up(w->rows, policy->block_rows) * policy->row_blocks,
+				   .threads = ek_policy_threads(policy),
+				   .cluster = policy->row_blocks,
+				   .shared_bytes = ek_norm_wide_shared(key, policy, task->gpu->shared_limit)};
+	return run(task, key, launch, w);
+}
+
 static ek_status forward_wide(const struct task *task, const struct ek_norm_key *key,
 			      const struct ek_policy *policy, struct forward_arguments f)
 {
@@ -190,12 +202,7 @@ static ek_status forward_wide(const struct task *task, const struct ek_norm_key 
 				   .y_stride = f.y_stride,
 				   .rows = f.rows,
 				   .eps = f.eps};
-	struct ek_launch launch = {.blocks = f.rows * policy->row_blocks,
-				   .threads = ek_policy_threads(policy),
-				   .cluster = policy->row_blocks,
-				   .shared_bytes =
-					   ek_forward_shared(policy, key->dtype, key->cols, key->access)};
-	return run(task, key, launch, &w);
+	return run_wide_rows(task, key, policy, &w);
 }
 
 static ek_status forward_rows(const struct task *task, const struct ek_norm_key *key,
@@ -284,7 +291,7 @@ struct columns_arguments {
 	int each, accumulate;
 };
 
-enum { COLUMN_WARPS = 8, FOLD_ALONE = 16, FOLD_TOGETHER = 128, ROW_NUMBERS = 5 };
+enum { COLUMN_WARPS = 8, FOLD_ALONE = 16, FOLD_TOGETHER = 128 };
 
 /* How the workspace is used: numbers of the rows in norm_wide.cu, partial column sums, those folded once more where
  * they are many, and sums of chunks that shared memory has no room for. */
@@ -308,6 +315,25 @@ static size_t real_bytes(ek_dtype dtype)
 static size_t aligned(size_t bytes)
 {
 	return (bytes + 255) / 256 * 256;
+}
+
+/* Strips of columns in norm_wide.cu: a quad a thread of a warp. */
+static int64_t strips_of(ek_dtype dtype, int64_t cols)
+{
+	return quotient_up(cols, 32 * 16 / (int64_t)ek_dtype_size(dtype));
+}
+
+/* Slots that a warp of norm_wide.cu walks in its strip: several, whose sums it folds, where there are warps enough
+ * for every multiprocessor all the same. */
+static int slots_to_walk(const struct ek_gpu *gpu, const ek_norm_backward_args *a)
+{
+	enum { ENOUGH_WARPS = 16 };
+	int64_t slots = ek_slot_count(a->rows, a->cols), all = strips_of(a->dtype, a->cols) * slots;
+	int walk = 1;
+	while (walk < EK_MOST_WALK_SLOTS && walk < slots &&
+	       all / (2 * walk) >= (int64_t)gpu->multiprocessors * ENOUGH_WARPS)
+		walk *= 2;
+	return walk;
 }
 
 /* How backward's kernel in registers is launched. */
@@ -356,12 +382,12 @@ static struct workspace workspace_of(const struct ek_gpu *gpu, const ek_norm_bac
 	struct workspace w = {0};
 	if (sums_of(a) == 0)
 		return w;
-	int64_t slots = ek_slot_count(a->rows, a->cols);
 	bool wide = policy->unit_segments > 0;
-	w.partials = wide ? slots : quotient_up(slots, ek_policy_slots(policy));
+	w.partials = quotient_up(ek_slot_count(a->rows, a->cols),
+				 wide ? slots_to_walk(gpu, a) : ek_policy_slots(policy));
 	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
 	w.sums_bytes = (size_t)sums_of(a) * (((size_t)a->cols * real_bytes(a->dtype) + 15) / 16 * 16);
-	w.numbers_bytes = wide ? aligned((size_t)a->rows * ROW_NUMBERS * real_bytes(a->dtype)) : 0;
+	w.numbers_bytes = wide ? aligned((size_t)a->rows * EK_ROW_NUMBERS * real_bytes(a->dtype)) : 0;
 	w.chunks_bytes = wide ? 0 : backward_plan(gpu, a, policy, access).chunks_bytes;
 	return w;
 }
@@ -484,41 +510,51 @@ static ek_status backward_in_registers(const struct task *task, const struct ek_
 	return run(task, key, plan.launch, &b);
 }
 
+/* From row `row` on. */
+static struct wide_arguments wide_arguments_of(const ek_norm_backward_args *a, int64_t row, char *numbers,
+					       char *partials)
+{
+	int64_t element = (int64_t)ek_dtype_size(a->dtype), real = (int64_t)real_bytes(a->dtype);
+	return (struct wide_arguments){.x = offset(a->x, row * a->x_stride * element),
+				       .dy = offset(a->dy, row * a->dy_stride * element),
+				       .y = offset(a->dx, row * a->dx_stride * element),
+				       .weight = a->weight,
+				       .mean = offset(a->mean, row * real),
+				       .rstd = offset(a->rstd, row * real),
+				       .mean_lo = offset(a->mean_lo, row * real),
+				       .numbers = offset(numbers, row * EK_ROW_NUMBERS * real),
+				       .partials = partials,
+				       .x_stride = a->x_stride * element,
+				       .dy_stride = a->dy_stride * element,
+				       .y_stride = a->dx_stride * element,
+				       .rows = a->rows - row,
+				       .slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
+				       .eps = rounded_eps(a->dtype, a->eps)};
+}
+
 static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
 			       const struct ek_policy *policy, const ek_norm_backward_args *a, char *numbers,
 			       char *partials)
 {
-	int64_t element = (int64_t)ek_dtype_size(a->dtype);
-	bool sums = sums_of(a) > 0;
-	struct wide_arguments w = {.x = a->x,
-				   .dy = a->dy,
-				   .y = a->dx,
-				   .weight = a->weight,
-				   .mean = (void *)(uintptr_t)a->mean,
-				   .rstd = (void *)(uintptr_t)a->rstd,
-				   .mean_lo = (void *)(uintptr_t)a->mean_lo,
-				   .numbers = numbers,
-				   .partials = partials,
-				   .x_stride = a->x_stride * element,
-				   .dy_stride = a->dy_stride * element,
-				   .y_stride = a->dx_stride * element,
-				   .rows = a->rows,
-				   .slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
-				   .eps = rounded_eps(a->dtype, a->eps)};
-	struct ek_launch launch = {.blocks = a->rows * policy->row_blocks,
-				   .threads = ek_policy_threads(policy),
-				   .cluster = policy->row_blocks,
-				   .shared_bytes = ek_forward_shared(policy, a->dtype, a->cols, key.access)};
+	int64_t most_rows = MOST_BLOCKS / policy->row_blocks;
 	key.part = EK_PART_WIDE_ROWS;
-	PASS_ON(run(task, &key, launch, &w));
-	if (!sums)
+	for (int64_t row = 0; row < a->rows || row == 0; row += most_rows) {
+		struct wide_arguments w = wide_arguments_of(a, row, numbers, partials);
+		w.rows = w.rows < most_rows ? w.rows : most_rows;
+		PASS_ON(run_wide_rows(task, &key, policy, &w));
+	}
+	if (sums_of(a) == 0)
 		return EK_OK;
-	int64_t strip = 32 * 16 / element;
-	int64_t warps = quotient_up(a->cols, strip) * ek_slot_count(a->rows, a->cols);
+	/* At most 2048 slots, or 2048 rows in each: never too many blocks. */
+	struct wide_arguments w = wide_arguments_of(a, 0, numbers, partials);
+	w.walk_slots = slots_to_walk(task->gpu, a);
+	int64_t walks = quotient_up(ek_slot_count(a->rows, a->cols), w.walk_slots);
 	key.part = EK_PART_WIDE_COLUMNS;
-	launch.blocks = quotient_up(warps, policy->row_warps * policy->block_rows);
-	launch.cluster = 1;
-	launch.shared_bytes = 0;
+	struct ek_launch launch = {.blocks = quotient_up(strips_of(a->dtype, a->cols) * walks, EK_WALK_WARPS),
+				   .threads = 32 * EK_WALK_WARPS,
+				   .cluster = 1,
+				   .shared_bytes =
+					   ek_norm_wide_shared(&key, policy, task->gpu->shared_limit)};
 	return run(task, &key, launch, &w);
 }
 

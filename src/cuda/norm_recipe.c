@@ -139,6 +139,35 @@ struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_lim
 				     : ek_backward_policy(key->dtype, key->cols, key->access, limits);
 }
 
+static struct ek_wide_form wide_form(const struct ek_norm_key *key)
+{
+	bool forward = key->part == EK_PART_WIDE_FORWARD, writes = !key->dweight && !key->dbias;
+	return (struct ek_wide_form){.dtype = key->dtype,
+				     .cols = key->cols,
+				     .tensors = forward ? 1 : 2,
+				     .again = forward || !key->given || writes};
+}
+
+int ek_norm_wide_shared(const struct ek_norm_key *key, const struct ek_policy *policy, int shared_limit)
+{
+	struct ek_wide_form form = wide_form(key);
+	if (key->part == EK_PART_WIDE_COLUMNS)
+		return ek_walk_shared(key->dtype);
+	return ek_wide_shared(policy, &form, ek_wide_slots(policy, &form, shared_limit));
+}
+
+static void define_wide(struct ek_recipe *recipe, const struct ek_norm_key *key, const struct ek_policy *p,
+			int shared_limit)
+{
+	struct ek_wide_form form = wide_form(key);
+	define(recipe, "PART", (int)key->part - EK_PART_WIDE_FORWARD);
+	define(recipe, "UNIT_SEGMENTS", p->unit_segments);
+	define(recipe, "SLOTS", ek_wide_slots(p, &form, shared_limit));
+	define(recipe, "WALK_WARPS", EK_WALK_WARPS);
+	define(recipe, "WALK_AHEAD", EK_WALK_AHEAD);
+	recipe->shared_bytes = ek_norm_wide_shared(key, p, shared_limit);
+}
+
 /* ELEMENT of kernels/norm_rows.cu. */
 static int element_number(ek_dtype dtype)
 {
@@ -185,8 +214,7 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	case EK_PART_WIDE_FORWARD:
 	case EK_PART_WIDE_ROWS:
 	case EK_PART_WIDE_COLUMNS:
-		define(recipe, "PART", (int)key.part - EK_PART_WIDE_FORWARD);
-		define(recipe, "UNIT_SEGMENTS", p.unit_segments);
+		define_wide(recipe, &key, &p, limits.shared_bytes);
 		break;
 	default:
 		break;

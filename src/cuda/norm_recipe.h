@@ -37,4 +37,7 @@ void ek_norm_write_recipe_for(uint64_t key, struct ek_gpu_limits limits, struct 
 /* The policy of a key's op. */
 struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_limits limits);
 
+/* Bytes of shared memory of a part of norm_wide.cu. */
+int ek_norm_wide_shared(const struct ek_norm_key *key, const struct ek_policy *policy, int shared_limit);
+
 #endif

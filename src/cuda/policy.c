@@ -142,9 +142,14 @@ static int element_bytes(ek_dtype dtype)
 	return dtype == EK_F64 ? 8 : dtype == EK_F32 ? 4 : 2;
 }
 
+static int64_t quotient_up(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
 static int64_t segments_of(int64_t cols)
 {
-	return (cols + SEGMENT - 1) / SEGMENT;
+	return quotient_up(cols, SEGMENT);
 }
 
 static int quads_of(ek_dtype dtype, int64_t cols)
@@ -162,24 +167,75 @@ static const struct choice *choose(const struct choice *table, int64_t cols)
 	return row;
 }
 
-/* Rows that are read again for every sum: as many warps as the row has work for. */
-static struct ek_policy wide_policy(int64_t cols, bool clusters)
+/* ---- rows that no registers hold: they pass through shared memory, and stay there as far as they fit ---- */
+
+enum {
+	WIDE_UNITS = 512,    /* of a row at most: what its board has room for */
+	WIDE_AHEAD = 3,      /* segments that a warp has on the way: 64 KiB and more a multiprocessor */
+	WIDE_PART = 64 << 10 /* bytes of x that are worth a block of a cluster */
+};
+
+/* Of x, or of x and dy. */
+static int64_t segment_bytes(ek_dtype dtype, int64_t cols, int tensors)
 {
+	return (int64_t)quads_of(dtype, cols) * 32 * 16 * tensors;
+}
+
+/* Segments of a row that a warp takes, at most. */
+static int turns_of(const struct ek_policy *p, int64_t cols)
+{
+	int64_t units = quotient_up(segments_of(cols), p->unit_segments);
+	return (int)quotient_up(units, p->row_warps * p->row_blocks) * p->unit_segments;
+}
+
+static int at_most(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+/* Clusters, so that few rows have all multiprocessors. */
+static int wide_blocks(int64_t row_bytes, bool forward, struct ek_gpu_limits limits)
+{
+	int blocks = 1;
+	/* 16 where 8 would keep less than half of a row between forward's passes. */
+	if (limits.arch == 90 && forward && row_bytes > 2 * MOST_CLUSTER * (int64_t)limits.shared_bytes)
+		return 2 * MOST_CLUSTER;
+	while (limits.arch >= 90 && blocks < MOST_CLUSTER && row_bytes > (int64_t)blocks * WIDE_PART)
+		blocks *= 2;
+	return blocks;
+}
+
+/* Forward looks at a row several times, backward usually once. */
+static struct ek_policy wide_policy(ek_dtype dtype, int64_t cols, bool forward, struct ek_gpu_limits limits)
+{
+	int64_t segments = segments_of(cols);
+	struct ek_wide_form form = {.dtype = dtype, .cols = cols, .tensors = forward ? 1 : 2};
 	struct ek_policy p = {.row_warps = 8,
-			      .row_blocks = 1,
+			      .row_blocks =
+				      wide_blocks(segments * segment_bytes(dtype, cols, 1), forward, limits),
 			      .warp_segments = 1,
 			      .block_rows = 1,
 			      .row_threads = 32,
 			      .rows_at_once = 1,
-			      .blocks = 1,
 			      .stages = 1,
 			      .fold_blocks = 1,
 			      .unit_segments = 1};
-	int64_t segments = segments_of(cols);
-	while (clusters && p.row_blocks < MOST_CLUSTER && segments > 8 * p.row_warps * p.row_blocks)
-		p.row_blocks *= 2;
-	while (p.unit_segments < 32 && segments > (int64_t)p.unit_segments * p.row_warps * p.row_blocks)
+	while (segments > (int64_t)p.unit_segments * WIDE_UNITS)
 		p.unit_segments *= 2;
+	/* Two blocks a multiprocessor, so that one computes while the other waits; a row that needs all is alone. */
+	int room = limits.shared_bytes / 2;
+	if (forward && ek_wide_shared(&p, &form, turns_of(&p, cols)) > room) {
+		room = limits.shared_bytes;
+		p.row_warps = dtype == EK_F64 ? 8 : 16;
+	}
+	/* No warp without a segment, and for each one on the way beside the one in hand. */
+	while (p.row_warps > 1 && (p.row_warps / 2 * p.row_blocks >= segments ||
+				   ek_wide_shared(&p, &form, at_most(turns_of(&p, cols), 2)) > room))
+		p.row_warps /= 2;
+	if (segments <= p.row_warps && p.row_warps < 4) /* blocks of a warp or two are too many to start */
+		p.block_rows = 4 / p.row_warps;
+	p.blocks = (dtype == EK_F64 ? 12 : 16) /
+		   (p.row_warps * p.block_rows); /* 168 or 128 registers a thread */
 	return p;
 }
 
@@ -204,14 +260,14 @@ static bool fills_warps(const struct ek_policy *p, int64_t cols)
 	return p->warp_segments <= 1 || (power_of_two && segments > p->warp_segments);
 }
 
-static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, int64_t cols,
+static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, int64_t cols, bool forward,
 				  struct ek_gpu_limits limits)
 {
 	bool clusters = limits.arch >= 90;
 	struct ek_policy p = choose(table, cols)->policy;
 	if (p.row_blocks == 0 || (p.row_blocks > 1 && !clusters) ||
 	    (p.row_blocks > MOST_CLUSTER && limits.arch != 90))
-		return wide_policy(cols, clusters);
+		return wide_policy(dtype, cols, forward, limits);
 	if (p.row_warps == 0)
 		p.row_warps = ((int)segments_of(cols) + p.warp_segments - 1) / p.warp_segments;
 	if (!clusters)
@@ -232,7 +288,7 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 				     : dtype == EK_F32 ? quads ? forward_32bit : forward_32bit_shifted
 				     : quads           ? forward_16bit
 						       : forward_16bit_shifted;
-	return policy_of(table, dtype, cols, limits);
+	return policy_of(table, dtype, cols, true, limits);
 }
 
 /* On a GPU with less shared memory: fewer rows ahead, then fewer slots a block. */
@@ -255,16 +311,16 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 	if (ek_policy_tried)
 		return ek_policy_tried->policy;
 	if (dtype == EK_F64) /* column sums of binary64 would take all registers */
-		return wide_policy(cols, limits.arch >= 90);
+		return wide_policy(dtype, cols, false, limits);
 	struct ek_policy p =
-		policy_of(dtype == EK_F32 ? backward_32bit : backward_16bit, dtype, cols, limits);
+		policy_of(dtype == EK_F32 ? backward_32bit : backward_16bit, dtype, cols, false, limits);
 	if (p.warp_segments > 1 &&
 	    (access != EK_ACCESS_QUADS || !fills_warps(&p, cols))) { /* no registers for that */
 		p.row_warps = 8;
 		p.row_blocks *= p.warp_segments;
 		p.warp_segments = 1;
 		if (limits.arch < 90)
-			return wide_policy(cols, false);
+			return wide_policy(dtype, cols, false, limits);
 	}
 	if (access == EK_ACCESS_ELEMENTS)
 		p.keep = p.keep_weight = 0;
@@ -275,7 +331,7 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 					.sums = 2};
 	while (p.unit_segments == 0 && ek_backward_shared(&p, &most) > limits.shared_bytes)
 		if (!needs_less_shared(&p))
-			return wide_policy(cols, limits.arch >= 90);
+			return wide_policy(dtype, cols, false, limits);
 	return p;
 }
 
@@ -301,15 +357,21 @@ static int real_bytes(ek_dtype dtype)
 	return dtype == EK_F64 ? 8 : 4;
 }
 
-static int board_bytes(const struct ek_policy *p, ek_dtype dtype, int64_t cols)
+/* BOARDS_BYTES of kernels/norm_sums.cu: two sides of places for 16 units or less, or for 32 lanes, each of which folds 1, 2, 4, …
+ * units; and the letterboxes of a cluster. */
+static int boards_bytes(const struct ek_policy *p, ek_dtype dtype, int64_t units)
 {
-	int64_t units = (int64_t)p->row_warps * p->row_blocks;
-	if (p->unit_segments > 0)
-		units = (segments_of(cols) + p->unit_segments - 1) / p->unit_segments;
-	if (units == 1 && p->unit_segments == 0)
-		return 0;
-	int bytes = (int)(4 * units * p->rows_at_once * p->block_rows * real_bytes(dtype));
-	return (bytes + (p->row_blocks > 1 ? 16 : 0) + 127) / 128 * 128;
+	int64_t places = units <= 16 ? units : 32;
+	while (places < units)
+		places *= 2;
+	int64_t numbers = 4 * places * p->rows_at_once * p->block_rows;
+	return ((int)numbers * real_bytes(dtype) + (p->row_blocks > 1 ? 16 : 0) + 127) / 128 * 128;
+}
+
+static int board_bytes(const struct ek_policy *p, ek_dtype dtype)
+{
+	int units = p->row_warps * p->row_blocks;
+	return units == 1 ? 0 : boards_bytes(p, dtype, units);
 }
 
 /* TRAYS_BYTES of kernels/norm_shift.cu: one row for each row_threads threads of a block. */
@@ -322,7 +384,7 @@ static int trays_bytes(const struct ek_policy *p, ek_dtype dtype, int64_t cols, 
 int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols, enum ek_access access)
 {
 	int trays = access == EK_ACCESS_SHIFTED ? trays_bytes(policy, dtype, cols, true) : 0;
-	return board_bytes(policy, dtype, cols) + policy->rows_at_once * trays;
+	return board_bytes(policy, dtype) + policy->rows_at_once * trays;
 }
 
 static int thread_quads(const struct ek_policy *p, const struct ek_backward_form *form)
@@ -346,10 +408,40 @@ int ek_backward_shared(const struct ek_policy *policy, const struct ek_backward_
 	int weights = p->keep_weight == 2 ? thread_quads(p, form) * 16 / element_bytes(form->dtype) *
 						    element_bytes(form->weight_dtype) * ek_policy_threads(p)
 					  : 0;
-	return board_bytes(p, form->dtype, form->cols) + shift + weights + (ring > fold ? ring : fold);
+	return board_bytes(p, form->dtype) + shift + weights + (ring > fold ? ring : fold);
 }
 
 int ek_backward_chunk_bytes(const struct ek_policy *policy, const struct ek_backward_form *form)
 {
 	return thread_sums(policy, form) * ek_policy_threads(policy);
+}
+
+static int wide_board_bytes(const struct ek_policy *p, const struct ek_wide_form *form)
+{
+	int64_t units = quotient_up(segments_of(form->cols), p->unit_segments);
+	return units == 1 ? 0 : boards_bytes(p, form->dtype, units);
+}
+
+int ek_wide_shared(const struct ek_policy *policy, const struct ek_wide_form *form, int slots)
+{
+	return wide_board_bytes(policy, form) +
+	       policy->block_rows * policy->row_warps * slots *
+		       (int)segment_bytes(form->dtype, form->cols, form->tensors);
+}
+
+/* Of a row that is looked at again all segments, or as many as fit; of one that is not those on the way, in half of the
+ * memory. */
+int ek_wide_slots(const struct ek_policy *policy, const struct ek_wide_form *form, int shared_limit)
+{
+	int turns = turns_of(policy, form->cols);
+	int slots = form->again ? turns : at_most(turns, WIDE_AHEAD);
+	int room = form->again ? shared_limit : shared_limit / 2;
+	while (slots > 1 && ek_wide_shared(policy, form, slots) > room)
+		slots--;
+	return slots;
+}
+
+int ek_walk_shared(ek_dtype dtype)
+{
+	return EK_WALK_WARPS * EK_WALK_AHEAD * (2 * 32 * 16 + EK_ROW_NUMBERS * real_bytes(dtype));
 }

@@ -11,7 +11,7 @@
 /* The constants of kernels/norm_rows.cu, norm_backward.cu and norm_wide.cu by the same names. */
 struct ek_policy {
 	int row_warps, row_blocks, warp_segments, block_rows, row_threads, rows_at_once, blocks;
-	int unit_segments; /* over 0: rows are read again for every sum (norm_wide.cu) */
+	int unit_segments; /* over 0: norm_wide.cu */
 	/* backward */
 	int stages, keep, keep_weight, fold_blocks;
 };
@@ -40,8 +40,22 @@ int ek_policy_cluster(const struct ek_policy *policy);
 /* Slots whose column sums backward folds before it writes them. */
 int ek_policy_slots(const struct ek_policy *policy);
 
-/* Bytes of dynamic shared memory of forward, and of the parts of norm_wide.cu. */
+/* Bytes of dynamic shared memory of forward. */
 int ek_forward_shared(const struct ek_policy *policy, ek_dtype dtype, int64_t cols, enum ek_access access);
+
+/* Of the rows of norm_wide.cu: x alone or dy, too, in shared memory; again: they are looked at several times. */
+struct ek_wide_form {
+	ek_dtype dtype;
+	int64_t cols;
+	int tensors; /* 1 or 2 */
+	bool again;
+};
+int ek_wide_slots(const struct ek_policy *policy, const struct ek_wide_form *form, int shared_limit);
+int ek_wide_shared(const struct ek_policy *policy, const struct ek_wide_form *form, int slots);
+
+/* Of its columns: constants of the same names, and what a block needs. */
+enum { EK_WALK_WARPS = 4, EK_WALK_AHEAD = 8, EK_ROW_NUMBERS = 8, EK_MOST_WALK_SLOTS = 4 };
+int ek_walk_shared(ek_dtype dtype);
 
 /* Of backward: rows that start anywhere need more (shifted). */
 struct ek_backward_form {

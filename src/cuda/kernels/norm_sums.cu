@@ -67,36 +67,15 @@ DEVICE void fold_lanes(real (*lanes)[LANES], real *sums, int n, int lane)
 	}
 }
 
-/* The tree over the units of a row, which lie on a board in shared memory. */
-DEVICE real fold_board(const real *board, int lane)
-{
-	enum {
-		FEW = UNITS <= 16,
-		EACH = UNITS <= 32 ? 1 : UNITS <= 64 ? 2 : UNITS <= 128 ? 4 : UNITS <= 256 ? 8 : 16
-	};
-	real a[FEW ? UNITS : EACH];
-	if (FEW) {
-		UNROLL
-		for (int i = 0; i < UNITS; i++)
-			a[FEW ? i : 0] = board[i];
-		return fold_array(a, UNITS);
-	}
-	UNROLL
-	for (int i = 0; i < EACH; i++)
-		a[i] = lane * EACH + i < UNITS ? board[lane * EACH + i] : 0;
-	real sum = fold_array(a, EACH);
-	UNROLL
-	for (int h = 1; h < 32; h *= 2)
-		sum = sum + shuffle_xor(sum, h);
-	return sum;
-}
-
 /* Where the warps that share a row put their shares of sums over it: in shared memory, of every block of a cluster. It has two
  * sides, used by turns: who puts a share there has taken the sums of the round before, so all have taken those of the round
  * before that, which were on the same side. Blocks of a cluster send their shares; a letterbox for each side counts them. */
 enum {
 	BOARD_SUMS = 2 * ROWS_AT_ONCE,
-	BOARD = UNITS == 1 ? 0 : 2 * BOARD_SUMS * UNITS, /* numbers */
+	FEW_UNITS = UNITS <= 16, /* every thread folds them; else a lane folds EACH neighbours, and shuffles the rest */
+	EACH = UNITS <= 32 ? 1 : UNITS <= 64 ? 2 : UNITS <= 128 ? 4 : UNITS <= 256 ? 8 : 16,
+	PLACES = FEW_UNITS ? UNITS : 32 * EACH, /* of a sum */
+	BOARD = UNITS == 1 ? 0 : 2 * BOARD_SUMS * PLACES, /* numbers */
 	BOARD_BYTES = BOARD * (int)sizeof(real) + (ROW_BLOCKS > 1 ? 16 : 0),
 	BOARDS_BYTES = (BLOCK_ROWS * BOARD_BYTES + 127) / 128 * 128 /* of a block */
 };
@@ -108,7 +87,7 @@ struct board {
 
 DEVICE real *side_of(const struct board *b, int round)
 {
-	return b->numbers + (round & 1) * BOARD_SUMS * UNITS;
+	return b->numbers + (round & 1) * BOARD_SUMS * PLACES;
 }
 
 DEVICE u64 *box_of(const struct board *b, int round)
@@ -142,25 +121,46 @@ DEVICE void open_round(const struct board *b, int n)
 /* A unit's share of sum k. */
 DEVICE void put_share(const struct board *b, int k, int unit, real share, int lane)
 {
-	real *to = side_of(b, b->round) + k * UNITS + unit;
+	/* lanes read side by side */
+	const int place = FEW_UNITS ? unit : unit % EACH * 32 + unit / EACH;
+	real *to = side_of(b, b->round) + k * PLACES + place;
 	if (ROW_BLOCKS > 1 && lane < ROW_BLOCKS)
 		send_real(to, lane, share, box_of(b, b->round));
 	if (ROW_BLOCKS == 1 && lane == 0)
 		*to = share;
 }
 
+/* The tree over the units' shares of a sum. */
+DEVICE real fold_shares(const real *shares, int lane)
+{
+	real a[FEW_UNITS ? UNITS : EACH];
+	UNROLL
+	for (int i = 0; FEW_UNITS && i < UNITS; i++)
+		a[FEW_UNITS ? i : 0] = shares[i];
+	if (FEW_UNITS)
+		return fold_array(a, UNITS);
+	UNROLL
+	for (int i = 0; i < EACH; i++)
+		a[FEW_UNITS ? 0 : i] = lane * EACH + i < UNITS ? shares[i * 32 + lane] : 0;
+	real sum = fold_array(a, EACH);
+	UNROLL
+	for (int h = 1; h < 32; h *= 2)
+		sum = sum + shuffle_xor(sum, h);
+	return sum;
+}
+
 /* The n sums of the round that was opened last, when all shares are there. */
-DEVICE void take_sums(struct board *b, real *sums, int n, struct place p)
+DEVICE void take_sums(struct board *b, real *sums, int n, int group, int lane)
 {
 	if (ROW_BLOCKS > 1)
 		letterbox_wait(box_of(b, b->round), b->round >> 1);
 	else if (BLOCK_ROWS > 1)
-		sync_some(p.group + 1, 32 * ROW_WARPS);
+		sync_some(group + 1, 32 * ROW_WARPS);
 	else
 		sync_block();
 	UNROLL
 	for (int k = 0; k < n; k++)
-		sums[k] = fold_board(side_of(b, b->round) + k * UNITS, p.lane) + 0;
+		sums[k] = fold_shares(side_of(b, b->round) + k * PLACES, lane) + 0;
 	b->round++;
 }
 
@@ -188,7 +188,7 @@ DEVICE void row_sums(real (*lanes)[LANES], real *sums, int n, struct board *b, s
 	fold_segments(lanes, sums, n, p.lane);
 	if (UNITS > 1) {
 		put_shares(b, sums, n, p);
-		take_sums(b, sums, n, p);
+		take_sums(b, sums, n, p.group, p.lane);
 	}
 	UNROLL
 	for (int k = 0; UNITS == 1 && k < n; k++)

@@ -1,10 +1,12 @@
-/* The norms of rows that no registers hold, and of what norm_backward.cu has no room for: rows are read again
- * for every sum. Follows norm_sums.cu; norm_rows.cu explains most constants (WARP_SEGMENTS is 1, ACCESS
- * 0 or 2, WIDE_UNITS over 0). Further ones:
+/* The norms of rows that no registers hold, and of what norm_backward.cu has no room for. Follows norm_sums.cu;
+ * norm_rows.cu explains most constants (WARP_SEGMENTS is 1, ACCESS 0 or 2, WIDE_UNITS over 0). Further ones:
  *   PART            0 forward; 1 the rows of backward: statistics and sums over rows (and dx, where no column sums
  *                   are wanted); 2 its columns: dx and slots
- *   UNIT_SEGMENTS   segments that a warp sums up before they go on the board: a power of two up to 32
+ *   UNIT_SEGMENTS   neighbouring segments that are summed up before they go on the board: a power of two up to 32
+ *   SLOTS           segments that a warp has in shared memory at once
+ *   WALK_WARPS, WALK_AHEAD   of PART 2: warps of a block, rows that each fetches ahead
  *   HAS_WEIGHT, HAS_BIAS, GIVEN, WANT_DX, WANT_DWEIGHT, WANT_DBIAS as in norm_forward.cu and norm_backward.cu
+ * All of x and dy comes through shared memory, by asynchronous copies of which every thread reads its own alone.
  * SPDX-License-Identifier: MIT */
 
 struct arguments {
@@ -13,29 +15,175 @@ struct arguments {
 	const u8 *weight, *bias;
 	void *mean, *rstd, *mean_lo;
 	real *numbers;  /* [rows][ROW_NUMBERS]: from PART 1 to PART 2 */
-	real *partials; /* [slot][dweight, dbias][PITCH] */
+	real *partials; /* [walk][dweight, dbias][PITCH] */
 	i64 x_stride, dy_stride, y_stride; /* in bytes */
 	i64 rows, slot_rows;
 	double eps;
+	int walk_slots; /* slots that a warp of PART 2 walks and folds: 1, 2 or 4 */
 };
 
-enum {
-	ROW_NUMBERS = 5, /* mean, mean_lo, rstd and the two means of gradients */
-	TEAM = ROW_WARPS * ROW_BLOCKS
-};
+/* Of a row for PART 2; ROW_NUMBERS of them are whole quads. */
+enum { MEAN, RSTD, SHIFT, MEAN_GX, MEAN_G, ROW_NUMBERS = 8 };
+
+/* Starts the fetch of one quad of a row, from column c; zeros past its end. */
+DEVICE void fetch_quad(u8 *to, const u8 *row, int c)
+{
+#if ACCESS == 0
+	const int left = (COLS - c) * ELEMENT_BYTES;
+	if (TAIL_ELEMENTS != 0 && left < 16)
+		fetch_some(to, row + c * ELEMENT_BYTES, left);
+	else
+		fetch(to, row + c * ELEMENT_BYTES);
+#else
+	*(quad *)to = load_elements(row, c);
+#endif
+}
 
 #if PART < 2
 
+enum {
+	TENSORS = PART == 0 ? 1 : 2,
+	SEGMENTS = (COLS + SEGMENT - 1) / SEGMENT,
+	TEAM = ROW_WARPS * ROW_BLOCKS,
+	MOST_TURNS = (UNITS + TEAM - 1) / TEAM * UNIT_SEGMENTS,
+	AHEAD = SLOTS < 3 ? SLOTS : 3, /* segments that a warp has on the way, in slots of their own */
+	KEPT = SLOTS - AHEAD,
+	SLOT_BYTES = QUADS * 32 * 16,
+	BATCH = 4 /* quads of which all is loaded before the first is used */
+	/* shared memory: boards, then [warp][slot][x, dy][quad][lane] */
+};
+
+/* ---- turns: the segments of a row that are a warp's, which it walks to and fro ---- */
+
+struct walk {
+	const u8 *x, *dy; /* the row */
+	u8 *slots;        /* this thread's part of the first */
+	struct board board;
+	int lane, group;
+	int unit;  /* its first; TEAM further on is the next */
+	int turns; /* segments of all its units */
+};
+
+/* How a pass finds a tensor: not at all, for the first time, or as the pass before left it. */
+enum look { NOT, FIRST, AGAIN };
+
+/* A pass back starts with what the pass forth has read last, which is still in its slots; so does the next forth. */
+struct pass {
+	int back;
+	enum look x, dy;
+};
+
+DEVICE struct pass pass_of(int number, enum look dy)
+{
+	struct pass pass;
+	pass.back = number % 2;
+	pass.x = number == 0 ? FIRST : AGAIN;
+	pass.dy = dy;
+	return pass;
+}
+
+/* Neighbouring units are of different blocks, which have the same to do then. */
+DEVICE struct walk walk_of(struct place p, int row_block)
+{
+	const int warp = thread_index() / 32;
+	struct walk w;
+	w.x = w.dy = 0;
+	w.slots = shared_memory() + BOARDS_BYTES + warp * SLOTS * TENSORS * SLOT_BYTES + p.lane * 16;
+	w.lane = p.lane;
+	w.group = p.group;
+	w.unit = warp % ROW_WARPS * ROW_BLOCKS + row_block;
+	const int units = w.unit < UNITS ? (UNITS - 1 - w.unit) / TEAM + 1 : 0;
+	const int has_last = units > 0 && (UNITS - 1 - w.unit) % TEAM == 0;
+	w.turns = units * UNIT_SEGMENTS - (has_last ? UNITS * UNIT_SEGMENTS - SEGMENTS : 0);
+	return w;
+}
+
+DEVICE int turn_at(const struct walk *w, struct pass pass, int step)
+{
+	return pass.back ? w->turns - 1 - step : step;
+}
+
+DEVICE int unit_of(const struct walk *w, int turn)
+{
+	return w->unit + turn / UNIT_SEGMENTS * TEAM;
+}
+
+/* Column of this thread's first quad. */
+DEVICE int first_of(const struct walk *w, int turn)
+{
+	return (unit_of(w, turn) * UNIT_SEGMENTS + turn % UNIT_SEGMENTS) * SEGMENT + w->lane * PER_QUAD;
+}
+
+/* The first turns stay where they are from the first pass on, the others take turns in AHEAD slots. */
+DEVICE u8 *slot_of(const struct walk *w, int turn, int tensor)
+{
+	int slot = turn < KEPT || MOST_TURNS <= SLOTS ? turn : KEPT + (turn - KEPT) % AHEAD;
+	return w->slots + (slot * TENSORS + tensor) * SLOT_BYTES;
+}
+
+/* Whether the slot does not hold it yet. */
+DEVICE int is_away(const struct walk *w, struct pass pass, enum look look, int turn)
+{
+	if (look != AGAIN)
+		return look == FIRST;
+	if (MOST_TURNS <= SLOTS)
+		return 0;
+	return pass.back ? turn >= KEPT && turn < w->turns - AHEAD : turn >= SLOTS;
+}
+
+DEVICE void fetch_segment(u8 *to, const u8 *row, int first)
+{
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		if (HAS_QUAD(first, j))
+			fetch_quad(to + j * 32 * 16, row, column(first, j));
+		if (ACCESS != 0 && j % BATCH == BATCH - 1)
+			sync_warp(); /* no loads beyond it: they would take all registers */
+	}
+}
+
+/* One group of fetches for every step, an empty one too: steps are what is waited for. */
+DEVICE void fetch_step(const struct walk *w, struct pass pass, int step)
+{
+	const int turn = turn_at(w, pass, step);
+	if (step < w->turns && is_away(w, pass, pass.x, turn))
+		fetch_segment(slot_of(w, turn, 0), w->x, first_of(w, turn));
+	if (step < w->turns && is_away(w, pass, pass.dy, turn))
+		fetch_segment(slot_of(w, turn, TENSORS - 1), w->dy, first_of(w, turn));
+	fetch_close();
+}
+
+DEVICE void start_pass(const struct walk *w, struct pass pass)
+{
+	UNROLL
+	for (int step = 0; step < AHEAD; step++)
+		fetch_step(w, pass, step);
+}
+
+DEVICE quad take_quad(const u8 *slot, int first, int j)
+{
+	return HAS_QUAD(first, j) ? load_fetched(slot + j * 32 * 16) : no_quad();
+}
+
+/* Weight or bias of quads j, j + 1, … of a batch. */
+DEVICE void load_batch(struct weights *to, const u8 *from, int first, int j)
+{
+	UNROLL
+	for (int i = 0; i < BATCH && j + i < QUADS; i++)
+		to[i] = load_weights(from, HAS_QUAD(first, j + i) ? column(first, j + i) : 0);
+}
+
+/* ---- sums over the row ---- */
+
 struct row {
-	const u8 *x, *dy;
 	struct statistics s;
 	real m0;
 };
 
 enum term { VALUES, SQUARES, GRADIENTS };
 
-/* The terms of one quad. */
-DEVICE void add_quad(real (*lanes)[LANES], int term, struct row r, const struct arguments *a, quad v, quad dy,
+/* The terms of one quad; weights of GRADIENTS alone. */
+DEVICE void add_quad(real (*lanes)[LANES], int term, struct row r, quad v, quad dy, struct weights weights,
 		     int first, int j)
 {
 	real x[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
@@ -43,7 +191,7 @@ DEVICE void add_quad(real (*lanes)[LANES], int term, struct row r, const struct 
 	if (term == GRADIENTS) {
 		widen(dy, d);
 		if (HAS_WEIGHT)
-			widen_weights(load_weights(a->weight, HAS_QUAD(first, j) ? column(first, j) : 0), w);
+			widen_weights(weights, w);
 	}
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
@@ -65,92 +213,131 @@ DEVICE void add_quad(real (*lanes)[LANES], int term, struct row r, const struct 
 	}
 }
 
-/* n sums over the row; every thread of it gets them. */
-DEVICE void wide_sums(real *sums, int n, int term, struct row r, const struct arguments *a,
-		      struct board *board, struct place p)
+DEVICE void add_segment(real (*lanes)[LANES], int term, struct row r, const struct arguments *a,
+			const struct walk *w, int turn)
 {
-	open_round(board, n);
-	for (int unit = p.unit; unit < UNITS; unit += TEAM) {
-		real kept[BOARD_SUMS] = {0, 0};
-		for (int i = 0; i < UNIT_SEGMENTS; i++) {
-			struct place q = p;
-			int start = (unit * UNIT_SEGMENTS + i) * SEGMENT;
-			if (start >= COLS)
-				break;
-			q.first = start + p.lane * PER_QUAD;
-			real lanes[BOARD_SUMS][LANES], segment[BOARD_SUMS];
-			quad v[QUADS], dy[QUADS];
-			load_row(v, r.x, q);
-			if (term == GRADIENTS)
-				load_row(dy, r.dy, q);
-			UNROLL
-			for (int j = 0; j < QUADS; j++)
-				add_quad(lanes, term, r, a, v[j], term == GRADIENTS ? dy[j] : v[j], q.first, j);
-			fold_lanes(lanes, segment, n, p.lane);
-			UNROLL
-			for (int k = 0; k < n; k++)
-				if (p.lane == i)
-					kept[k] = segment[k];
-		}
+	const int first = first_of(w, turn);
+	const u8 *x = slot_of(w, turn, 0), *dy = slot_of(w, turn, TENSORS - 1);
+	struct weights weights[BATCH];
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		if (term == GRADIENTS && HAS_WEIGHT && j % BATCH == 0)
+			load_batch(weights, a->weight, first, j);
+		quad v = take_quad(x, first, j);
+		add_quad(lanes, term, r, v, term == GRADIENTS ? take_quad(dy, first, j) : v, weights[j % BATCH],
+			 first, j);
+	}
+}
+
+/* n sums over the row; every thread of it gets them. */
+DEVICE void wide_sums(real *sums, int n, int term, struct pass pass, struct row r, const struct arguments *a,
+		      struct walk *w)
+{
+	real shares[2] = {0, 0}; /* of a unit: each segment's in the lanes of its number */
+	if (UNITS > 1)
+		open_round(&w->board, n);
+	start_pass(w, pass);
+	for (int step = 0; step < w->turns; step++) {
+		const int turn = turn_at(w, pass, step), in_unit = turn % UNIT_SEGMENTS;
+		const int ends_unit = in_unit == (pass.back ? 0 : UNIT_SEGMENTS - 1) || step + 1 == w->turns;
+		real lanes[2][LANES], segment[2];
+		FETCH_WAIT(AHEAD - 1);
+		add_segment(lanes, term, r, a, w, turn);
+		fetch_step(w, pass, step + AHEAD);
+		fold_lanes(lanes, segment, n, w->lane);
+		UNROLL
+		for (int k = 0; k < n; k++)
+			shares[k] = w->lane % UNIT_SEGMENTS == in_unit ? segment[k] : shares[k];
+		if (UNITS == 1 || !ends_unit)
+			continue;
 		UNROLL
 		for (int k = 0; k < n; k++) {
 			UNROLL
 			for (int h = 1; h < UNIT_SEGMENTS; h *= 2)
-				kept[k] = kept[k] + shuffle_xor(kept[k], h);
-			put_share(board, k, unit, kept[k], p.lane);
+				shares[k] = shares[k] + shuffle_xor(shares[k], h);
+			put_share(&w->board, k, unit_of(w, turn), shares[k], w->lane);
+			shares[k] = 0;
 		}
 	}
-	take_sums(board, sums, n, p);
+	if (UNITS > 1)
+		take_sums(&w->board, sums, n, w->group, w->lane);
+	UNROLL
+	for (int k = 0; UNITS == 1 && k < n; k++)
+		sums[k] = shares[k] + 0;
 }
 
-DEVICE struct statistics wide_statistics(struct row r, const struct arguments *a, struct board *board,
-					 struct place p)
+enum { STATISTICS_PASSES = CENTRED ? 2 : 1 };
+
+DEVICE struct statistics wide_statistics(const struct arguments *a, struct walk *w)
 {
-	real sums[BOARD_SUMS];
+	struct row r;
+	real sums[2];
+	r.m0 = 0;
 	if (CENTRED) {
-		wide_sums(sums, 1, VALUES, r, a, board, p);
+		wide_sums(sums, 1, VALUES, pass_of(0, NOT), r, a, w);
 		r.m0 = mean_of(sums[0]);
 	}
-	wide_sums(sums, CENTRED ? 2 : 1, SQUARES, r, a, board, p);
+	wide_sums(sums, CENTRED ? 2 : 1, SQUARES, pass_of(STATISTICS_PASSES - 1, NOT), r, a, w);
 	return statistics_of(r.m0, sums, (real)a->eps);
 }
 
-/* One quad of y or dx, from column c. */
-DEVICE quad result_of(quad v, quad dy, struct row r, real mean_gx, real mean_g, const struct arguments *a, int c)
+/* ---- the row that is written ---- */
+
+/* One quad of y or dx. */
+DEVICE quad result_of(quad v, quad dy, struct statistics s, real mean_gx, real mean_g, struct weights weight,
+		      struct weights bias)
 {
 	real x[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
 	widen(v, x);
 	widen(dy, d);
 	if (HAS_WEIGHT)
-		widen_weights(load_weights(a->weight, c), w);
+		widen_weights(weight, w);
 #if PART == 0
 	real b[PER_QUAD];
 	if (HAS_BIAS)
-		widen_weights(load_weights(a->bias, c), b);
+		widen_weights(bias, b);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
-		x[e] = affine(xhat_of(x[e], r.s), w[e], b[e]);
+		x[e] = affine(xhat_of(x[e], s), w[e], b[e]);
 #else
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
-		x[e] = dx_of(xhat_of(x[e], r.s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, r.s.rstd);
+		x[e] = dx_of(xhat_of(x[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
 #endif
 	return narrow(x);
 }
 
-DEVICE void write_row(struct row r, real mean_gx, real mean_g, const struct arguments *a, u8 *to, struct place p)
+DEVICE void write_segment(u8 *to, struct statistics s, real mean_gx, real mean_g, const struct arguments *a,
+			  const struct walk *w, int turn)
 {
-	for (int start = p.unit * SEGMENT; start < COLS; start += TEAM * SEGMENT) {
-		int first = start + p.lane * PER_QUAD;
-		UNROLL
-		for (int j = 0; j < QUADS; j++) {
-			int c = column(first, j);
-			if (!HAS_QUAD(first, j))
-				continue;
-			quad x = load_strip(r.x, c);
-			quad dy = PART == 0 ? x : load_strip(r.dy, c);
-			store_strip(to, result_of(x, dy, r, mean_gx, mean_g, a, c), c);
-		}
+	const int first = first_of(w, turn);
+	const u8 *x = slot_of(w, turn, 0), *dy = slot_of(w, turn, TENSORS - 1);
+	struct weights weight[BATCH], bias[BATCH];
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		if (HAS_WEIGHT && j % BATCH == 0)
+			load_batch(weight, a->weight, first, j);
+		if (PART == 0 && HAS_BIAS && j % BATCH == 0)
+			load_batch(bias, a->bias, first, j);
+		if (!HAS_QUAD(first, j))
+			continue;
+		quad v = take_quad(x, first, j);
+		store_strip(to,
+			    result_of(v, PART == 0 ? v : take_quad(dy, first, j), s, mean_gx, mean_g,
+				      weight[j % BATCH], bias[j % BATCH]),
+			    column(first, j));
+	}
+}
+
+/* A thread writes what it alone reads, and has read: x or dy may be written over. */
+DEVICE void write_row(u8 *to, struct pass pass, struct statistics s, real mean_gx, real mean_g,
+		      const struct arguments *a, const struct walk *w)
+{
+	start_pass(w, pass);
+	for (int step = 0; step < w->turns; step++) {
+		FETCH_WAIT(AHEAD - 1);
+		write_segment(to, s, mean_gx, mean_g, a, w, turn_at(w, pass, step));
+		fetch_step(w, pass, step + AHEAD);
 	}
 }
 
@@ -158,48 +345,53 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 {
 	const int row_block = ROW_BLOCKS > 1 ? cluster_rank() : 0;
 	const struct place p = place_of(thread_index(), row_block);
-	const i64 number = block_index() / ROW_BLOCKS;
-	struct board board = make_board(shared_memory());
-	struct row r;
+	const i64 number = block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group;
+	const int speaks = p.unit == 0 && p.lane == 0;
+	struct walk w = walk_of(p, row_block);
 
+	if (BLOCK_ROWS > 1 && number >= a.rows)
+		return;
+	w.board = make_board(shared_memory() + p.group * BOARD_BYTES);
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	r.x = a.x + number * a.x_stride;
-	r.dy = a.dy + number * a.dy_stride;
-	r.m0 = 0;
+	w.x = a.x + number * a.x_stride;
 #if PART == 0
-	r.s = wide_statistics(r, &a, &board, p);
-	if (p.unit == 0 && p.lane == 0) {
+	struct statistics s = wide_statistics(&a, &w);
+	if (speaks) {
 		if (a.mean)
-			store_real(a.mean, number, r.s.mean);
+			store_real(a.mean, number, s.mean);
 		if (a.rstd)
-			store_real(a.rstd, number, r.s.rstd);
+			store_real(a.rstd, number, s.rstd);
 		if (a.mean_lo)
-			store_real(a.mean_lo, number, r.s.mean_lo);
+			store_real(a.mean_lo, number, s.mean_lo);
 	}
-	write_row(r, 0, 0, &a, a.y + number * a.y_stride, p);
+	write_row(a.y + number * a.y_stride, pass_of(STATISTICS_PASSES, NOT), s, 0, 0, &a, &w);
 #else
-	real sums[BOARD_SUMS] = {0, 0};
+	enum { PASSES = GIVEN ? 0 : STATISTICS_PASSES };
+	struct row r;
+	real sums[2] = {0, 0};
+	w.dy = a.dy + number * a.dy_stride;
+	r.m0 = 0;
 	if (GIVEN) {
 		r.s.rstd = load_real(a.rstd, number);
 		r.s.mean = CENTRED ? load_real(a.mean, number) : 0;
 		r.s.mean_lo = CENTRED && a.mean_lo ? load_real(a.mean_lo, number) : 0;
 		finish_statistics(&r.s);
 	} else {
-		r.s = wide_statistics(r, &a, &board, p);
+		r.s = wide_statistics(&a, &w);
 	}
 	if (WANT_DX)
-		wide_sums(sums, CENTRED ? 2 : 1, GRADIENTS, r, &a, &board, p);
-	real mean_gx = mean_of(sums[0]), mean_g = mean_of(sums[CENTRED]);
+		wide_sums(sums, CENTRED ? 2 : 1, GRADIENTS, pass_of(PASSES, FIRST), r, &a, &w);
+	const real mean_gx = mean_of(sums[0]), mean_g = mean_of(sums[CENTRED]);
 	if (WANT_DWEIGHT + WANT_DBIAS == 0) {
-		write_row(r, mean_gx, mean_g, &a, a.y + number * a.y_stride, p);
-	} else if (p.unit == 0 && p.lane == 0) {
+		write_row(a.y + number * a.y_stride, pass_of(PASSES + 1, AGAIN), r.s, mean_gx, mean_g, &a, &w);
+	} else if (speaks) {
 		real *to = a.numbers + number * ROW_NUMBERS;
-		to[0] = r.s.mean;
-		to[1] = r.s.mean_lo;
-		to[2] = r.s.rstd;
-		to[3] = mean_gx;
-		to[4] = mean_g;
+		to[MEAN] = r.s.mean;
+		to[RSTD] = r.s.rstd;
+		to[SHIFT] = r.s.shift;
+		to[MEAN_GX] = mean_gx;
+		to[MEAN_G] = mean_g;
 	}
 #endif
 }
@@ -210,65 +402,154 @@ enum {
 	WANT_SUMS = WANT_DWEIGHT + WANT_DBIAS,
 	CHUNK_ROWS = 32,
 	PITCH = (COLS + REALS - 1) / REALS * REALS,
-	STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS /* of columns, a quad a thread */
+	STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS, /* of columns, a quad a thread */
+	NUMBER_QUADS = ROW_NUMBERS / REALS,
+	ROW_SLOT = (2 * 32 + NUMBER_QUADS) * 16, /* x and dy of a row in a strip, and its numbers */
+	WALK_LEVELS = 2                          /* of the tree over the slots of a walk */
+	/* shared memory: [warp][WALK_AHEAD][ROW_SLOT] */
 };
 
-/* A warp walks the rows of one slot in one strip of columns. */
-KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
-{
-	const i64 warp = block_index() * (THREADS / 32) + thread_index() / 32;
-	const i64 slot = warp / STRIPS;
-	const int c = (int)(warp % STRIPS) * WARP_ELEMENTS + thread_index() % 32 * PER_QUAD;
-	const i64 begin = slot * a.slot_rows;
-	const i64 end = begin + a.slot_rows < a.rows ? begin + a.slot_rows : a.rows;
-	real w[PER_QUAD], chunk[2][PER_QUAD], total[2][PER_QUAD];
+/* Column sums of a thread's quad. */
+struct sums {
+	real of[2][PER_QUAD]; /* dweight, dbias */
+};
 
-	wait_for_kernels_before();
-	let_next_kernel_start();
-	if (begin >= a.rows || c >= COLS)
-		return;
-	if (HAS_WEIGHT && WANT_DX)
-		widen_weights(load_weights(a.weight, c), w);
+DEVICE struct sums no_sums(void)
+{
+	struct sums s;
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
-		chunk[0][e] = chunk[1][e] = total[0][e] = total[1][e] = 0;
-	for (i64 row = begin; row < end; row++) {
-		const real *numbers = a.numbers + row * ROW_NUMBERS;
-		struct statistics s;
-		real x[PER_QUAD], d[PER_QUAD];
-		s.mean = numbers[0];
-		s.mean_lo = numbers[1];
-		s.rstd = numbers[2];
-		finish_statistics(&s);
-		widen(load_strip(a.x + row * a.x_stride, c), x);
-		widen(load_strip(a.dy + row * a.dy_stride, c), d);
-		UNROLL
-		for (int e = 0; e < PER_QUAD; e++) {
-			real h = xhat_of(x[e], s), g = HAS_WEIGHT && WANT_DX ? d[e] * w[e] : d[e];
-			x[e] = dx_of(h, g, numbers[3], numbers[4], s.rstd);
-			chunk[0][e] = fma_real(d[e], h, chunk[0][e]);
-			chunk[1][e] = chunk[1][e] + d[e];
+		s.of[0][e] = s.of[1][e] = 0;
+	return s;
+}
+
+DEVICE struct sums both(struct sums a, struct sums b)
+{
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		a.of[0][e] = a.of[0][e] + b.of[0][e];
+		a.of[1][e] = a.of[1][e] + b.of[1][e];
+	}
+	return a;
+}
+
+/* Where a warp walks: rows row … end-1, the columns of a strip. */
+struct walk {
+	u8 *ring;
+	i64 row, end;
+	int slot; /* of the ring: the row's */
+	int lane, c;
+};
+
+/* The numbers are fetched by some lanes for all. */
+DEVICE void fetch_row(const struct walk *w, i64 row, int slot, const struct arguments *a)
+{
+	u8 *to = w->ring + slot * ROW_SLOT + w->lane * 16;
+	if (row < w->end) {
+		if (w->c < COLS) {
+			fetch_quad(to, a->x + row * a->x_stride, w->c);
+			fetch_quad(to + 32 * 16, a->dy + row * a->dy_stride, w->c);
 		}
-		if (WANT_DX)
-			store_strip(a.y + row * a.y_stride, narrow(x), c);
-		if ((row + 1 - begin) % CHUNK_ROWS == 0 || row + 1 == end) {
-			UNROLL
-			for (int e = 0; e < PER_QUAD; e++) {
-				total[0][e] = total[0][e] + chunk[0][e];
-				total[1][e] = total[1][e] + chunk[1][e];
-				chunk[0][e] = chunk[1][e] = 0;
-			}
+		if (w->lane < NUMBER_QUADS)
+			fetch(to + 2 * 32 * 16, a->numbers + row * ROW_NUMBERS + w->lane * REALS);
+	}
+	fetch_close();
+}
+
+/* dx of the next row, and what it adds to the column sums. */
+DEVICE void walk_row(struct sums *sums, struct weights weights, struct walk *w, const struct arguments *a)
+{
+	const u8 *from = w->ring + w->slot * ROW_SLOT;
+	real x[PER_QUAD], d[PER_QUAD], weight[PER_QUAD], numbers[ROW_NUMBERS];
+	struct statistics s;
+	FETCH_WAIT(WALK_AHEAD - 1);
+	sync_warp(); /* the numbers are there for all lanes */
+	widen(load_fetched(from + w->lane * 16), x);
+	widen(load_fetched(from + (32 + w->lane) * 16), d);
+	UNROLL
+	for (int i = 0; i < NUMBER_QUADS; i++)
+		sums_of_quad(load_fetched(from + (2 * 32 + i) * 16), numbers + i * REALS);
+	sync_warp(); /* all lanes have read them */
+	fetch_row(w, w->row + WALK_AHEAD, w->slot, a);
+	if (HAS_WEIGHT && WANT_DX)
+		widen_weights(weights, weight);
+	s.mean = numbers[MEAN];
+	s.rstd = numbers[RSTD];
+	s.shift = numbers[SHIFT];
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		real h = xhat_of(x[e], s), g = HAS_WEIGHT && WANT_DX ? d[e] * weight[e] : d[e];
+		x[e] = dx_of(h, g, numbers[MEAN_GX], numbers[MEAN_G], s.rstd);
+		sums->of[0][e] = fma_real(d[e], h, sums->of[0][e]);
+		sums->of[1][e] = sums->of[1][e] + d[e];
+	}
+	if (WANT_DX && w->c < COLS)
+		store_strip(a->y + w->row * a->y_stride, narrow(x), w->c);
+	w->row++;
+	w->slot = w->slot + 1 == WALK_AHEAD ? 0 : w->slot + 1;
+}
+
+/* The next slot, in chunks. */
+DEVICE struct sums walk_slot(struct weights weights, struct walk *w, const struct arguments *a)
+{
+	const i64 end = w->row + a->slot_rows < w->end ? w->row + a->slot_rows : w->end;
+	struct sums total = no_sums();
+	while (w->row < end) {
+		const i64 chunk_end = w->row + CHUNK_ROWS < end ? w->row + CHUNK_ROWS : end;
+		struct sums chunk = no_sums();
+		while (w->row < chunk_end)
+			walk_row(&chunk, weights, w, a);
+		total = both(total, chunk);
+	}
+	return total;
+}
+
+/* A warp walks the rows of walk_slots slots in one strip of columns, and folds them. */
+KERNEL(KERNEL_NAME, 32 * WALK_WARPS, 3)(const struct arguments a)
+{
+	const int warp_in_block = thread_index() / 32;
+	const i64 warp = block_index() * WALK_WARPS + warp_in_block, number = warp / STRIPS;
+	const int strip = STRIPS - 1 - (int)(warp % STRIPS); /* what PART 1 read last is the likeliest in the L2 */
+	const i64 walk_rows = a.walk_slots * a.slot_rows;
+	struct sums sums = no_sums(), left[WALK_LEVELS];
+	struct weights weights;
+	struct walk w;
+
+	w.row = number * walk_rows;
+	w.end = w.row + walk_rows < a.rows ? w.row + walk_rows : a.rows;
+	w.ring = shared_memory() + warp_in_block * WALK_AHEAD * ROW_SLOT;
+	w.slot = 0;
+	w.lane = thread_index() % 32;
+	w.c = strip * WARP_ELEMENTS + w.lane * PER_QUAD;
+	wait_for_kernels_before();
+	let_next_kernel_start();
+	if (w.row >= a.rows)
+		return;
+	for (int i = 0; i < WALK_AHEAD; i++)
+		fetch_row(&w, w.row + i, i, &a);
+	if (HAS_WEIGHT && WANT_DX)
+		weights = load_weights(a.weight, w.c < COLS ? w.c : 0);
+	for (int slot = 0; slot < a.walk_slots; slot++) { /* those that are not there add +0 */
+		sums = walk_slot(weights, &w, &a);
+		UNROLL
+		for (int level = 0; level < WALK_LEVELS; level++) {
+			if ((slot + 1) % (1 << level) != 0)
+				continue;
+			if (slot >> level & 1)
+				sums = both(left[level], sums);
+			else
+				left[level] = sums;
 		}
 	}
-	real *to = a.partials + slot * WANT_SUMS * PITCH;
+	real *to = a.partials + number * WANT_SUMS * PITCH + w.c;
 	UNROLL
-	for (int e = 0; WANT_SUMS > 0 && e < PER_QUAD; e++) {
-		if (c + e >= COLS)
+	for (int e = 0; e < PER_QUAD; e += REALS) {
+		if (w.c + e >= COLS)
 			continue;
 		if (WANT_DWEIGHT)
-			to[c + e] = total[0][e];
+			store_kept(to + e, quad_of_sums(sums.of[0] + e));
 		if (WANT_DBIAS)
-			to[(i64)(WANT_SUMS - 1) * PITCH + c + e] = total[1][e];
+			store_kept(to + (i64)(WANT_SUMS - 1) * PITCH + e, quad_of_sums(sums.of[1] + e));
 	}
 }
 
