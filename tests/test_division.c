@@ -5,8 +5,19 @@
 
 #include "support.h"
 
+static uint32_t to_bits(float value)
+{
+	uint32_t bits;
+	memcpy(&bits, &value, sizeof bits);
+	return bits;
+}
+
+/* The words that it is written in. */
+typedef uint32_t u32;
 #define DEVICE static inline
+#define fma_f32 fmaf
 #define fma_f64 fma
+#define bits_of_f32 to_bits
 #include "../src/cuda/kernels/division.cu"
 
 enum { MOST = 1 << 24 };
@@ -16,13 +27,6 @@ static float from_bits(uint32_t bits)
 	float value;
 	memcpy(&value, &bits, sizeof value);
 	return value;
-}
-
-static uint32_t to_bits(float value)
-{
-	uint32_t bits;
-	memcpy(&bits, &value, sizeof bits);
-	return bits;
 }
 
 static void expect_equal(float a, int n)
@@ -47,6 +51,15 @@ static void smallest_numbers(void)
 			expect_equal(from_bits(bits), n);
 			expect_equal(from_bits(bits | 1u << 31), n);
 		}
+}
+
+/* All significands, for widths of every size. */
+static void all_significands(void)
+{
+	for (int n = 3; n < MOST; n = n * 7 / 2 | 1)
+		for (uint32_t significand = 0; significand < 1u << 23;
+		     significand += test_mode == TEST_LONG ? 1 : 7)
+			expect_equal(from_bits(127u << 23 | significand), n);
 }
 
 /* n times a number and half a step more, and its neighbours: as near to halfway as numbers come. */
@@ -80,6 +93,7 @@ int main(int argc, char **argv)
 	test_begin(argc, argv);
 	TEST(any_numbers);
 	TEST(smallest_numbers);
+	TEST(all_significands);
 	TEST(near_halfway);
 	TEST(ends_of_the_range);
 	return test_end();
