@@ -112,6 +112,7 @@ static void define_policy(struct ek_recipe *recipe, const struct ek_policy *p, i
 	define(recipe, "ROW_THREADS", p->row_threads);
 	define(recipe, "ROWS_AT_ONCE", p->rows_at_once);
 	define(recipe, "BLOCKS", p->blocks);
+	define(recipe, "BOUND_THREADS", ek_policy_bound(p));
 	define(recipe, "WIDE_UNITS", (int)units);
 }
 
@@ -135,8 +136,12 @@ static bool is_forward(enum ek_norm_part part)
 
 struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_limits limits)
 {
-	return is_forward(key->part) ? ek_forward_policy(key->dtype, key->cols, key->access, limits)
-				     : ek_backward_policy(key->dtype, key->cols, key->access, limits);
+	if (!is_forward(key->part))
+		return ek_backward_policy(key->dtype, key->cols, key->access, limits);
+	struct ek_policy policy = ek_forward_policy(key->dtype, key->cols, key->access, limits);
+	if (key->weight_dtype != key->dtype)
+		ek_policy_add_registers(&policy, 16);
+	return policy;
 }
 
 static struct ek_wide_form wide_form(const struct ek_norm_key *key)

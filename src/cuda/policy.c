@@ -7,132 +7,137 @@
 const struct ek_policy_trial *ek_policy_tried;
 
 enum {
-	MOST_CLUSTER = 8
-}; /* blocks, on every GPU that has clusters; 16 were tried on compute capability 9.0 */
+	REGISTERS = 64 << 10, /* of a multiprocessor */
+	MOST_CLUSTER = 8      /* blocks, on every GPU that has clusters */
+};
 
 /* A row of a table: for rows of up to `segments` segments of 1024 elements. row_warps 0: as many as the segments
  * need. */
 struct choice {
 	int segments;
 	struct ek_policy policy;
+	int registers; /* of a thread, in forward */
 };
 
-/* FORWARD(segments, row_warps, row_blocks, warp_segments, block_rows, blocks) */
-#define FORWARD(most, warps, cluster, held, rows, resident)                                     \
-	{                                                                                       \
-		most,                                                                           \
-		{                                                                               \
-			.row_warps = (warps), .row_blocks = (cluster), .warp_segments = (held), \
-			.block_rows = (rows), .blocks = (resident), .fold_blocks = 1            \
-		}                                                                               \
+/* FORWARD(segments, row_warps, row_blocks, warp_segments, block_rows, registers): as many blocks a multiprocessor as have that many
+ * registers a thread. */
+#define FORWARD(most, warps, cluster, held, rows, number) \
+	{                                                 \
+		most,                                     \
+			{.row_warps = (warps),            \
+			 .row_blocks = (cluster),         \
+			 .warp_segments = (held),         \
+			 .block_rows = (rows),            \
+			 .fold_blocks = 1},               \
+			number                            \
 	}
 
-/* BACKWARD(segments, row_warps, row_blocks, warp_segments, block_rows, rows_at_once, stages, keep, fold_blocks) */
-#define BACKWARD(most, warps, cluster, held, rows, at_once, ahead, kept, fold)                           \
-	{                                                                                                \
-		most,                                                                                    \
-		{                                                                                        \
-			.row_warps = (warps), .row_blocks = (cluster), .warp_segments = (held),          \
-			.block_rows = (rows), .rows_at_once = (at_once), .blocks = 1, .stages = (ahead), \
-			.keep = (kept), .keep_weight = (held) == 1 ? 1 : 2, .fold_blocks = (fold)        \
-		}                                                                                        \
+/* BACKWARD(segments, row_warps, row_blocks, warp_segments, block_rows, stages, keep, keep_weight, fold_blocks) */
+#define BACKWARD(most, warps, cluster, held, rows, ahead, kept, weight, fold) \
+	{                                                                     \
+		most,                                                         \
+			{.row_warps = (warps),                                \
+			 .row_blocks = (cluster),                             \
+			 .warp_segments = (held),                             \
+			 .block_rows = (rows),                                \
+			 .blocks = 1,                                         \
+			 .stages = (ahead),                                   \
+			 .keep = (kept),                                      \
+			 .keep_weight = (weight),                             \
+			 .fold_blocks = (fold)},                              \
+			0                                                     \
 	}
 
 #define END               \
 	{                 \
-		0,        \
-		{         \
-			0 \
-		}         \
+		0, {0}, 0 \
 	}
 
 /* ---- forward: what counts is that many rows are on their way, so 64 to 80 registers a thread ---- */
 
 static const struct choice forward_16bit[] = {
-	FORWARD(1, 1, 1, 1, 2, 12), /* 8192x1024: blocks of 2 rows .92, of 1 row .89, of 8 rows .91 */
-	FORWARD(2, 2, 1, 1, 1, 16), /* 2048x2048: .94 */
-	FORWARD(4, 0, 1, 1, 1, 8),  /* 2048x4096: 8 blocks .92, 6 blocks .87; 32768x4096: .98 */
-	FORWARD(5, 0, 1, 1, 1, 6),  /* 2048x5120: .88 */
-	FORWARD(8, 0, 1, 2, 1, 6),  /* 4096x8192: .95; a warp a segment .92 */
-	FORWARD(16, 0, 1, 2, 1, 3), /* 4096x16384: .95; 2 blocks .85 */
-	FORWARD(32, 0, 1, 4, 1, 2), /* 4096x32768: .93; clusters .70 and less */
-	FORWARD(64, 0, 1, 4, 1, 1), /* 2048x65536: .86; clusters .69 and less */
-	FORWARD(128, 16, 2, 4, 1, 1), /* 1024x131072: .69; clusters of 4 .67: weight and bias come from the L2 for every row */
-	FORWARD(256, 16, 8, 2, 1, 1), END,
+	FORWARD(1, 1, 1, 1, 2,
+		72), /* 8192x1024: 14 blocks of 2 rows .94, 12 or 16 .92; of 1 row .87, of 4 rows .93 */
+	FORWARD(5, 0, 1, 1, 1, 64), /* 2048x4096: 64 registers .92, 80 .87; 32768x4096: .98; 2048x5120: .90 */
+	FORWARD(16, 0, 1, 2, 1,
+		80), /* 4096x8192: .95, a warp a segment .92; 4096x12288: .94, a warp a segment .77 */
+	FORWARD(64, 0, 1, 4, 1,
+		128), /* 4096x32768: .95; 2048x65536: .86, where weight and bias come from the L2 for every row; clusters .70 and less */
+	END,          /* 1024x131072: .74 through shared memory, .68 in registers */
 };
 
-/* Rows that start anywhere or do not fill their warps: 64 registers hold a segment, so about 32 warps a
- * multiprocessor; two segments a warp take 128, where that saves clusters. */
-static const struct choice forward_16bit_shifted[] = {
-	FORWARD(1, 1, 1, 1, 2, 16),
-	FORWARD(2, 2, 1, 1, 1, 16),
-	FORWARD(3, 0, 1, 1, 1, 10),
-	FORWARD(4, 0, 1, 1, 1, 8),
-	FORWARD(5, 0, 1, 1, 1, 6),
-	FORWARD(6, 0, 1, 1, 1, 5),
-	FORWARD(8, 0, 1, 1, 1, 4),
-	FORWARD(16, 0, 1, 1, 1, 2),
-	FORWARD(32, 0, 1, 2, 1, 1),
-	FORWARD(64, 16, 2, 2, 1, 1),
-	FORWARD(128, 16, 4, 2, 1, 1),
-	FORWARD(256, 16, 8, 2, 1, 1),
-	END,
+/* Rows that do not fill their warps: what is there is looked at for every quad. */
+static const struct choice forward_16bit_uneven[] = {
+	FORWARD(1, 1, 1, 1, 2, 72), FORWARD(8, 0, 1, 1, 1, 64), /* 4096x7000: .84, two segments a warp .83 */
+	FORWARD(16, 0, 1, 2, 1, 96),                            /* 4096x11008: .81, a warp a segment .72 */
+	END, /* 4096x24000: .83 through shared memory, .65 in registers */
+};
+
+/* Rows that start anywhere, and come through shared memory. */
+static const struct choice forward_16bit_shifted[] =
+	{
+		FORWARD(1, 1, 1, 1, 2, 64),
+		FORWARD(16, 0, 1, 1, 1, 64), /* 1000x3333: .68, shifted in registers .45; 513x12345: .53, two segments a warp .49 */
+		FORWARD(32, 0, 1, 2, 1, 128),
+		FORWARD(64, 0, 2, 2, 1, 128),
+		FORWARD(128, 0, 4, 2, 1, 128),
+		END,
 };
 
 static const struct choice forward_32bit[] = {
-	FORWARD(1, 1, 1, 1, 1, 16), /* 16384x768: .98 */
-	FORWARD(4, 0, 1, 1, 1, 4),  /* 32768x4096: .97 */
-	FORWARD(8, 0, 1, 1, 1, 3),  /* 4096x8192: .96; 2 blocks .95 */
-	FORWARD(16, 0, 1, 1, 1, 1),
-	FORWARD(32, 16, 2, 1, 1, 1),
-	FORWARD(64, 16, 4, 1, 1, 1),
-	FORWARD(128, 16, 8, 1, 1, 1),
+	FORWARD(1, 1, 1, 1, 1, 128), /* 16384x768: .98 */
+	FORWARD(4, 0, 1, 1, 1, 128), /* 32768x4096: .97 */
+	FORWARD(8, 0, 1, 1, 1, 80),  /* 4096x8192: .96; 2 blocks .95 */
+	FORWARD(32, 0, 1, 2, 1,
+		128), /* 2048x16384: .94, a warp a segment .83; 2048x32768: .88, a cluster of 2 .67 */
+	FORWARD(64, 0, 2, 2, 1, 128),
+	FORWARD(128, 0, 4, 2, 1, 128), /* 512x131072: .72; 8 blocks of a segment a warp .56 */
 	END,
 };
 
-/* 96 registers, so about 20 warps. */
 static const struct choice forward_32bit_shifted[] = {
-	FORWARD(1, 1, 1, 1, 1, 16),
-	FORWARD(2, 0, 1, 1, 1, 10),
-	FORWARD(4, 0, 1, 1, 1, 5),
-	FORWARD(5, 0, 1, 1, 1, 4),
-	FORWARD(6, 0, 1, 1, 1, 3),
-	FORWARD(8, 0, 1, 1, 1, 2),
-	FORWARD(16, 0, 1, 1, 1, 1),
-	FORWARD(32, 16, 2, 1, 1, 1),
-	FORWARD(64, 16, 4, 1, 1, 1),
-	FORWARD(128, 16, 8, 1, 1, 1),
-	END,
+	FORWARD(1, 1, 1, 1, 1, 112),  FORWARD(16, 0, 1, 1, 1, 104),  FORWARD(32, 0, 2, 1, 1, 104),
+	FORWARD(64, 0, 4, 1, 1, 104), FORWARD(128, 0, 8, 1, 1, 104), END,
 };
 
 static const struct choice forward_64bit[] = {
-	FORWARD(8, 0, 1, 1, 1, 1),
-	FORWARD(16, 8, 2, 1, 1, 1),
-	FORWARD(32, 8, 4, 1, 1, 1),
-	FORWARD(64, 8, 8, 1, 1, 1),
+	FORWARD(8, 0, 1, 1, 1, 255),
+	FORWARD(16, 0, 2, 1, 1, 255),
+	FORWARD(32, 0, 4, 1, 1, 255),
+	FORWARD(64, 0, 8, 1, 1, 255),
 	END,
 };
 
 /* ---- backward: over 200 registers a thread, so eight warps a multiprocessor; rows are fetched ahead ---- */
 
 static const struct choice backward_16bit[] = {
-	BACKWARD(1, 1, 1, 1, 8, 1, 3, 1, 1), /* 16384x768: .83; twice the slots at 168 registers .65 */
-	BACKWARD(2, 2, 1, 1, 4, 1, 2, 1, 1),
-	BACKWARD(4, 0, 1, 1, 2, 1, 2, 1, 1), /* 32768x4096: .91; two rows at once .88 */
-	BACKWARD(8, 0, 1, 1, 1, 1, 3, 1, 2), /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
-	BACKWARD(16, 8, 2, 1, 1, 1, 2, 1,
-		 1), /* 4096x16384: .87; one block of 8 or 16 warps .81: x and dy do not stay in registers */
-	BACKWARD(32, 8, 4, 1, 1, 1, 3, 1, 1),  /* 4096x32768: .85 */
-	BACKWARD(64, 8, 8, 1, 1, 1, 3, 1, 1),  /* 2048x65536: .85 */
-	BACKWARD(128, 8, 8, 2, 1, 1, 2, 0, 1), /* 1024x131072: .79; clusters of 16 .69: seven fit */
+	BACKWARD(1, 1, 1, 1, 8, 3, 1, 1, 1), /* 16384x768: .84; twice the slots at 168 registers .65 */
+	BACKWARD(2, 2, 1, 1, 4, 2, 1, 1, 1),
+	BACKWARD(4, 0, 1, 1, 2, 2, 1, 1, 1),   /* 32768x4096: .91; two rows at once .88 */
+	BACKWARD(6, 0, 1, 1, 1, 2, 1, 1, 1),   /* 4096x6144: .79; folded in pairs of blocks .77 */
+	BACKWARD(8, 0, 1, 1, 1, 3, 1, 1, 2),   /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
+	BACKWARD(16, 0, 2, 1, 1, 2, 1, 1, 1),  /* 4096x16384: .87; one block, x and dy not in registers .81 */
+	BACKWARD(32, 0, 4, 1, 1, 3, 1, 1, 1),  /* 4096x32768: .85 */
+	BACKWARD(64, 0, 8, 1, 1, 3, 1, 1, 1),  /* 2048x65536: .85 */
+	BACKWARD(128, 0, 8, 2, 1, 2, 0, 2, 1), /* 1024x131072: .79; clusters of 16 .69: seven fit */
 	END,
 };
 
 static const struct choice backward_32bit[] = {
-	BACKWARD(1, 1, 1, 1, 8, 1, 2, 1, 1),  BACKWARD(2, 2, 1, 1, 4, 1, 2, 1, 1),
-	BACKWARD(4, 0, 1, 1, 2, 1, 2, 1, 1),  BACKWARD(8, 0, 1, 1, 1, 1, 1, 1, 1), /* 4096x8192: .91 */
-	BACKWARD(16, 8, 2, 1, 1, 1, 2, 0, 1), BACKWARD(32, 8, 4, 1, 1, 1, 2, 0, 1),
-	BACKWARD(64, 8, 8, 1, 1, 1, 2, 0, 1), END,
+	BACKWARD(1, 1, 1, 1, 8, 2, 1, 1, 1),  BACKWARD(2, 2, 1, 1, 4, 2, 1, 1, 1),
+	BACKWARD(4, 0, 1, 1, 2, 2, 1, 1, 1),  /* 8192x4096: .90 */
+	BACKWARD(8, 0, 1, 1, 1, 1, 1, 1, 1),  /* 4096x8192: .91 */
+	BACKWARD(16, 0, 2, 1, 1, 2, 0, 1, 1), /* 2048x16384: .86 */
+	BACKWARD(32, 0, 4, 1, 1, 2, 0, 1, 1), /* 1024x32768: .85 */
+	BACKWARD(64, 0, 8, 1, 1, 2, 0, 1, 1), END,
+};
+
+static const struct choice none = END;
+
+/* Without clusters, in place of their rows: 128 registers. */
+static const struct choice backward_16bit_alone[] = {
+	BACKWARD(16, 0, 1, 1, 1, 2, 0, 2, 1), /* 4096x16384 on a GPU with clusters: .81 */
+	END,
 };
 
 /* ---- what the tables leave to arithmetic ---- */
@@ -251,44 +256,67 @@ static void share_warps(struct ek_policy *p, ek_dtype dtype, int64_t cols)
 		p->row_threads /= 2;
 }
 
-/* Whether a warp can hold several segments: they must all be full, and the division by cols must be no call (it is one
- * unless cols is a power of two), for which there would be no registers. */
-static bool fills_warps(const struct ek_policy *p, int64_t cols)
+/* Whether all quads of all warps are in the row. */
+static bool fills_warps(const struct choice *choice, int64_t cols)
 {
-	int64_t segments = segments_of(cols);
-	bool power_of_two = cols % SEGMENT == 0 && (segments & (segments - 1)) == 0;
-	return p->warp_segments <= 1 || (power_of_two && segments > p->warp_segments);
+	const struct ek_policy *p = &choice->policy;
+	return choice->segments > 0 && cols % ((int64_t)SEGMENT * p->warp_segments * p->row_blocks) == 0;
 }
 
-static struct ek_policy policy_of(const struct choice *table, ek_dtype dtype, int64_t cols, bool forward,
-				  struct ek_gpu_limits limits)
+/* As many blocks as have so many registers a thread. A multiprocessor has four parts, each with a quarter of the registers and of
+ * the warps. */
+static void share_registers(struct ek_policy *p, int registers)
 {
-	bool clusters = limits.arch >= 90;
-	struct ek_policy p = choose(table, cols)->policy;
-	if (p.row_blocks == 0 || (p.row_blocks > 1 && !clusters) ||
-	    (p.row_blocks > MOST_CLUSTER && limits.arch != 90))
-		return wide_policy(dtype, cols, forward, limits);
+	int warps = ek_policy_threads(p) / 32, most = REGISTERS / 4 / (32 * registers);
+	p->registers = registers;
+	for (p->blocks = 1; quotient_up((p->blocks + 1) * warps, 4) <= most;)
+		p->blocks++;
+}
+
+void ek_policy_add_registers(struct ek_policy *policy, int more)
+{
+	if (policy->registers)
+		share_registers(policy, policy->registers + more);
+}
+
+int ek_policy_bound(const struct ek_policy *policy)
+{
+	int threads = ek_policy_threads(policy);
+	int bound = policy->registers ? REGISTERS / (policy->registers * policy->blocks) / 32 * 32 : threads;
+	return bound < threads ? threads : at_most(bound, 1024);
+}
+
+static struct ek_policy policy_of(const struct choice *choice, ek_dtype dtype, int64_t cols)
+{
+	struct ek_policy p = choice->policy;
 	if (p.row_warps == 0)
-		p.row_warps = ((int)segments_of(cols) + p.warp_segments - 1) / p.warp_segments;
-	if (!clusters)
-		p.fold_blocks = 1;
+		p.row_warps = (int)quotient_up(segments_of(cols), p.warp_segments * p.row_blocks);
+	if (choice->registers)
+		share_registers(&p, choice->registers);
 	share_warps(&p, dtype, cols);
 	return p;
+}
+
+static const struct choice *forward_table(ek_dtype dtype, int64_t cols, enum ek_access access)
+{
+	if (dtype == EK_F64)
+		return forward_64bit;
+	if (dtype == EK_F32)
+		return access == EK_ACCESS_QUADS ? forward_32bit : forward_32bit_shifted;
+	if (access != EK_ACCESS_QUADS)
+		return forward_16bit_shifted;
+	return fills_warps(choose(forward_16bit, cols), cols) ? forward_16bit : forward_16bit_uneven;
 }
 
 struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
 				   struct ek_gpu_limits limits)
 {
-	bool quads = access == EK_ACCESS_QUADS;
 	if (ek_policy_tried)
 		return ek_policy_tried->policy;
-	if (quads && dtype != EK_F64 && dtype != EK_F32)
-		quads = fills_warps(&choose(forward_16bit, cols)->policy, cols);
-	const struct choice *table = dtype == EK_F64   ? forward_64bit
-				     : dtype == EK_F32 ? quads ? forward_32bit : forward_32bit_shifted
-				     : quads           ? forward_16bit
-						       : forward_16bit_shifted;
-	return policy_of(table, dtype, cols, true, limits);
+	const struct choice *choice = choose(forward_table(dtype, cols, access), cols);
+	if (choice->segments == 0 || (choice->policy.row_blocks > 1 && limits.arch < 90))
+		return wide_policy(dtype, cols, true, limits);
+	return policy_of(choice, dtype, cols);
 }
 
 /* On a GPU with less shared memory: fewer rows ahead, then fewer slots a block. */
@@ -312,16 +340,15 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 		return ek_policy_tried->policy;
 	if (dtype == EK_F64) /* column sums of binary64 would take all registers */
 		return wide_policy(dtype, cols, false, limits);
-	struct ek_policy p =
-		policy_of(dtype == EK_F32 ? backward_32bit : backward_16bit, dtype, cols, false, limits);
-	if (p.warp_segments > 1 &&
-	    (access != EK_ACCESS_QUADS || !fills_warps(&p, cols))) { /* no registers for that */
-		p.row_warps = 8;
-		p.row_blocks *= p.warp_segments;
-		p.warp_segments = 1;
-		if (limits.arch < 90)
-			return wide_policy(dtype, cols, false, limits);
-	}
+	const struct choice *choice = choose(dtype == EK_F32 ? backward_32bit : backward_16bit, cols);
+	if (choice->policy.row_blocks > 1 && limits.arch < 90)
+		choice = choose(dtype == EK_F32 ? &none : backward_16bit_alone, cols);
+	bool uneven = access != EK_ACCESS_QUADS || !fills_warps(choice, cols);
+	if (choice->segments == 0 || (choice->policy.warp_segments > 1 && uneven)) /* no registers for that */
+		return wide_policy(dtype, cols, false, limits);
+	struct ek_policy p = policy_of(choice, dtype, cols);
+	if (limits.arch < 90)
+		p.fold_blocks = 1;
 	if (access == EK_ACCESS_ELEMENTS)
 		p.keep = p.keep_weight = 0;
 	struct ek_backward_form most = {.dtype = dtype,

@@ -11,6 +11,7 @@
 /* The constants of kernels/norm_rows.cu, norm_backward.cu and norm_wide.cu by the same names. */
 struct ek_policy {
 	int row_warps, row_blocks, warp_segments, block_rows, row_threads, rows_at_once, blocks;
+	int registers;     /* of a thread, in forward; 0: as many as there are */
 	int unit_segments; /* over 0: norm_wide.cu */
 	/* backward */
 	int stages, keep, keep_weight, fold_blocks;
@@ -33,6 +34,11 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 				   struct ek_gpu_limits limits);
 struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
 				    struct ek_gpu_limits limits);
+
+/* For operands that take more of them. */
+void ek_policy_add_registers(struct ek_policy *policy, int more);
+/* BOUND_THREADS: more than a block has, so that the compiler takes no more registers than it was given. */
+int ek_policy_bound(const struct ek_policy *policy);
 
 /* Threads of a block, blocks of a cluster. */
 int ek_policy_threads(const struct ek_policy *policy);

@@ -49,16 +49,13 @@ DEVICE void fetch_row(struct source s, struct place p)
 #if ACCESS == 0
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
-		int c = column(p.first, j);
-		int left = (COLS - c) * ELEMENT_BYTES;
+		int c = column(p.first, j), left = (COLS - c) * ELEMENT_BYTES;
 		u8 *to = s.tray + j * TRAY_STEP;
 		const u8 *from = s.row + c * ELEMENT_BYTES;
-		if (TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD) {
-			if (left > 0)
-				fetch_some(to, from, left < 16 ? left : 16);
-		} else if (HAS_QUAD(p.first, j)) {
+		if (CAPACITY == COLS)
 			fetch(to, from);
-		}
+		else
+			fetch_some(to, from, left >= 16 ? 16 : TAIL_ELEMENTS != 0 && left > 0 ? left : 0);
 	}
 #elif ACCESS == 1
 	fetch_shifted(s.tray, s.row, s.matrix, p);
@@ -69,16 +66,17 @@ DEVICE void fetch_row(struct source s, struct place p)
 #endif
 }
 
-/* Quad j of a fetched row; zeros past its end. */
-DEVICE quad take_quad(struct source s, int j, struct place p)
+/* n quads of a fetched row, from quad j on; zeros past its end. */
+DEVICE void take_fetched(quad *v, int n, struct source s, int j)
 {
-	quad v;
 	if (ACCESS == 1)
-		take_quads(&v, 1, s.tray + j * TRAY_STEP, (int)((u64)s.row & 15));
-	else
-		v = load_fetched(s.tray + j * TRAY_STEP);
-	return ACCESS == 1 || HAS_QUAD(p.first, j) ? v : no_quad();
+		take_quads(v, n, s.tray + j * TRAY_STEP, (int)((u64)s.row & 15));
+	UNROLL
+	for (int i = 0; ACCESS != 1 && i < n; i++)
+		v[i] = load_fetched(s.tray + (j + i) * TRAY_STEP);
 }
+
+enum { ENDS_INSIDE = ROWS_AT_ONCE * SUB_ROWS > 1 }; /* a step may have rows in hand past the end of its slot */
 
 /* A step of a walk: rows from `row` on, in a stage of the ring. */
 struct step {
@@ -118,12 +116,23 @@ DEVICE void fetch_step(u8 *ring, struct step t, const struct arguments *a, struc
 	fetch_close();
 }
 
-/* Quad j of x or dy of row u of the step, out of the ring; zeros where there is no such row. */
-DEVICE quad step_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct arguments *a, struct place p)
+/* n quads of x or dy of row u of the step, out of the ring; zeros where there is no such row. */
+DEVICE void take_step(quad *v, int n, u8 *ring, int tensor, int u, int j, struct step t, const struct arguments *a)
 {
-	if (t.row + u >= t.end)
-		return no_quad();
-	return take_quad(source_of(ring, tensor, u, t, a), j, p);
+	if (!ENDS_INSIDE || t.row + u < t.end) {
+		take_fetched(v, n, source_of(ring, tensor, u, t, a), j);
+		return;
+	}
+	UNROLL
+	for (int i = 0; i < n; i++)
+		v[i] = no_quad();
+}
+
+DEVICE quad step_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct arguments *a)
+{
+	quad v;
+	take_step(&v, 1, ring, tensor, u, j, t, a);
+	return v;
 }
 
 DEVICE void given_statistics(struct statistics *s, struct step t, const struct arguments *a)
@@ -156,12 +165,22 @@ DEVICE u8 *kept_quad(const struct kept *kept, int j, int i)
 	return kept->shared + (j * WEIGHT_QUADS + i) * THREADS * 16;
 }
 
+/* Zeros past the end of the row. */
+DEVICE struct weights weights_or_none(const u8 *from, int first, int j)
+{
+	struct weights v = load_weights(from, HAS_QUAD(first, j) ? column(first, j) : 0);
+	UNROLL
+	for (int i = 0; i < WEIGHT_WORDS; i++)
+		v.w[i] = HAS_QUAD(first, j) ? v.w[i] : 0;
+	return v;
+}
+
 DEVICE void keep_weights(struct kept *kept, const u8 *from, u8 *shared, int first)
 {
 	kept->shared = shared;
 	UNROLL
 	for (int j = 0; KEEP_WEIGHT && j < QUADS; j++) {
-		struct weights v = load_weights(from, HAS_QUAD(first, j) ? column(first, j) : 0);
+		struct weights v = weights_or_none(from, first, j);
 		if (KEEP_WEIGHT == 1)
 			kept->held[j % (KEEP_WEIGHT == 1 ? QUADS : 1)] = v;
 		UNROLL
@@ -175,13 +194,22 @@ DEVICE void kept_weights(real *w, const struct kept *kept, const u8 *from, int f
 {
 	struct weights v;
 	if (KEEP_WEIGHT == 0)
-		v = load_weights(from, HAS_QUAD(first, j) ? column(first, j) : 0);
+		v = weights_or_none(from, first, j);
 	if (KEEP_WEIGHT == 1)
 		v = kept->held[j % (KEEP_WEIGHT == 1 ? QUADS : 1)];
 	UNROLL
 	for (int i = 0; KEEP_WEIGHT == 2 && i < WEIGHT_QUADS; i++)
 		*(quad *)&v.w[4 * i] = load_fetched(kept_quad(kept, j, i));
 	widen_weights(v, w);
+}
+
+/* Past the end of the row, where x is 0, xhat shall be 0. */
+DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
+{
+	s.mean = HAS_QUAD(first, j) ? s.mean : 0;
+	s.rstd = HAS_QUAD(first, j) ? s.rstd : 0;
+	s.shift = HAS_QUAD(first, j) ? s.shift : 0;
+	return s;
 }
 
 /* The first look at quad j of a row: the sums over it, and what it adds to its columns. */
@@ -194,13 +222,14 @@ DEVICE void look(quad x, quad dy, int j, struct statistics s, const struct kept 
 	widen(dy, d);
 	if (HAS_WEIGHT && WANT_DX)
 		kept_weights(w, kept, a->weight, first, j);
+	s = statistics_at(s, first, j);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		int at = j * PER_QUAD + e;
-		int there = HAS_ELEMENT(first, j, e);
-		real h = there ? xhat_of(xs[e], s) : 0;
+		int ends_here = TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD;
+		real h = !ends_here || HAS_ELEMENT(first, j, e) ? xhat_of(xs[e], s) : 0;
 		if (WANT_DX) {
-			real g = HAS_WEIGHT && there ? d[e] * w[e] : d[e];
+			real g = HAS_WEIGHT ? d[e] * w[e] : d[e];
 			ADD_PRODUCT(lanes[segment], in, e, g, h);
 			if (CENTRED)
 				ADD_TERM(lanes[segment + WARP_SEGMENTS], in, e, g);
@@ -221,6 +250,7 @@ DEVICE quad gradient(quad x, quad dy, int j, struct statistics s, real mean_gx, 
 	widen(dy, d);
 	if (HAS_WEIGHT)
 		kept_weights(w, kept, a->weight, first, j);
+	s = statistics_at(s, first, j); /* as the first look did, so that xhat is at hand */
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
 		xs[e] = dx_of(xhat_of(xs[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
@@ -349,8 +379,8 @@ struct walk {
 };
 
 /* Quads of the rows in hand: in registers, or out of the ring again. */
-#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a, w->p))
-#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a, w->p))
+#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a))
+#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a))
 
 enum { ROW_SUMS = CENTRED ? 2 : 1, STEP_SUMS = ROWS_AT_ONCE * ROW_SUMS };
 
@@ -374,7 +404,7 @@ DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], struct step t, const
 		real mean_gx = mean_of(sums[u * ROW_SUMS]);
 		real mean_g = CENTRED ? mean_of(sums[u * ROW_SUMS + ROW_SUMS - 1]) : 0;
 		u8 *dx = a->dx + (t.row + u) * a->dx_stride;
-		int there = t.row + u < t.end;
+		int there = !ENDS_INSIDE || t.row + u < t.end;
 		if (ACCESS == 1)
 			sync_warp(); /* the row before is out */
 		UNROLL
@@ -405,12 +435,9 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 		sync_warp(); /* others' quads are there, too */
 	UNROLL
 	for (int u = 0; (KEEP || !GIVEN) && u < ROWS_AT_ONCE; u++) {
-		UNROLL
-		for (int j = 0; j < QUADS; j++) {
-			x[u][j] = step_quad(w->ring, 0, u, j, t, a, w->p);
-			if (KEEP)
-				dy[u][j] = step_quad(w->ring, 1, u, j, t, a, w->p);
-		}
+		take_step(x[u], QUADS, w->ring, 0, u, 0, t, a);
+		if (KEEP)
+			take_step(dy[u], QUADS, w->ring, 1, u, 0, t, a);
 	}
 	if (KEEP)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);

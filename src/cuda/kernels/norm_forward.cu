@@ -71,7 +71,7 @@ DEVICE void write_row(const quad *v, u8 *tray, i64 row, struct statistics s, con
 	}
 }
 
-KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
+KERNEL(KERNEL_NAME, BOUND_THREADS, BLOCKS)(const struct arguments a)
 {
 	const int row_block = ROW_BLOCKS > 1 ? cluster_rank() : 0;
 	const struct place p = place_of(thread_index(), row_block);

@@ -17,7 +17,8 @@
  *   BLOCK_ROWS        rows, or sets of ROWS_AT_ONCE rows for every ROW_THREADS threads, that a block has in hand
  *   ROW_THREADS       threads of a warp that share a row: 32, or less where the row is narrow
  *   ROWS_AT_ONCE      rows that a thread has in hand at once
- *   BLOCKS            blocks that shall fit a multiprocessor, which bounds the registers of a thread
+ *   BLOCKS            blocks that shall fit a multiprocessor
+ *   BOUND_THREADS     of how many threads they could be: both bound the registers of a thread
  *   WIDE_UNITS        0, or in norm_wide.cu the units of a row, which its warps take one after another
  *
  * A lane of the contract is an element's number mod 256. A thread of a warp holds quads (16 bytes, PER_QUAD

@@ -276,12 +276,14 @@ DEVICE void row_statistics(quad (*v)[QUADS], struct statistics *s, real eps, str
 		UNROLL
 		for (int j = 0; j < QUADS; j++) {
 			int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
+			const int ends_here = TAIL_ELEMENTS != 0 && in == TAIL_QUAD;
+			const real from = HAS_QUAD(p.first, j) ? m0[u] : 0; /* past the end of the row all is 0 */
 			widen(v[u][j], x);
 			UNROLL
 			for (int e = 0; e < PER_QUAD; e++) {
 				real d = x[e];
 				if (CENTRED) {
-					d = HAS_ELEMENT(p.first, j, e) ? d - m0[u] : 0;
+					d = !ends_here || HAS_ELEMENT(p.first, j, e) ? d - from : 0;
 					ADD_TERM(squares[segment + WARP_SEGMENTS], in, e, d);
 				}
 				ADD_PRODUCT(squares[segment], in, e, d, d);
