@@ -141,6 +141,8 @@ struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_lim
 	struct ek_policy policy = ek_forward_policy(key->dtype, key->cols, key->access, limits);
 	if (key->weight_dtype != key->dtype)
 		ek_policy_add_registers(&policy, 16);
+	if (key->access == EK_ACCESS_ELEMENTS)
+		ek_policy_add_registers(&policy, 16);
 	return policy;
 }
 

@@ -90,9 +90,7 @@ static const struct choice forward_32bit[] = {
 	FORWARD(8, 0, 1, 1, 1, 80),  /* 4096x8192: .96; 2 blocks .95 */
 	FORWARD(32, 0, 1, 2, 1,
 		128), /* 2048x16384: .94, a warp a segment .83; 2048x32768: .88, a cluster of 2 .67 */
-	FORWARD(64, 0, 2, 2, 1, 128),
-	FORWARD(128, 0, 4, 2, 1, 128), /* 512x131072: .72; 8 blocks of a segment a warp .56 */
-	END,
+	END,          /* 512x131072: .70 through shared memory, .72 in registers of clusters */
 };
 
 static const struct choice forward_32bit_shifted[] = {
@@ -282,7 +280,8 @@ void ek_policy_add_registers(struct ek_policy *policy, int more)
 int ek_policy_bound(const struct ek_policy *policy)
 {
 	int threads = ek_policy_threads(policy);
-	int bound = policy->registers ? REGISTERS / (policy->registers * policy->blocks) / 32 * 32 : threads;
+	int bound =
+		policy->registers ? REGISTERS / (policy->registers * policy->blocks) / 128 * 128 : threads;
 	return bound < threads ? threads : at_most(bound, 1024);
 }
 
