@@ -719,8 +719,8 @@ static const struct mutation mutations[] = {
 	 EK_ACCESS_QUADS},
 	{"sync_some(group + 1, 32 * ROW_WARPS)", "(void)group", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
 	 2000, FILL_NORMAL, EK_ACCESS_QUADS},
-	{"\t\tletterbox_wait(box_of(b, b->round), b->round >> 1);", "\t\t;", EK_PART_FORWARD, EK_RMS_NORM,
-	 EK_F32, 2, 20000, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"\t\tletterbox_wait(box_of(b, b->round), b->round >> 1);", "\t\t;", EK_PART_BACKWARD, EK_RMS_NORM,
+	 EK_BF16, 5, 12288, FILL_NORMAL, EK_ACCESS_QUADS},
 	/* a slot's sums are added before they are there */
 	{"\t\t\tput_sums(place, sums, thread);\n\t\tsync_block();", "\t\t\tput_sums(place, sums, thread);",
 	 EK_PART_BACKWARD, EK_RMS_NORM, EK_F32, 40, 300, FILL_NORMAL, EK_ACCESS_QUADS},
@@ -753,8 +753,8 @@ static const struct mutation mutations[] = {
 	{"FETCH_WAIT(AHEAD - 1)", "FETCH_WAIT(AHEAD)", EK_PART_WIDE_FORWARD, EK_RMS_NORM, EK_F64, 1, 70000,
 	 FILL_NORMAL, EK_ACCESS_QUADS},
 	/* and sum up a row's segments before all of them are there */
-	{"\tif (UNITS > 1)\n\t\tmeet(w->group);", "", EK_PART_WIDE_FORWARD, EK_RMS_NORM, EK_F64, 1, 70000,
-	 FILL_NORMAL, EK_ACCESS_QUADS},
+	{"\t\tletterbox_wait(box_of(b, b->round), b->round >> 1);", "\t\t;", EK_PART_WIDE_FORWARD,
+	 EK_RMS_NORM, EK_F64, 1, 70000, FILL_NORMAL, EK_ACCESS_QUADS},
 	/* a warp takes the second of two slots for all of them */
 	{"sums = both(left[level], sums)", "(void)left", EK_PART_WIDE_COLUMNS, EK_LAYER_NORM, EK_F64, 1000,
 	 200, FILL_NORMAL, EK_ACCESS_QUADS},
