@@ -18,7 +18,7 @@ const struct gpu_kernel gpu_quick[] = {
 	{FORWARD, 2, 32768, "no weight, no bias"},
 	{FORWARD, 2, 65536, "plain"},
 	{FORWARD, 2, 131072, "plain"},
-	{FORWARD, 2, 262144, "plain"},
+	{FORWARD, 2, 11008, "plain"},
 	{FORWARD, 2, 300000, "plain"},
 	/* those that start anywhere, by odd widths, gaps and odd addresses */
 	{FORWARD, 2, 1023, "plain"},
@@ -44,6 +44,7 @@ const struct gpu_kernel gpu_quick[] = {
 	{FORWARD, 4, 16384, "strided rows"},
 	{FORWARD, 4, 32767, "misaligned"},
 	{FORWARD, 4, 65535, "plain"},
+	{FORWARD, 4, 131071, "plain"},
 	/* 64 bits */
 	{FORWARD, 8, 1000, "misaligned"},
 	{FORWARD, 8, 8191, "plain"},
@@ -56,6 +57,7 @@ const struct gpu_kernel gpu_quick[] = {
 	{BACKWARD, 2, 1024, "statistics computed anew"},
 	{BACKWARD, 2, 2047, "plain"},
 	{BACKWARD, 2, 4096, "plain"},
+	{BACKWARD, 2, 6144, "plain"},
 	{BACKWARD, 2, 8192, "no weight"},
 	{BACKWARD, 2, 16384, "plain"},
 	{BACKWARD, 2, 12345, "dx alone"},

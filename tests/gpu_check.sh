@@ -229,7 +229,7 @@ part_sanitize() {
 		for pass in backward forward; do
 			for dtype in bf16 f16 f32 f64; do
 				list=(--quick)
-				[ $tool != racecheck ] || list=(--shapes 16x100,16x1000,16x2047,16x5000,16x12288,2x40000)
+				[ $tool != racecheck ] || list=(--shapes "16x100,16x1000,16x2047,16x5000,16x12288,2x40000")
 				command=("$build/evenkeel" verify "${list[@]}" --device cuda --dtype "$dtype" --pass "$pass")
 				[ $tool = compile ] ||
 					command=("$program" --tool "$tool" --num-cuda-barriers 200000 --error-exitcode 9

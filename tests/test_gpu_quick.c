@@ -107,7 +107,7 @@ struct row {
 	enum pass pass;
 	int element_size;
 	bool wide;
-	int row_blocks, warp_segments, block_rows, blocks, stages, fold_blocks;
+	int row_blocks, warp_segments, block_rows, registers, stages, fold_blocks;
 	int64_t cols; /* where it was met first */
 };
 
@@ -123,7 +123,7 @@ static struct row row_of(enum pass pass, ek_dtype dtype, int64_t cols, enum ek_a
 		row.row_blocks = p.row_blocks;
 		row.warp_segments = p.warp_segments;
 		row.block_rows = p.block_rows;
-		row.blocks = p.blocks;
+		row.registers = p.registers;
 		row.stages = p.stages;
 		row.fold_blocks = p.fold_blocks;
 	}
@@ -134,7 +134,7 @@ static bool same_row(const struct row *a, const struct row *b)
 {
 	return a->pass == b->pass && a->element_size == b->element_size && a->wide == b->wide &&
 	       a->row_blocks == b->row_blocks && a->warp_segments == b->warp_segments &&
-	       a->block_rows == b->block_rows && a->blocks == b->blocks && a->stages == b->stages &&
+	       a->block_rows == b->block_rows && a->registers == b->registers && a->stages == b->stages &&
 	       a->fold_blocks == b->fold_blocks;
 }
 

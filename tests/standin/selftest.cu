@@ -136,7 +136,7 @@ KERNEL(without_sync_before_fetch, BLOCK_THREADS, 1)(const struct arguments a)
 DEVICE void cluster_sum(const struct arguments a, int blocks, int with_wait)
 {
 	float *partial = (float *)(shared_memory() + WARPS * 4);
-	u64 *box = (u64 *)(shared_memory() + WARPS * 4 + 16);
+	u64 *box = (u64 *)(shared_memory() + WARPS * 4 + 64); /* past partial sums of 16 blocks */
 	if (thread_index() == 0)
 		letterbox_make(box);
 	sync_cluster();

@@ -226,7 +226,7 @@ static void want_reversed_warps(size_t count)
 static const struct shape plain = {.blocks = 4, .threads = THREADS, .shared_bytes = 4 * THREADS / 32};
 static const struct shape rings = {.blocks = 2, .threads = THREADS, .shared_bytes = 3 * BLOCK_BYTES};
 static const struct shape clusters = {
-	.blocks = 12, .threads = THREADS, .cluster = 4, .shared_bytes = 4 * THREADS / 32 + 16 + 8};
+	.blocks = 12, .threads = THREADS, .cluster = 4, .shared_bytes = 4 * THREADS / 32 + 64 + 8};
 
 static void right_kernels_are_right_in_every_order(void)
 {
