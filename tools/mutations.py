@@ -22,7 +22,7 @@ MUTATIONS = [
     # ---- the contract itself: reference and kernels together, or the reference alone ----
     Mutation("chunk_of_64", "src/ref/slots.h", "EK_CHUNK_ROWS = 32", "EK_CHUNK_ROWS = 64",
              "chunks of 64 rows instead of 32, everywhere alike"),
-    Mutation("slot_rows", "src/ref/slots.h", "cols <= 8192 ? 1024", "cols <= 8192 ? 512",
+    Mutation("slot_rows", "src/ref/slots.h", "cols <= 16384 ? 1024", "cols <= 16384 ? 512",
              "R of rule 6, everywhere alike"),
     Mutation("reference_clamp", REFERENCE, "real var = v < 0 ? 0 : v;", "real var = v;",
              "the clamp of the variance at 0 left out of the reference"),
