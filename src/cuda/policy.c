@@ -19,42 +19,42 @@ struct choice {
 	int registers; /* of a thread, in forward */
 };
 
-/* FORWARD(segments, row_warps, row_blocks, warp_segments, block_rows, registers): as many blocks a multiprocessor as have that many
- * registers a thread. */
-#define FORWARD(most, warps, cluster, held, rows, number) \
-	{                                                 \
-		most,                                     \
-			{.row_warps = (warps),            \
-			 .row_blocks = (cluster),         \
-			 .warp_segments = (held),         \
-			 .block_rows = (rows),            \
-			 .fold_blocks = 1},               \
-			number                            \
+#define FORWARD(most, warps, cluster, held, rows, number)              \
+	{                                                              \
+		.segments = (most), .registers = (number), .policy = { \
+			.row_warps = (warps),                          \
+			.row_blocks = (cluster),                       \
+			.warp_segments = (held),                       \
+			.block_rows = (rows),                          \
+			.fold_blocks = 1                               \
+		}                                                      \
 	}
 
-/* BACKWARD(segments, row_warps, row_blocks, warp_segments, block_rows, stages, keep, keep_weight, fold_blocks) */
 #define BACKWARD(most, warps, cluster, held, rows, ahead, kept, weight, fold) \
 	{                                                                     \
-		most,                                                         \
-			{.row_warps = (warps),                                \
-			 .row_blocks = (cluster),                             \
-			 .warp_segments = (held),                             \
-			 .block_rows = (rows),                                \
-			 .blocks = 1,                                         \
-			 .stages = (ahead),                                   \
-			 .keep = (kept),                                      \
-			 .keep_weight = (weight),                             \
-			 .fold_blocks = (fold)},                              \
-			0                                                     \
+		.segments = (most), .policy = {                               \
+			.row_warps = (warps),                                 \
+			.row_blocks = (cluster),                              \
+			.warp_segments = (held),                              \
+			.block_rows = (rows),                                 \
+			.blocks = 1,                                          \
+			.stages = (ahead),                                    \
+			.keep = (kept),                                       \
+			.keep_weight = (weight),                              \
+			.fold_blocks = (fold)                                 \
+		}                                                             \
 	}
 
-#define END               \
-	{                 \
-		0, {0}, 0 \
+#define END                   \
+	{                     \
+		.segments = 0 \
 	}
+
+/* clang-format off: a row a line */
 
 /* ---- forward: what counts is that many rows are on their way, so 64 to 80 registers a thread ---- */
 
+/* segments, row_warps, row_blocks, warp_segments, block_rows, registers: as many blocks a multiprocessor as have those */
 static const struct choice forward_16bit[] = {
 	FORWARD(1, 1, 1, 1, 2,
 		72), /* 8192x1024: 14 blocks of 2 rows .94, 12 or 16 .92; of 1 row .87, of 4 rows .93 */
@@ -62,14 +62,14 @@ static const struct choice forward_16bit[] = {
 	FORWARD(16, 0, 1, 2, 1,
 		80), /* 4096x8192: .95, a warp a segment .92; 4096x12288: .94, a warp a segment .77 */
 	FORWARD(64, 0, 1, 4, 1,
-		128), /* 4096x32768: .95; 2048x65536: .86, where weight and bias come from the L2 for every row; clusters .70 and less */
+		128), /* 4096x32768: .95; 2048x65536: .86 (weights from the L2 for every row); clusters .70 */
 	END,          /* 1024x131072: .74 through shared memory, .68 in registers */
 };
 
 /* Rows that do not fill their warps: what is there is looked at for every quad. */
 static const struct choice forward_16bit_uneven[] = {
 	FORWARD(1, 1, 1, 1, 2, 72), FORWARD(8, 0, 1, 1, 1, 64), /* 4096x7000: .84, two segments a warp .83 */
-	FORWARD(16, 0, 1, 2, 1, 96),                            /* 4096x11008: .81, a warp a segment .72 */
+	FORWARD(16, 0, 1, 2, 1, 96),                            /* 4096x11008: .88, a warp a segment .72 */
 	END, /* 4096x24000: .83 through shared memory, .65 in registers */
 };
 
@@ -77,7 +77,7 @@ static const struct choice forward_16bit_uneven[] = {
 static const struct choice forward_16bit_shifted[] =
 	{
 		FORWARD(1, 1, 1, 1, 2, 64),
-		FORWARD(16, 0, 1, 1, 1, 64), /* 1000x3333: .68, shifted in registers .45; 513x12345: .53, two segments a warp .49 */
+		FORWARD(16, 0, 1, 1, 1, 64), /* 1000x3333: .68, by shuffles .45; 513x12345: .53, two segments a warp .49 */
 		FORWARD(32, 0, 1, 2, 1, 128),
 		FORWARD(64, 0, 2, 2, 1, 128),
 		FORWARD(128, 0, 4, 2, 1, 128),
@@ -108,14 +108,15 @@ static const struct choice forward_64bit[] = {
 
 /* ---- backward: over 200 registers a thread, so eight warps a multiprocessor; rows are fetched ahead ---- */
 
+/* segments, row_warps, row_blocks, warp_segments, block_rows, stages, keep, keep_weight, fold_blocks */
 static const struct choice backward_16bit[] = {
 	BACKWARD(1, 1, 1, 1, 8, 3, 1, 1, 1), /* 16384x768: .84; twice the slots at 168 registers .65 */
 	BACKWARD(2, 2, 1, 1, 4, 2, 1, 1, 1),
 	BACKWARD(4, 0, 1, 1, 2, 2, 1, 1, 1),   /* 32768x4096: .91; two rows at once .88 */
-	BACKWARD(6, 0, 1, 1, 1, 2, 1, 1, 1),   /* 4096x6144: .79; folded in pairs of blocks .77 */
+	BACKWARD(6, 0, 1, 1, 1, 2, 1, 1, 1),   /* 4096x6144: .81; folded in pairs of blocks .77 */
 	BACKWARD(8, 0, 1, 1, 1, 3, 1, 1, 2),   /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
 	BACKWARD(16, 0, 2, 1, 1, 2, 1, 1, 1),  /* 4096x16384: .87; one block, x and dy not in registers .81 */
-	BACKWARD(32, 0, 4, 1, 1, 3, 1, 1, 1),  /* 4096x32768: .85 */
+	BACKWARD(32, 0, 4, 1, 1, 3, 1, 1, 1),  /* 4096x32768: .86 */
 	BACKWARD(64, 0, 8, 1, 1, 3, 1, 1, 1),  /* 2048x65536: .85 */
 	BACKWARD(128, 0, 8, 2, 1, 2, 0, 2, 1), /* 1024x131072: .79; clusters of 16 .69: seven fit */
 	END,
@@ -125,18 +126,20 @@ static const struct choice backward_32bit[] = {
 	BACKWARD(1, 1, 1, 1, 8, 2, 1, 1, 1),  BACKWARD(2, 2, 1, 1, 4, 2, 1, 1, 1),
 	BACKWARD(4, 0, 1, 1, 2, 2, 1, 1, 1),  /* 8192x4096: .90 */
 	BACKWARD(8, 0, 1, 1, 1, 1, 1, 1, 1),  /* 4096x8192: .91 */
-	BACKWARD(16, 0, 2, 1, 1, 2, 0, 1, 1), /* 2048x16384: .86 */
-	BACKWARD(32, 0, 4, 1, 1, 2, 0, 1, 1), /* 1024x32768: .85 */
+	BACKWARD(16, 0, 2, 1, 1, 2, 0, 1, 1), /* 2048x16384: .88 */
+	BACKWARD(32, 0, 4, 1, 1, 2, 0, 1, 1), /* 1024x32768: .84 */
 	BACKWARD(64, 0, 8, 1, 1, 2, 0, 1, 1), END,
 };
-
-static const struct choice none = END;
 
 /* Without clusters, in place of their rows: 128 registers. */
 static const struct choice backward_16bit_alone[] = {
 	BACKWARD(16, 0, 1, 1, 1, 2, 0, 2, 1), /* 4096x16384 on a GPU with clusters: .81 */
 	END,
 };
+
+static const struct choice none = END;
+
+/* clang-format on */
 
 /* ---- what the tables leave to arithmetic ---- */
 
