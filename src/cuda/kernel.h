@@ -6,7 +6,7 @@
 #include "gpu.h"
 
 /* What makes a kernel: texts (one after another), NVRTC options such as "-DCOLS=4096", the function's name. */
-enum { EK_RECIPE_TEXTS = 6, EK_RECIPE_OPTIONS = 40 };
+enum { EK_RECIPE_TEXTS = 8, EK_RECIPE_OPTIONS = 40 };
 struct ek_recipe {
 	const char *texts[EK_RECIPE_TEXTS]; /* NULL past the last */
 	char options[EK_RECIPE_OPTIONS][64];

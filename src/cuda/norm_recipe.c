@@ -73,11 +73,15 @@ static struct ek_norm_key unpack(uint64_t bits)
 
 /* ---- recipes ---- */
 
-static const char *const kernel_texts[] = {
-	[EK_PART_FORWARD] = ek_text_norm_forward,   [EK_PART_BACKWARD] = ek_text_norm_backward,
-	[EK_PART_WIDE_FORWARD] = ek_text_norm_wide, [EK_PART_WIDE_ROWS] = ek_text_norm_wide,
-	[EK_PART_WIDE_COLUMNS] = ek_text_norm_wide, [EK_PART_FOLD] = ek_text_norm_columns,
-	[EK_PART_FINAL] = ek_text_norm_columns,
+/* After what all have in common. */
+static const char *const kernel_texts[][2] = {
+	[EK_PART_FORWARD] = {ek_text_norm_forward},
+	[EK_PART_BACKWARD] = {ek_text_norm_slots, ek_text_norm_backward},
+	[EK_PART_WIDE_FORWARD] = {ek_text_norm_wide},
+	[EK_PART_WIDE_ROWS] = {ek_text_norm_wide},
+	[EK_PART_WIDE_COLUMNS] = {ek_text_norm_wide},
+	[EK_PART_FOLD] = {ek_text_norm_columns},
+	[EK_PART_FINAL] = {ek_text_norm_columns},
 };
 
 static const char *const part_names[] = {
@@ -186,9 +190,9 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	struct ek_norm_key key = unpack(bits);
 	struct ek_policy p = ek_norm_policy(&key, limits);
 	int64_t segments = (key.cols + 1023) / 1024;
-	*recipe =
-		(struct ek_recipe){.texts = {ek_text_words, ek_text_division, ek_text_norm_rows,
-					     ek_text_norm_shift, ek_text_norm_sums, kernel_texts[key.part]}};
+	*recipe = (struct ek_recipe){.texts = {ek_text_words, ek_text_division, ek_text_norm_rows,
+					       ek_text_norm_shift, ek_text_norm_sums,
+					       kernel_texts[key.part][0], kernel_texts[key.part][1]}};
 	(void)snprintf(recipe->name, sizeof recipe->name, "ek_%s_%s_%s_%d",
 		       key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm", part_names[key.part],
 		       ek_dtype_name(key.dtype), (int)key.cols);

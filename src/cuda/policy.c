@@ -351,6 +351,8 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 	struct ek_policy p = policy_of(choice, dtype, cols);
 	if (limits.arch < 90)
 		p.fold_blocks = 1;
+	if (p.rows_at_once > 1)
+		p.stages = at_most(p.stages, 2); /* 65536x512: .88, three stages .86 */
 	if (access == EK_ACCESS_ELEMENTS)
 		p.keep = p.keep_weight = 0;
 	struct ek_backward_form most = {.dtype = dtype,

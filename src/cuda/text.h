@@ -8,6 +8,7 @@ extern const char ek_text_division[];
 extern const char ek_text_norm_rows[];
 extern const char ek_text_norm_shift[];
 extern const char ek_text_norm_sums[];
+extern const char ek_text_norm_slots[];
 extern const char ek_text_norm_forward[];
 extern const char ek_text_norm_backward[];
 extern const char ek_text_norm_wide[];

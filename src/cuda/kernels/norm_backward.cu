@@ -1,6 +1,6 @@
 /* Backward of a norm whose row fits the registers of its threads: x and dy are read once, dx is written once,
  * and the column sums of a slot of rows (rule 6) stay in registers while its threads walk its rows. Follows
- * norm_sums.cu; norm_rows.cu explains most constants. Further ones:
+ * norm_slots.cu; norm_rows.cu explains most constants. Further ones:
  *   HAS_WEIGHT, GIVEN            operands: weight; statistics (else they are computed anew)
  *   WANT_DX, WANT_DWEIGHT, WANT_DBIAS
  *   STAGES                       steps (of ROWS_AT_ONCE rows) that shared memory holds: the one in hand, and those fetched ahead
@@ -24,17 +24,11 @@ struct arguments {
 };
 
 enum {
-	WANT_SUMS = WANT_DWEIGHT + WANT_DBIAS,
-	CHUNK_ROWS = 32,
-	PITCH = (COLS + REALS - 1) / REALS * REALS,
 	STAGE_BYTES = 2 * ROWS_AT_ONCE * TRAYS_BYTES,
 	SHIFT_BYTES = ACCESS == 1 ? TRAYS_BYTES : 0,
-	ROW_PART = 32 * ROW_WARPS, /* threads of a block that share a row */
-	SUM_QUADS = QUADS * PER_QUAD / REALS,  /* of one column sum and a thread */
-	FOLD_ROWS = BLOCK_ROWS > 1 ? BLOCK_ROWS / 2 : 1,
-	FOLD_BYTES = (BLOCK_ROWS > 1 || FOLD_BLOCKS > 1 ? FOLD_ROWS : 0) * WANT_SUMS * SUM_QUADS * ROW_PART * 16,
 	WORK_BYTES = STAGES * STAGE_BYTES > FOLD_BYTES ? STAGES * STAGE_BYTES : FOLD_BYTES
-	/* shared memory: boards, trays in which dx is shifted, weight, ring of trays (later the fold), sums of the chunks where a slot has several and there is room */
+	/* shared memory: boards, trays in which dx is shifted, weight, ring of trays (later the fold), sums of the
+	 * chunks where a slot has several and there is room */
 };
 
 /* A row in the ring, and in memory. */
@@ -146,9 +140,6 @@ DEVICE void given_statistics(struct statistics *s, struct step t, const struct a
 	}
 }
 
-/* Column sums of a thread: [dweight, dbias][element]. */
-enum { COLUMN_SUMS = WANT_SUMS > 0 ? WANT_SUMS : 1, ELEMENTS = QUADS * PER_QUAD };
-
 /* A thread's weights, from row to row. */
 enum {
 	WEIGHT_QUADS = WEIGHT_WORDS / 4, /* of a quad of the row */
@@ -255,119 +246,6 @@ DEVICE quad gradient(quad x, quad dy, int j, struct statistics s, real mean_gx, 
 	for (int e = 0; e < PER_QUAD; e++)
 		xs[e] = dx_of(xhat_of(xs[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
 	return narrow(xs);
-}
-
-/* Adds the sums of a chunk to those of its slot and starts anew. */
-DEVICE void close_chunk(real *slot_sums, real (*sums)[ELEMENTS])
-{
-	UNROLL
-	for (int k = 0; k < WANT_SUMS; k++) {
-		UNROLL
-		for (int i = 0; i < ELEMENTS; i++) {
-			slot_sums[(k * ELEMENTS + i) * THREADS] = slot_sums[(k * ELEMENTS + i) * THREADS] + sums[k][i];
-			sums[k][i] = 0;
-		}
-	}
-}
-
-/* ---- the tree over slots: of a warp, of a block, of a cluster ---- */
-
-/* Narrow rows: a warp walks SUB_ROWS slots. */
-DEVICE void fold_warp(real (*sums)[ELEMENTS])
-{
-	UNROLL
-	for (int h = ROW_THREADS; h < 32; h *= 2) {
-		UNROLL
-		for (int k = 0; k < WANT_SUMS; k++) {
-			UNROLL
-			for (int i = 0; i < ELEMENTS; i++)
-				sums[k][i] = sums[k][i] + shuffle_xor(sums[k][i], h);
-		}
-	}
-}
-
-/* Puts a thread's column sums on shared memory, where quads of neighbouring threads are neighbours. */
-DEVICE void put_sums(u8 *to, real (*sums)[ELEMENTS], int thread)
-{
-	UNROLL
-	for (int k = 0; k < WANT_SUMS; k++) {
-		UNROLL
-		for (int q = 0; q < SUM_QUADS; q++)
-			*(quad *)(to + ((k * SUM_QUADS + q) * ROW_PART + thread) * 16) =
-				quad_of_sums(sums[k] + q * REALS);
-	}
-}
-
-DEVICE void add_sums(real (*sums)[ELEMENTS], const u8 *from, int thread)
-{
-	UNROLL
-	for (int k = 0; k < WANT_SUMS; k++) {
-		UNROLL
-		for (int q = 0; q < SUM_QUADS; q++) {
-			real other[REALS];
-			sums_of_quad(load_fetched(from + ((k * SUM_QUADS + q) * ROW_PART + thread) * 16), other);
-			add_reals(sums[k] + q * REALS, other);
-		}
-	}
-}
-
-/* After it, the threads of the block's first slot hold the sums of all. */
-DEVICE void fold_block(real (*sums)[ELEMENTS], u8 *work, int group, int thread)
-{
-	UNROLL
-	for (int h = 1; h < BLOCK_ROWS; h *= 2) {
-		u8 *place = work + group / (2 * h) * WANT_SUMS * SUM_QUADS * ROW_PART * 16;
-		sync_block();
-		if (group % (2 * h) == h)
-			put_sums(place, sums, thread);
-		sync_block();
-		if (group % (2 * h) == 0)
-			add_sums(sums, place, thread);
-	}
-}
-
-/* A thread's column sums go where their columns are. */
-DEVICE void store_sums(real *partials, real (*sums)[ELEMENTS], int first)
-{
-	UNROLL
-	for (int k = 0; k < WANT_SUMS; k++) {
-		UNROLL
-		for (int i = 0; i < ELEMENTS; i += REALS) {
-			int c = column(first, i / PER_QUAD) + i % PER_QUAD;
-			if (c < COLS)
-				store_kept(partials + (i64)k * PITCH + c, quad_of_sums(sums[k] + i));
-		}
-	}
-}
-
-/* Each block of the cluster folds a share of the columns, out of the shared memory of all. */
-DEVICE void fold_cluster(real (*sums)[ELEMENTS], u8 *work, real *partials, int rank, struct place p)
-{
-	const int row_block = rank % ROW_BLOCKS, share = rank / ROW_BLOCKS;
-	sync_block();
-	if (p.group == 0)
-		put_sums(work, sums, thread_index());
-	sync_cluster();
-	for (int item = share * THREADS + thread_index(); item < WANT_SUMS * SUM_QUADS * ROW_PART;
-	     item += FOLD_BLOCKS * THREADS) {
-		real all[FOLD_BLOCKS][REALS];
-		UNROLL
-		for (int f = 0; f < FOLD_BLOCKS; f++)
-			sums_of_quad(get_quad(work + item * 16, f * ROW_BLOCKS + row_block), all[f]);
-		UNROLL
-		for (int h = 1; h < FOLD_BLOCKS; h *= 2) {
-			UNROLL
-			for (int f = 0; f + h < FOLD_BLOCKS; f += 2 * h)
-				add_reals(all[f], all[f + h]);
-		}
-		int k = item / (SUM_QUADS * ROW_PART), q = item / ROW_PART % SUM_QUADS;
-		int first = place_of(item % ROW_PART, row_block).first;
-		int at = q * REALS;
-		int c = column(first, at / PER_QUAD) + at % PER_QUAD;
-		if (c < COLS)
-			store_kept(partials + (i64)k * PITCH + c, quad_of_sums(all[0]));
-	}
-	sync_cluster(); /* the others may still be reading ours */
 }
 
 /* What a thread walks with. */
