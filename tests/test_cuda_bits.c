@@ -3,6 +3,7 @@
  * with and without clusters, rows on their own, and buffers that end where their memory ends. Then kernels are broken
  * on purpose, and each is caught. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -699,6 +700,31 @@ static void nothing_is_read_past_the_end(void)
 		}
 }
 
+/* Infinite statistics and weights: 0 times them is no number, so what a warp holds past the end of a row must not be summed
+ * up. All else is positive, so that the sums are infinite, and no NaN of the row's own hides one. */
+static void nothing_past_the_end_is_summed_up(void)
+{
+	static const int64_t widths[] = {24, 520, 1032, 1500, 1031, 12296};
+	ek_context *reference = context_of((struct setting){"reference", 1, PLAIN});
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 4; k++) {
+			struct norm_case c = case_for(true, k & 1, dtype_pairs[w % 3], 2, widths[w]);
+			c.filling = FILL_POSITIVE;
+			case_fill(&c);
+			for (int64_t r = 0; r < c.rows && !(k & 1); r++) {
+				value_set(EK_F32, case_inputs[MEAN].buffer.data, r, 0);
+				value_set(EK_F32, case_inputs[MEAN_LO].buffer.data, r, 0);
+			}
+			if (k >> 1)
+				value_set(EK_F32, case_inputs[RSTD].buffer.data, 0, INFINITY);
+			else
+				value_set(c.weight_dtype, case_inputs[WEIGHT].buffer.data, 0, INFINITY);
+			EXPECT(case_call(reference, &c, case_expected) == EK_OK, "%s: %s", case_text(&c),
+			       ek_error(reference));
+			(void)same_on(h200, &c);
+		}
+}
+
 /* ---- kernels that are wrong ---- */
 
 /* A kernel's text with one place changed, and a case that must not pass with it. */
@@ -897,6 +923,7 @@ int main(int argc, char **argv)
 	TEST(bits_do_not_depend_on_multiprocessors);
 	TEST(a_row_does_not_depend_on_the_rows_around_it);
 	TEST(nothing_is_read_past_the_end);
+	TEST(nothing_past_the_end_is_summed_up);
 	TEST(broken_kernels_are_noticed);
 	return test_end();
 }
