@@ -147,9 +147,9 @@ enum {
 	FORMS_LISTED = 20000,
 	FORMS_ASKED_FOR = 2000000,
 	/* verify --quick on a GPU: rows for each form, and elements for one of them; narrow rows are then so many that
-	 * their column sums come in all the steps that there are. */
+	 * their column sums come in all the steps that there are, and wider ones more than what counts as few. */
 	FEW_ROWS = 3,
-	MANY_ELEMENTS = 2000000
+	MANY_ELEMENTS = 4500000
 };
 
 struct dtype_pair {

@@ -197,6 +197,15 @@ static bool is_main(const struct sweep *s)
 	return s->access == EK_ACCESS_QUADS && s->model.arch == h200.arch;
 }
 
+/* Where few rows have a kernel of their own, those of the case are too many for a GPU of one multiprocessor. */
+static void check_on_both(const struct sweep *s, const struct norm_case *c)
+{
+	struct ek_policy few;
+	check_on(s->model, c);
+	if (!s->backward && ek_forward_few_policy(c->dtype, c->cols, s->access, &few))
+		check_on((struct model){s->model.arch, 1}, c);
+}
+
 /* In long mode all dtypes of the size and both norms, else they take turns. */
 static void check_width(const struct sweep *s, int64_t cols)
 {
@@ -212,7 +221,7 @@ static void check_width(const struct sweep *s, int64_t cols)
 				case_for(s->backward, norm, dtype_pairs[d], rows_for(cols), cols);
 			lay_out(&c, s->access, (turn / 2 + turn / 8) % 4);
 			if (all || norm == turn % 2)
-				check_on(s->model, &c);
+				check_on_both(s, &c);
 		}
 	}
 	turn++;

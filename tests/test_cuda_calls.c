@@ -374,16 +374,16 @@ static void prepared_calls_are_captured_and_replayed(void)
 
 /* Prepared with few rows, then called with others: some whose column sums have many parts, which another kernel
  * folds, and some whose slots have over 32 rows. */
-static void expect_any_rows(ek_dtype dtype, const int64_t *rows, int count)
+static void expect_any_rows(ek_dtype dtype, int64_t cols, const int64_t *rows, int count)
 {
 	ek_context *ctx = opened(gpu_options());
-	struct work first = work_make(ctx, (struct shape){dtype, 3, 24});
+	struct work first = work_make(ctx, (struct shape){dtype, 3, cols});
 	EXPECT(ek_norm_forward_prepare(ctx, &first.forward) == EK_OK &&
 		       ek_norm_backward_prepare(ctx, &first.backward) == EK_OK,
 	       "%s", ek_error(ctx));
 	fail(NULL);
 	for (int i = 0; i < count; i++) {
-		struct work w = work_make(ctx, (struct shape){dtype, rows[i], 24});
+		struct work w = work_make(ctx, (struct shape){dtype, rows[i], cols});
 		expect_runs("another number of rows", &w);
 		EXPECT(standin.count("cuModuleLoadData") == 0 &&
 			       standin.nvrtc_count("nvrtcCompileProgram") == 0,
@@ -397,8 +397,12 @@ static void expect_any_rows(ek_dtype dtype, const int64_t *rows, int count)
 static void another_number_of_rows_needs_no_kernel(void)
 {
 	static const int64_t rows[] = {0, 1, 2, 7, 31, 32, 33, 64, 129, 300, 1025, 2049, 33000};
-	expect_any_rows(EK_F32, rows, COUNT_OF(rows) - (test_mode == TEST_SHORT));
-	expect_any_rows(EK_F64, rows, COUNT_OF(rows) - (test_mode == TEST_SHORT ? 4 : 1));
+	expect_any_rows(EK_F32, 24, rows, COUNT_OF(rows) - (test_mode == TEST_SHORT));
+	expect_any_rows(EK_F64, 24, rows, COUNT_OF(rows) - (test_mode == TEST_SHORT ? 4 : 1));
+	(void)setenv("EVENKEEL_STANDIN_SMS", "1",
+		     1); /* more than four rows of 8192 columns are then not few */
+	expect_any_rows(EK_BF16, 8192, (const int64_t[]){1, 4, 5, 9}, 4);
+	(void)unsetenv("EVENKEEL_STANDIN_SMS");
 }
 
 static void prepare_on_the_cpu_does_nothing(void)

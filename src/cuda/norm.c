@@ -224,9 +224,28 @@ static void *offset(const void *pointer, int64_t bytes)
 	return pointer ? (char *)(uintptr_t)pointer + bytes : NULL;
 }
 
+/* Few rows have a kernel of their own at some widths. Who gets one gets both: another number of rows then compiles
+ * nothing. */
+static ek_status choose_by_rows(const struct task *task, struct ek_norm_key *key, int64_t rows)
+{
+	struct task fetch = *task;
+	struct ek_norm_key few = *key;
+	struct ek_policy policy;
+	if (!ek_forward_few_policy(key->dtype, key->cols, key->access, &policy))
+		return EK_OK;
+	fetch.fetch = true;
+	few.few = true;
+	bool are_few = rows <= (int64_t)policy.blocks * task->gpu->multiprocessors;
+	PASS_ON(run(&fetch, are_few ? key : &few, (struct ek_launch){0}, NULL));
+	if (are_few)
+		*key = few;
+	return EK_OK;
+}
+
 static ek_status launch_forward(const struct task *task, const ek_norm_forward_args *a)
 {
 	struct ek_norm_key key = forward_key(a);
+	PASS_ON(choose_by_rows(task, &key, a->rows));
 	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
 	if (is_wide(&key, &policy))
 		key.part = EK_PART_WIDE_FORWARD;

@@ -46,6 +46,7 @@ uint64_t ek_norm_key_pack(const struct ek_norm_key *key)
 	put(&p, key->dbias, 1);
 	put(&p, key->weight_elements, 1);
 	put(&p, key->bytes, 1);
+	put(&p, key->few, 1);
 	put(&p, ek_policy_tried ? ek_policy_tried->variant : 0, VARIANT_BITS);
 	return p.bits;
 }
@@ -68,6 +69,7 @@ static struct ek_norm_key unpack(uint64_t bits)
 	key.dbias = take(&p, 1);
 	key.weight_elements = take(&p, 1);
 	key.bytes = take(&p, 1);
+	key.few = take(&p, 1);
 	return key;
 }
 
@@ -142,7 +144,9 @@ struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_lim
 {
 	if (!is_forward(key->part))
 		return ek_backward_policy(key->dtype, key->cols, key->access, limits);
-	struct ek_policy policy = ek_forward_policy(key->dtype, key->cols, key->access, limits);
+	struct ek_policy policy;
+	if (!key->few || !ek_forward_few_policy(key->dtype, key->cols, key->access, &policy))
+		policy = ek_forward_policy(key->dtype, key->cols, key->access, limits);
 	if (key->weight_dtype != key->dtype)
 		ek_policy_add_registers(&policy, 16);
 	if (key->access == EK_ACCESS_ELEMENTS)
@@ -193,9 +197,9 @@ void ek_norm_write_recipe_for(uint64_t bits, struct ek_gpu_limits limits, struct
 	*recipe = (struct ek_recipe){.texts = {ek_text_words, ek_text_division, ek_text_norm_rows,
 					       ek_text_norm_shift, ek_text_norm_sums,
 					       kernel_texts[key.part][0], kernel_texts[key.part][1]}};
-	(void)snprintf(recipe->name, sizeof recipe->name, "ek_%s_%s_%s_%d",
+	(void)snprintf(recipe->name, sizeof recipe->name, "ek_%s_%s%s_%s_%d",
 		       key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm", part_names[key.part],
-		       ek_dtype_name(key.dtype), (int)key.cols);
+		       key.few ? "_few" : "", ek_dtype_name(key.dtype), (int)key.cols);
 	option(recipe, "-DKERNEL_NAME=%s", recipe->name);
 	define(recipe, "ELEMENT", element_number(key.dtype));
 	define(recipe, "WEIGHT_ELEMENT", element_number(key.weight_dtype));

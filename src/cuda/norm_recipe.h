@@ -25,6 +25,7 @@ struct ek_norm_key {
 	enum ek_access access;
 	bool weight_elements; /* weight or bias starts at no multiple of 16 */
 	bool bytes;           /* some pointer is no multiple of its element size */
+	bool few;             /* ek_forward_few_policy */
 };
 
 uint64_t ek_norm_key_pack(const struct ek_norm_key *key);

@@ -73,6 +73,14 @@ static const struct choice forward_16bit_uneven[] = {
 	END, /* 4096x24000: .83 through shared memory, .65 in registers */
 };
 
+/* Few rows, where the tables above have two segments a warp. 8x8192: 2.3 us, two segments 2.65; 400x8192: 5.8, 6.7;
+ * 8x11008: 3.2, 4.2; 264x12288: 5.9, 6.1. */
+static const struct choice forward_16bit_few[] = {
+	FORWARD(8, 0, 1, 1, 1, 64),
+	FORWARD(16, 0, 1, 1, 1, 72),
+	END,
+};
+
 /* Rows that start anywhere, and come through shared memory. */
 static const struct choice forward_16bit_shifted[] =
 	{
@@ -319,6 +327,18 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 	if (choice->segments == 0 || (choice->policy.row_blocks > 1 && limits.arch < 90))
 		return wide_policy(dtype, cols, true, limits);
 	return policy_of(choice, dtype, cols);
+}
+
+bool ek_forward_few_policy(ek_dtype dtype, int64_t cols, enum ek_access access, struct ek_policy *policy)
+{
+	if (ek_policy_tried || element_bytes(dtype) != 2 || access != EK_ACCESS_QUADS)
+		return false;
+	const struct choice *many = choose(forward_table(dtype, cols, access), cols);
+	const struct choice *few = choose(forward_16bit_few, cols);
+	if (few->segments == 0 || many->policy.warp_segments < 2)
+		return false;
+	*policy = policy_of(few, dtype, cols);
+	return true;
 }
 
 /* On a GPU with less shared memory: fewer rows ahead, then fewer slots a block. */

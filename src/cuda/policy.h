@@ -32,6 +32,9 @@ enum ek_access {
 
 struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
 				   struct ek_gpu_limits limits);
+/* Of few rows, which wait for their slowest step and not for the memory, where they have a kernel of their own:
+ * false where they have none. Few are those that a GPU holds at once: `blocks` for every multiprocessor. */
+bool ek_forward_few_policy(ek_dtype dtype, int64_t cols, enum ek_access access, struct ek_policy *policy);
 struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
 				    struct ek_gpu_limits limits);
 
