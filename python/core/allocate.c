@@ -1,0 +1,53 @@
+/* Asks x's framework for memory. Called by output.c. SPDX-License-Identifier: MIT */
+#include "allocate.h"
+
+#include <string.h>
+
+static const DLDataType dl_dtypes[] = {
+	[EK_F32] = {.code = kDLFloat, .bits = 32, .lanes = 1},
+	[EK_F16] = {.code = kDLFloat, .bits = 16, .lanes = 1},
+	[EK_BF16] = {.code = kDLBfloat, .bits = 16, .lanes = 1},
+	[EK_F64] = {.code = kDLFloat, .bits = 64, .lanes = 1},
+};
+
+static void set_error(void *context, const char *kind, const char *message)
+{
+	(void)context;
+	PyErr_SetString(strcmp(kind, "MemoryError") == 0 ? PyExc_MemoryError : PyExc_RuntimeError, message);
+}
+
+DLManagedTensorVersioned *allocate(const struct frame *frame, const char *name, DLDataType dtype, int ndim,
+				   const int64_t *shape)
+{
+	if (!frame->api || !frame->api->managed_tensor_allocator) {
+		PyErr_Format(PyExc_TypeError,
+			     "x's type makes no tensors through DLPack's C exchange API: %s must be given",
+			     name);
+		return NULL;
+	}
+	DLTensor prototype = {
+		.device = {.device_type = frame->device == EK_CUDA ? kDLCUDA : kDLCPU,
+			   .device_id = frame->ordinal},
+		.ndim = ndim,
+		.dtype = dtype,
+		.shape = (int64_t *)shape, /* which is read alone */
+	};
+	DLManagedTensorVersioned *tensor = NULL;
+	if (frame->api->managed_tensor_allocator(&prototype, &tensor, NULL, set_error)) {
+		if (!PyErr_Occurred())
+			PyErr_Format(PyExc_MemoryError, "x's framework has no memory for %s", name);
+		return NULL;
+	}
+	return tensor;
+}
+
+PyObject *allocate_object(const struct frame *frame, const char *name, ek_dtype dtype, int ndim,
+			  const int64_t *shape, void **data)
+{
+	DLManagedTensorVersioned *tensor = allocate(frame, name, dl_dtypes[dtype], ndim, shape);
+	if (!tensor)
+		return NULL;
+	*data = (char *)tensor->dl_tensor.data + tensor->dl_tensor.byte_offset;
+	void *object = NULL;
+	return frame->api->managed_tensor_to_py_object_no_sync(tensor, &object) ? NULL : object;
+}

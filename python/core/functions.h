@@ -1,0 +1,18 @@
+/* The functions of the module _core; module.c lists them.
+ * SPDX-License-Identifier: MIT */
+#ifndef EK_PYTHON_FUNCTIONS_H
+#define EK_PYTHON_FUNCTIONS_H
+
+#include "stable_abi.h"
+
+extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
+
+PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *info(PyObject *module, PyObject *nothing);
+
+/* Sets the exception of a call with a wrong number of arguments, and returns NULL. */
+PyObject *refuse_count(const char *function, int takes, Py_ssize_t given);
+
+#endif

@@ -1,0 +1,43 @@
+/* The module evenkeel._core: its functions and constants. SPDX-License-Identifier: MIT */
+#include "functions.h"
+
+#include "evenkeel.h"
+
+#define FAST(name)                                                                    \
+	{                                                                             \
+#name, (PyCFunction)(void (*)(void))(name), METH_FASTCALL, name##_doc \
+	}
+static PyMethodDef functions[] = {
+	FAST(forward),
+	FAST(backward),
+	FAST(backward_workspace),
+	{"info", info, METH_NOARGS, info_doc},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef definition = {
+	PyModuleDef_HEAD_INIT,
+	.m_name = "evenkeel._core",
+	.m_doc = "evenkeel's C library on tensors of any framework that has DLPack or the buffer protocol.",
+	.m_size = -1,
+	.m_methods = functions,
+};
+
+PyObject *refuse_count(const char *function, int takes, Py_ssize_t given)
+{
+	PyErr_Format(PyExc_TypeError, "%s() takes %d arguments (%zd given)", function, takes, given);
+	return NULL;
+}
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void)
+{
+	PyObject *module = PyModule_Create(&definition);
+	if (!module)
+		return NULL;
+	if (PyModule_AddIntConstant(module, "LAYER_NORM", EK_LAYER_NORM) ||
+	    PyModule_AddIntConstant(module, "RMS_NORM", EK_RMS_NORM) ||
+	    PyModule_AddStringConstant(module, "version", ek_version()))
+		Py_CLEAR(module);
+	return module;
+}

@@ -1,0 +1,115 @@
+/* Opens and closes views, and judges what a view can be of: the dtypes and devices of the library. Called for
+ * every tensor of every call. SPDX-License-Identifier: MIT */
+#include "view.h"
+
+#include <stdio.h>
+
+#include "exchange.h"
+
+const char *shape_text(char *text, size_t size, int ndim, const int64_t *shape)
+{
+	size_t used = (size_t)snprintf(text, size, "(");
+	for (int i = 0; i < ndim && used < size; i++)
+		used += (size_t)snprintf(text + used, size - used, i ? ", %lld" : "%lld",
+					 (long long)shape[i]);
+	if (used < size)
+		(void)snprintf(text + used, size - used, ndim == 1 ? ",)" : ")");
+	return text;
+}
+
+static int read_dtype(struct view *view, DLDataType dtype)
+{
+	if (dtype.lanes == 1 && dtype.code == kDLFloat &&
+	    (dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64))
+		view->dtype = dtype.bits == 32 ? EK_F32 : dtype.bits == 16 ? EK_F16 : EK_F64;
+	else if (dtype.lanes == 1 && dtype.code == kDLBfloat && dtype.bits == 16)
+		view->dtype = EK_BF16;
+	else {
+		PyErr_Format(
+			PyExc_TypeError,
+			"%s is of DLPack's type code %d with %d bits and %d lanes: it must be f32, f16, bf16 or f64",
+			view->name, dtype.code, dtype.bits, dtype.lanes);
+		return -1;
+	}
+	return 0;
+}
+
+static int read_device(struct view *view, DLDevice device)
+{
+	switch (device.device_type) {
+	case kDLCPU:
+	case kDLCUDAHost:
+		view->device = EK_CPU;
+		view->ordinal = 0;
+		return 0;
+	case kDLCUDA:
+	case kDLCUDAManaged:
+		view->device = EK_CUDA;
+		view->ordinal = device.device_id;
+		return 0;
+	}
+	PyErr_Format(
+		PyExc_NotImplementedError,
+		"%s is on a device of DLPack's type %d: it must be on the CPU (%d) or an NVIDIA GPU (%d)",
+		view->name, device.device_type, kDLCPU, kDLCUDA);
+	return -1;
+}
+
+int view_from_dltensor(struct view *view, const DLTensor *tensor)
+{
+	if (read_dtype(view, tensor->dtype) || read_device(view, tensor->device))
+		return -1;
+	if (tensor->ndim > MAX_NDIM) {
+		PyErr_Format(PyExc_ValueError, "%s has %d dimensions: at most %d", view->name, tensor->ndim,
+			     MAX_NDIM);
+		return -1;
+	}
+	view->data = (char *)tensor->data + tensor->byte_offset;
+	view->ndim = tensor->ndim;
+	view->shape = tensor->shape;
+	view->strides = tensor->strides;
+	return 0;
+}
+
+/* Not the whole struct: its arrays need no clearing, and calls are short. */
+void view_clear(struct view *view)
+{
+	view->capsule = NULL;
+	view->has_buffer = false;
+}
+
+/* The buffer protocol goes first: it is quicker than a capsule, and knows what is read-only in every version. */
+static int open_otherwise(struct view *view, PyObject *object, void *stream)
+{
+	int status = view_open_buffer(view, object);
+	if (status == 1)
+		status = view_open_capsule(view, object, stream);
+	if (status == 1)
+		PyErr_Format(
+			PyExc_TypeError,
+			"%s is of type %R, which offers neither DLPack nor a buffer of f32, f16, bf16 or f64",
+			view->name, (PyObject *)Py_TYPE(object));
+	return status ? -1 : 0;
+}
+
+int view_open(struct view *view, PyObject *object, const char *name, void *stream)
+{
+	view_clear(view);
+	view->name = name;
+	view->readonly = view->scattered = false;
+	view->api = exchange_of(object);
+	if (!view->api)
+		return open_otherwise(view, object, stream);
+	DLTensor tensor;
+	if (view->api->dltensor_from_py_object_no_sync(object, &tensor))
+		return -1;
+	return view_from_dltensor(view, &tensor);
+}
+
+void view_close(struct view *view)
+{
+	if (view->has_buffer)
+		PyBuffer_Release(&view->buffer);
+	Py_XDECREF(view->capsule);
+	view_clear(view);
+}

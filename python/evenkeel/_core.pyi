@@ -1,0 +1,80 @@
+"""The C extension: evenkeel's library on tensors of any framework with DLPack or the buffer protocol.
+
+Tensors are read in the cheapest way their type has: DLPack's C exchange API, the buffer protocol, __dlpack__.
+Outputs are None or False (not wanted), True (made by x's framework through the exchange API), or an object to write to.
+A call returns None, having done nothing, where a tensor does not lie in memory as the library reads it: x, dy as rows
+of elements that follow each other, the rows at one distance; the others without gaps. The caller then copies those.
+
+Exceptions: ValueError (shapes, values, devices that differ, read-only outputs), TypeError (dtypes, objects that are no
+tensors), NotImplementedError (a device that is neither the CPU nor an NVIDIA GPU), MemoryError, RuntimeError (the GPU).
+"""
+
+from typing import Any, TypedDict
+
+Tensor = Any
+
+LAYER_NORM: int
+RMS_NORM: int
+version: str
+
+class _Gpu(TypedDict):
+    ordinal: int
+    name: str
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    memory: int
+
+class Info(TypedDict):
+    version: str
+    numerics: int
+    cpu: str
+    level: str
+    threads: int
+    levels: dict[str, bool]
+    gpus: list[_Gpu]
+    cuda_driver: tuple[int, int] | None
+    nvrtc: tuple[int, int] | None
+    missing: str | None
+
+def forward(
+    norm: int,  # LAYER_NORM or RMS_NORM
+    x: Tensor,
+    shape: int | tuple[int, ...],  # normalized: what x's shape ends in
+    weight: Tensor | None,  # of that shape, as bias
+    bias: Tensor | None,
+    eps: float,
+    stats: Tensor | bool | None,  # [3, rows] mean, rstd, mean_lo; RMSNorm [1, rows] rstd; f32, f64 with an f64 x
+    out: Tensor | bool | None,  # None is True here
+    threads: int,  # of the CPU; 0: the library's choice
+    stream: int | None,  # CUDA; None: x's framework's current one, else the default one
+    /,
+) -> Any: ...  # y; (y, stats) where stats are wanted; None: make x, weight and bias contiguous and call again
+def backward(
+    norm: int,
+    dy: Tensor,
+    x: Tensor,
+    shape: int | tuple[int, ...],
+    weight: Tensor | None,
+    # As forward returns them (or [2, rows] without mean_lo); (mean, rstd), (mean, rstd, mean_lo), RMSNorm (rstd,), each
+    # of one element a row in any shape; None: computed anew from x and eps.
+    stats: Tensor | tuple[Tensor, ...] | None,
+    eps: float,
+    dx: Tensor | bool | None,
+    dweight: Tensor | bool | None,  # of weight's dtype, as dbias
+    dbias: Tensor | bool | None,
+    workspace: Tensor | None,  # None: made as needed
+    threads: int,
+    stream: int | None,
+    /,
+) -> tuple[Any, Any, Any] | None: ...  # (dx, dweight, dbias); None: make the inputs contiguous and call again
+def backward_workspace(
+    norm: int,
+    x: Tensor,
+    shape: int | tuple[int, ...],
+    weight: Tensor | None,
+    dweight: bool,
+    dbias: bool,
+    threads: int,
+    /,
+) -> int: ...  # bytes
+def info() -> Info: ...
