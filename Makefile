@@ -4,24 +4,25 @@
 ## evenkeel: fused normalization kernels in C, the same bits everywhere
 ##
 ##   make run          build, verify bit for bit, benchmark on this machine, its CPU and its GPUs (minutes)
-##   make test         every test: C, the program, installation, sanitizers, NEON in an emulator, fuzzing
+##   make test         every test: C, the program, Python, installation, sanitizers, NEON in an emulator, fuzzing
 ##   make install PREFIX=/usr/local
 ##
 ## More of the same
 ##   make build        the libraries, the program build/evenkeel, the examples, the tests
 ##   make test-c       the C tests alone; TEST=NAME runs one of them
+##   make test-python  the Python tests alone; PyTorch comes into .venv (5 GB)
 ##   make test-slow    the C tests in their long form
 ##   make bench        the speed list against a copy and oneDNN; OPTIONS="--quick --csv FILE"
 ##   make report       tables and pictures in the documents, from docs/bench-cpu.json (OPTIONS=--measure
 ##                     runs the speed list into it first)
 ##
 ## For those who change the code
-##   make lint         clang-format, clang-tidy, cppcheck, the scripts' syntax; make format reformats
+##   make lint         clang-format, clang-tidy, cppcheck, ruff, mypy, the scripts' syntax; make format reformats
 ##   make fuzz         libFuzzer over the argument structs; FUZZ_SECONDS=60
 ##   make coverage     lines and branches that the tests reach; pages in build-coverage/html/
 ##   make mutate       breaks the code on purpose and sees the tests catch it; writes docs/mutation.md
 ##   make golden       regenerates the golden digests and outputs (the diff is for a person to read)
-##   make venv         everything in requirements.txt into .venv
+##   make venv         everything in requirements.txt into .venv, and the Python package (pip install -e .)
 ##   make clean        removes the build folders (not .venv)
 ##
 ## Needed: a C compiler (tested: gcc 12, clang 14), make, Python 3.10. CMake and ninja are installed
@@ -66,7 +67,7 @@ nvrtc := $(VENV)/.nvrtc
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 endif
 
-.PHONY: help build run test test-c test-slow bench report lint format fuzz coverage mutate golden venv install clean
+.PHONY: help build run test test-c test-python test-slow bench report lint format fuzz coverage mutate golden venv install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -80,11 +81,14 @@ run: build
 	build/evenkeel verify --quick --device all
 	build/evenkeel bench --quick --device all
 
-test: $(cmake_tools) $(nvrtc)
+test: $(cmake_tools) $(nvrtc) $(VENV)/.python
 	@$(PYTHON) tools/test.py
 
 test-c: $(cmake_tools) $(nvrtc)
 	@$(PYTHON) tools/test.py --stages c $(if $(TEST),--only $(TEST))
+
+test-python: $(cmake_tools) $(VENV)/.python
+	@$(PYTHON) tools/test.py --stages python
 
 test-slow: $(cmake_tools) $(nvrtc)
 	@$(PYTHON) tools/test.py --stages c --slow
@@ -95,7 +99,7 @@ bench: build $(peer)
 report: build $(VENV)/.report $(if $(findstring --measure,$(OPTIONS)),$(peer))
 	$(VENV)/bin/python tools/report.py $(OPTIONS)
 
-lint: $(cmake_tools)
+lint: $(cmake_tools) $(VENV)/.lint
 	@$(PYTHON) tools/lint.py
 
 format:
@@ -124,6 +128,7 @@ clean:
 
 venv: $(VENV)/bin/python
 	$(PIP) install -r requirements.txt
+	$(PIP) install --no-build-isolation --no-deps -e .
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "no venv module: install python3-venv" >&2; rm -rf $(VENV); exit 1; }
@@ -132,12 +137,19 @@ $(VENV)/.cmake: packages := cmake ninja
 $(VENV)/.report: packages := matplotlib numpy
 $(VENV)/.peer: packages := onednn-cpu-gomp
 $(VENV)/.coverage: packages := gcovr
-$(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage: requirements.txt | $(VENV)/bin/python
+$(VENV)/.lint: packages := mypy ruff
+$(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage $(VENV)/.lint: requirements.txt | $(VENV)/bin/python
 	$(PIP) install -c requirements.txt $(packages)
 	@touch $@
 
-# Not a reason to stop: without a network, or without the venv module, the rest can be tested.
+# Not a reason to stop, as the next one: without a network, or without the venv module, the rest can be tested.
 $(VENV)/.nvrtc: requirements.txt
 	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
 		$(PIP) --retries 1 --timeout 20 install -c requirements.txt nvidia-cuda-nvrtc 2>/dev/null && touch $@ || \
 		echo "NVRTC is not there and could not be installed: the tests that compile for GPUs are skipped"
+
+$(VENV)/.python: requirements.txt
+	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
+		$(PIP) --retries 1 --timeout 60 install -c requirements.txt scikit-build-core torch numpy ml_dtypes pytest \
+		pytest-cov hypothesis && touch $@ || \
+		echo "PyTorch and pytest could not be installed: the tests of the Python package are skipped"

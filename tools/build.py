@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -25,6 +26,11 @@ def ctest():
 
 def ninja():
     return os.environ.get("NINJA") or shutil.which("ninja")
+
+
+def has_python_headers():
+    """Can an extension be compiled for this Python? Debian has its headers in a package of their own."""
+    return (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists()
 
 
 def commands(folder, definitions=(), targets=(), source=ROOT):

@@ -1,5 +1,5 @@
-"""The linters, one after another, each on the files that it understands: clang-format, clang-tidy, cppcheck,
-the scripts' syntax. Ends with `N passed, N failed`. `make lint` calls it; --fix reformats instead.
+"""The linters, one after another, each on the files that it understands: clang-format, clang-tidy, cppcheck, ruff,
+mypy, the scripts' syntax. Ends with `N passed, N failed`. `make lint` calls it; --fix reformats instead.
 SPDX-License-Identifier: MIT"""
 
 import argparse
@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 
-from build import ROOT, build, jobs
+from build import ROOT, build, has_python_headers, jobs
 from mutate import misapplied
 from mutations import MUTATIONS
 
 BUILD = ROOT / "build"
-FOLDERS = ("include", "src", "cli", "tests", "examples")
+FOLDERS = ("include", "src", "cli", "python", "tests", "examples")
+PYTHON_FOLDERS = ("tools", "python", "tests", "examples")
 
 # Not for clang-format: vocabularies and templates whose lines are laid out as tables, or whose macros it
 # takes for expressions.
@@ -82,13 +83,33 @@ def cppcheck(options):
 
 def python_syntax(options):
     found = {}
-    for path in sorted(p for folder in ("tools", "tests", "examples") for p in (ROOT / folder).rglob("*.py")):
+    for path in sorted(p for folder in PYTHON_FOLDERS for p in (ROOT / folder).rglob("*.py")):
         try:
             compile(path.read_text(), str(path), "exec")
             found[path] = ""
         except SyntaxError as error:
             found[path] = f"{path.relative_to(ROOT)}:{error.lineno}: {error.msg}"
     return found
+
+
+def venv_tool(name):
+    """A linter from .venv, where make lint puts it, else the system's."""
+    path = ROOT / ".venv" / "bin" / name
+    return path if path.exists() else name
+
+
+def ruff(options):
+    command = [venv_tool("ruff")]
+    found = {}
+    for arguments in (["format", "--diff"], ["check"]):
+        status, text = run([*command, *arguments, "python", "tests/python"])
+        found[arguments[0]] = text.strip() if status else ""
+    return found
+
+
+def mypy(options):
+    status, text = run([venv_tool("mypy")])
+    return {"the package": text.strip() if status else ""}
 
 
 def shell_syntax(options):
@@ -99,7 +120,7 @@ def text_files(options):
     """No trailing blanks, no line without its end, no carriage return."""
     found = {}
     files = [ROOT / name for name in ("Makefile", "CMakeLists.txt", ".ci/run", *map(str, sources(".c", ".h", ".cc")))]
-    for path in files + sorted(ROOT.glob("tools/*.py")):
+    for path in files + sorted(p for folder in PYTHON_FOLDERS for p in (ROOT / folder).rglob("*.py")):
         lines = path.read_bytes().split(b"\n")
         bad = [i + 1 for i, line in enumerate(lines) if line != line.rstrip()]
         if lines[-1]:
@@ -114,7 +135,7 @@ def mutations(options):
 
 
 LINTERS = (("clang-format", clang_format), ("clang-tidy", clang_tidy), ("cppcheck", cppcheck),
-           ("python3", python_syntax), ("bash", shell_syntax), (None, text_files),
+           ("python3", python_syntax), ("ruff", ruff), ("mypy", mypy), ("bash", shell_syntax), (None, text_files),
            (None, mutations))
 
 
@@ -125,7 +146,8 @@ def main():
     options = parser.parse_args()
     if options.fix:
         options.only = "clang_format"
-    elif options.only in (None, "clang_tidy") and build(BUILD):
+    python = f"-DEVENKEEL_BUILD_PYTHON={'ON' if has_python_headers() else 'OFF'}"
+    if not options.fix and options.only in (None, "clang_tidy") and build(BUILD, [python]):
         sys.exit("lint: the build failed, and clang-tidy needs its list of commands")
     passed = failed = 0
     for tool, function in LINTERS:
@@ -133,7 +155,7 @@ def main():
             continue
         began = time.monotonic()
         name = function.__name__.replace("_", "-" if tool and "-" in tool else " ")
-        if tool and not shutil.which(tool):
+        if tool and not shutil.which(str(venv_tool(tool))):
             print(f"{name}: FAILED, {tool} is not there: install {tool}")
             failed += 1
             continue

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from build import ROOT, commands, ctest, jobs
+from build import ROOT, commands, ctest, has_python_headers, jobs
 
 LOGS = ROOT / "build" / "logs"
 STARTED = time.monotonic()
@@ -98,6 +98,18 @@ class Stage:
             self.failed += 1
             self.why += f"{' '.join(map(str, command[-2:]))} ended with status {status}"
 
+    def pytest(self, python, *arguments):
+        """Tests of Python, counted by pytest."""
+        status, text = self.run([python, "-m", "pytest", "-q", *arguments])
+        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)\b",
+                                                                   text.strip().rpartition("\n")[2])}
+        self.passed += counts.get("passed", 0)
+        self.failed += counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+        self.skipped += counts.get("skipped", 0)
+        if not counts or (status and not self.failed):
+            self.failed += 1
+            self.why = f"pytest ended with status {status}"
+
 
 def links(compiler, *flags):
     """Can the compiler make a program with these flags? (A sanitizer's runtime may be missing.)"""
@@ -134,6 +146,24 @@ def stage_cli(stage, options):
 def stage_consumers(stage, options):
     """an installation, and outside programs that use it"""
     stage.checks([sys.executable, "tests/consumers/run.py", "build"])
+
+
+def stage_python(stage, options):
+    """the Python package: installed in .venv, pytest"""
+    python = ROOT / ".venv" / "bin" / "python"
+    if not python.exists() or stage.run([python, "-c", "import numpy, pytest, scikit_build_core, torch"])[0]:
+        stage.skip("PyTorch and pytest are not in .venv: make test installs them")
+        return
+    if not has_python_headers():
+        stage.skip("Python.h is not there: install python3-dev")
+        return
+    werror = "ON" if os.environ.get("CI") else "OFF"
+    if stage.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation",
+                  "--no-deps", "-C", f"cmake.define.EVENKEEL_WERROR={werror}", "-e", "."])[0]:
+        stage.failed += 1
+        stage.why = "pip install -e . failed"
+        return
+    stage.pytest(python, "tests/python")
 
 
 def sanitizer(stage, selection):

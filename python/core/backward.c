@@ -141,8 +141,8 @@ static int compute(struct frame *frame, PyObject *const *given, struct gradients
 {
 	const struct scalars scalars = {given[NORM], given[SHAPE], given[THREADS], given[STREAM]};
 	ek_norm_backward_args args = {0};
-	args.eps = PyFloat_AsDouble(given[EPS]);
-	if (PyErr_Occurred() || frame_open(frame, given[X], &scalars, &args.x, &args.x_stride) ||
+	if (frame_open(frame, given[X], &scalars, &args.x, &args.x_stride) ||
+	    frame_eps(frame, given[EPS], &args.eps) ||
 	    frame_rows(frame, given[DY], "dy", &args.dy, &args.dy_stride) ||
 	    frame_columns(frame, given[WEIGHT], "weight", &args.weight) ||
 	    read_statistics(frame, given[STATS], &args))

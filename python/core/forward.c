@@ -45,8 +45,8 @@ static int compute(struct frame *frame, PyObject *const *given, struct output *y
 {
 	const struct scalars scalars = {given[NORM], given[SHAPE], given[THREADS], given[STREAM]};
 	ek_norm_forward_args args = {.size = sizeof args};
-	args.eps = PyFloat_AsDouble(given[EPS]);
-	if (PyErr_Occurred() || frame_open(frame, given[X], &scalars, &args.x, &args.x_stride) ||
+	if (frame_open(frame, given[X], &scalars, &args.x, &args.x_stride) ||
+	    frame_eps(frame, given[EPS], &args.eps) ||
 	    frame_columns(frame, given[WEIGHT], "weight", &args.weight) ||
 	    frame_columns(frame, given[BIAS], "bias", &args.bias))
 		return -1;

@@ -2,8 +2,10 @@
  * SPDX-License-Identifier: MIT */
 #include "frame.h"
 
+#include <float.h>
+#include <limits.h>
+
 #include "contexts.h"
-#include "exchange.h"
 
 enum { TEXT = 256 };
 
@@ -114,6 +116,15 @@ int frame_statistics(struct frame *frame, PyObject *object, const void **data, i
 	frame->scattered |= !is_contiguous(view);
 	*data = view->data;
 	return 0;
+}
+
+int frame_eps(const struct frame *frame, PyObject *number, double *eps)
+{
+	if (number == Py_None)
+		*eps = frame->stats_dtype == EK_F64 ? DBL_EPSILON : FLT_EPSILON;
+	else
+		*eps = PyFloat_AsDouble(number);
+	return *eps == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
 /* ---- x ---- */

@@ -42,7 +42,7 @@ def forward(
     shape: int | tuple[int, ...],  # normalized: what x's shape ends in
     weight: Tensor | None,  # of that shape, as bias
     bias: Tensor | None,
-    eps: float,
+    eps: float | None,  # None: the epsilon of f32, with an f64 x that of f64
     stats: Tensor | bool | None,  # [3, rows] mean, rstd, mean_lo; RMSNorm [1, rows] rstd; f32, f64 with an f64 x
     out: Tensor | bool | None,  # None is True here
     threads: int,  # of the CPU; 0: the library's choice
@@ -58,7 +58,7 @@ def backward(
     # As forward returns them (or [2, rows] without mean_lo); (mean, rstd), (mean, rstd, mean_lo), RMSNorm (rstd,), each
     # of one element a row in any shape; None: computed anew from x and eps.
     stats: Tensor | tuple[Tensor, ...] | None,
-    eps: float,
+    eps: float | None,
     dx: Tensor | bool | None,
     dweight: Tensor | bool | None,  # of weight's dtype, as dbias
     dbias: Tensor | bool | None,
