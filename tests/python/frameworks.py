@@ -1,0 +1,207 @@
+"""Small frameworks whose tensors are NumPy's memory: one that has DLPack's C exchange API, written with ctypes, and
+one that has __dlpack__ alone. Their tensors may claim to be on any device. SPDX-License-Identifier: MIT"""
+
+import ctypes
+from ctypes import POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_uint64, c_void_p, py_object
+
+import numpy as np
+
+from reference import DTYPES
+
+CPU, CUDA, CUDA_HOST, ROCM = 1, 2, 3, 10
+FLOAT, BFLOAT = 2, 4
+
+
+class DLTensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+class Managed(Structure):
+    _fields_ = [("tensor", DLTensor), ("context", c_void_p), ("deleter", c_void_p)]
+
+
+class Versioned(Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", c_void_p),
+        ("deleter", c_void_p),
+        ("flags", c_uint64),
+        ("tensor", DLTensor),
+    ]
+
+
+def dtype_fields(array):
+    is_bfloat = array.dtype == DTYPES["bf16"]
+    code = BFLOAT if is_bfloat else {"f": FLOAT, "i": 0, "u": 1}[array.dtype.kind]
+    return {"code": code, "bits": array.itemsize * 8, "lanes": 1}
+
+
+def dltensor_of(array, device=(CPU, 0), strides=True):
+    """The struct of an array, and what must stay alive with it."""
+    shape = (c_int64 * array.ndim)(*array.shape)
+    steps = (c_int64 * array.ndim)(*(step // array.itemsize for step in array.strides))
+    tensor = DLTensor(
+        data=array.ctypes.data,
+        device_type=device[0],
+        device_id=device[1],
+        ndim=array.ndim,
+        shape=ctypes.cast(shape, POINTER(c_int64)),
+        strides=ctypes.cast(steps, POINTER(c_int64)) if strides else None,
+        **dtype_fields(array),
+    )
+    return tensor, (shape, steps, array)
+
+
+API_NAME = b"dlpack_exchange_api"  # a capsule keeps the address of its name: it must stay
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype, new_capsule.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
+
+
+# ---- __dlpack__ ----
+
+
+class Exporter:
+    """An array with __dlpack__ and nothing else; it notes how it was asked."""
+
+    def __init__(self, array, device=(CPU, 0), version=(1, 0), flags=0, strides=True, name=None):
+        self.array, self.device, self.version = array, device, version
+        self.asked, self.kept = [], []
+        self.flags, self.strides, self.name = flags, strides, name
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **words):
+        self.asked.append(words)
+        if self.version is None and "max_version" in words:
+            raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
+        tensor, alive = dltensor_of(self.array, self.device, self.strides)
+        if self.version is None:
+            struct, name = Managed(tensor=tensor), b"dltensor"
+        else:
+            struct, name = Versioned(*self.version, flags=self.flags, tensor=tensor), b"dltensor_versioned"
+        self.kept += [struct, alive, self.name or name]
+        return new_capsule(ctypes.addressof(struct), self.name or name, None)
+
+
+# ---- the C exchange API ----
+
+TensorFromObject = PYFUNCTYPE(c_int, py_object, POINTER(DLTensor))
+ObjectFromManaged = PYFUNCTYPE(c_int, POINTER(Versioned), POINTER(c_void_p))
+Allocator = PYFUNCTYPE(c_int, POINTER(DLTensor), POINTER(POINTER(Versioned)), c_void_p, c_void_p)
+CurrentStream = PYFUNCTYPE(c_int, c_int32, c_int32, POINTER(c_void_p))
+Deleter = PYFUNCTYPE(None, POINTER(Versioned))
+
+
+class Api(Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", c_void_p),
+        ("allocate", Allocator),
+        ("managed_from_object", c_void_p),
+        ("object_from_managed", ObjectFromManaged),
+        ("tensor_from_object", TensorFromObject),
+        ("current_stream", CurrentStream),
+    ]
+
+
+class Tensor:
+    """A tensor of the framework with the exchange API."""
+
+    stream = 0
+    memory_left = True
+    live = {}  # what the allocator has made and nobody has taken or freed: address of the struct, tensor
+
+    def __init__(self, array, device=(CPU, 0)):
+        self.array, self.device = array, device
+        self.struct, self.alive = dltensor_of(array, device)
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    def contiguous(self):
+        return Tensor(np.ascontiguousarray(self.array), self.device)
+
+    def reshape(self, shape):
+        return Tensor(self.array.reshape(shape), self.device)
+
+    def __iter__(self):
+        return (Tensor(row, self.device) for row in self.array)
+
+
+@TensorFromObject
+def tensor_from_object(tensor, out):
+    out[0] = tensor.struct
+    return 0
+
+
+def dtype_of(prototype):
+    names = {(FLOAT, 32): "f32", (FLOAT, 16): "f16", (FLOAT, 64): "f64", (BFLOAT, 16): "bf16"}
+    key = (prototype.code, prototype.bits)
+    return DTYPES[names[key]] if key in names else np.uint8
+
+
+@Allocator
+def allocate(prototype, out, error_context, set_error):
+    if not Tensor.memory_left:
+        return -1
+    wanted = prototype[0]
+    array = np.zeros(tuple(wanted.shape[i] for i in range(wanted.ndim)), dtype_of(wanted))
+    aligned = np.zeros(array.nbytes + 64, np.uint8)
+    start = -aligned.ctypes.data % 64
+    array = aligned[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    tensor = Tensor(array, (wanted.device_type, wanted.device_id))
+    struct = Versioned(major=1, tensor=tensor.struct, deleter=ctypes.cast(free, c_void_p))
+    Tensor.live[ctypes.addressof(struct)] = (tensor, struct)
+    out[0] = ctypes.pointer(struct)
+    return 0
+
+
+@Deleter
+def free(struct):
+    del Tensor.live[ctypes.addressof(struct[0])]
+
+
+@ObjectFromManaged
+def object_from_managed(struct, out):
+    tensor, _ = Tensor.live.pop(ctypes.addressof(struct[0]))
+    ctypes.pythonapi.Py_IncRef(py_object(tensor))
+    out[0] = id(tensor)
+    return 0
+
+
+@CurrentStream
+def current_stream(device_type, device_id, out):
+    out[0] = Tensor.stream
+    return 0
+
+
+api = Api(1, 3, None, allocate, None, object_from_managed, tensor_from_object, current_stream)
+newer_api = Api(major=2, previous=ctypes.addressof(api))
+Tensor.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(api), API_NAME, None)
+
+
+class NewerTensor(Tensor):
+    """Its framework has a later major version, and still the one that is known."""
+
+    __dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(newer_api), API_NAME, None)
+
+
+class StrangeTensor(Exporter):
+    """Its attribute is not what the protocol says: __dlpack__ is left."""
+
+    __dlpack_c_exchange_api__ = "no capsule"

@@ -1,0 +1,101 @@
+"""Where tensors lie in memory: strides, alignments, overlaps, in place. SPDX-License-Identifier: MIT"""
+
+import numpy as np
+import pytest
+
+import evenkeel
+from evenkeel import _core
+from reference import Norm, array, close
+
+
+def forward(x, out=None, weight=None):
+    """The extension itself: None where a copy is needed."""
+    out = np.empty(x.shape, x.dtype) if out is None else out
+    return _core.forward(_core.LAYER_NORM, x, x.shape[-1], weight, None, 1e-5, None, out, 1, None)
+
+
+ROWS = {
+    "contiguous": lambda: array((4, 6)),
+    "rows apart": lambda: array((4, 9))[:, 2:8],
+    "every other row": lambda: array((8, 6))[::2],
+    "two leading dimensions in one step": lambda: array((2, 3, 9))[..., 1:7],
+    "a dimension of one with an odd stride": lambda: array((3, 5, 6))[:, 2:3],
+    "one row of a transposed matrix's slice": lambda: array((6, 1)).T,
+    "one element": lambda: array((5, 5))[::9, ::9],
+}
+SCATTERED = {
+    "transposed": lambda: array((6, 4)).T,
+    "every other column": lambda: array((4, 12))[:, ::2],
+    "leading dimensions swapped": lambda: array((2, 3, 6)).transpose(1, 0, 2),
+    "rows repeated": lambda: np.broadcast_to(array((6,)), (4, 6)),
+    "rows backwards": lambda: array((4, 6))[::-1],
+    "windows that overlap": lambda: np.lib.stride_tricks.sliding_window_view(array((9,)), 6),
+    "fields of records": lambda: np.zeros((3, 4), [("a", "f4"), ("b", "u1")])["a"],
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_at_one_distance_are_read_where_they_lie(name):
+    x = ROWS[name]()
+    close(forward(x), Norm("layer", x).y, "f32")
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+def test_other_layouts_are_copied_first(name):
+    x = SCATTERED[name]()
+    assert forward(x) is None
+    close(evenkeel.layer_norm(x), Norm("layer", x).y, "f32")
+    _, mean, rstd = evenkeel.layer_norm_forward(x)
+    dx = evenkeel.layer_norm_backward(x, x, mean, rstd)[0]
+    close(dx, Norm("layer", x).backward(x)[0], "f32")
+
+
+def test_scattered_weights_and_statistics_are_copied_first():
+    x, w = array((4, 6)), array((12,))[::2]
+    assert forward(x, weight=w) is None
+    close(evenkeel.layer_norm(x, w, w), Norm("layer", x, w, w).y, "f32")
+    stats = np.stack(evenkeel.layer_norm_forward(x)[1:], axis=1)
+    dx = evenkeel.layer_norm_backward(x, x, stats[:, 0], stats[:, 1], w)[0]
+    close(dx, Norm("layer", x, w).backward(x)[0], "f32")
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3, 5, 7])
+def test_any_byte_may_be_the_first(offset):
+    raw = np.zeros(4 * 6 * 4 + 8, np.uint8)
+    x = raw[offset : offset + 96].view(np.float32).reshape(4, 6)
+    x[:] = array((4, 6))
+    assert (forward(x) == forward(x.copy())).all()
+    assert forward(x, out=x) is x
+    assert (x == forward(array((4, 6)))).all()
+
+
+def test_the_result_may_take_the_place_of_x():
+    x = array((4, 6))
+    expected = evenkeel.layer_norm(x)
+    assert evenkeel.layer_norm(x, out=x) is x
+    assert (x == expected).all()
+
+
+def test_the_result_may_lie_in_rows_of_a_larger_array():
+    whole = np.zeros((4, 10), np.float32)
+    x = array((4, 6))
+    evenkeel.layer_norm(x, out=whole[:, 3:9])
+    assert (whole[:, 3:9] == evenkeel.layer_norm(x)).all()
+    assert not whole[:, :3].any() and not whole[:, 9:].any()
+
+
+def test_gradients_may_take_the_place_of_dy_or_x():
+    x, dy = array((4, 6)), array((4, 6), seed=1)
+    stats = _core.forward(_core.LAYER_NORM, x, 6, None, None, 1e-5, np.empty((3, 4), "f"), np.empty_like(x), 1, None)[1]
+    expected = evenkeel.layer_norm_backward(dy, x, stats[0], stats[1], mean_lo=stats[2])[0]
+    for target in (dy.copy(), x.copy()):
+        inputs = (target, x) if (target == dy).all() else (dy, target)
+        results = _core.backward(_core.LAYER_NORM, *inputs, 6, None, stats, 0, target, None, None, None, 1, None)
+        assert results[0] is target and results[1:] == (None, None)
+        assert (target == expected).all()
+
+
+def test_overlaps_that_are_no_in_place_form_are_refused():
+    whole = array((5, 6))
+    with pytest.raises(ValueError, match="overlap"):
+        forward(whole[:4], out=whole[1:])

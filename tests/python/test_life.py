@@ -1,0 +1,134 @@
+"""Over many calls, in threads, after a fork, on every level: nothing leaks and no bit changes.
+SPDX-License-Identifier: MIT"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import evenkeel
+from evenkeel import _core
+from frameworks import Exporter, Tensor
+from reference import array
+
+
+def resident_pages():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+
+
+def test_references_are_flat_over_a_thousand_calls():
+    arrays = [array((4, 6)), array((6,)), array((4, 6), seed=2)]
+    stats = np.empty((3, 4), np.float32)
+    memory = np.empty(1088, np.uint8)
+    start = -memory.ctypes.data % 64
+    workspace = memory[start : start + 1024].view(np.float32)
+    exported, tensor = Exporter(arrays[0]), Tensor(arrays[0])
+    watched = [*arrays, stats, workspace, exported, tensor]
+
+    def every_way():
+        x, w, out = arrays
+        for source in (x, exported, tensor):
+            _core.forward(1, source, (6,), w, w, 1e-5, stats, out, 1, None)
+        _core.forward(2, tensor, 6, None, None, None, True, True, 1, None)
+        _core.backward(1, x, x, 6, w, stats, 0.0, out, w.copy(), w.copy(), None, 1, None)
+        _core.backward(1, x, x, 6, w, (stats[0], stats[1]), 0.0, out, w.copy(), None, workspace, 1, None)
+        _core.backward_workspace(1, x, 6, w, True, True, 1)
+        assert _core.forward(1, x.T, 4, None, None, 1e-5, None, out, 1, None) is None
+        for bad in ({"weight": x}, {"out": stats}, {"eps": -1}):
+            with pytest.raises(ValueError):
+                evenkeel.layer_norm(x, normalized_shape=6, **bad)
+        evenkeel.info()
+        exported.asked.clear(), exported.kept.clear()
+
+    for _ in range(20):
+        every_way()
+    before, pages = [sys.getrefcount(thing) for thing in watched], resident_pages()
+    for _ in range(1000):
+        every_way()
+    assert [sys.getrefcount(thing) for thing in watched] == before
+    assert not Tensor.live
+    assert resident_pages() - pages < 500
+
+
+def test_bits_do_not_depend_on_threads():
+    x, w = array((300, 1000)), array((1000,), seed=1)
+    one = evenkeel.layer_norm_forward(x, w, w, threads=1)
+    for threads in (0, 2, 3):
+        for a, b in zip(one, evenkeel.layer_norm_forward(x, w, w, threads=threads), strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_many_threads_call_at_once():
+    x = array((200, 512))
+    expected = evenkeel.layer_norm(x).tobytes()
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            if evenkeel.layer_norm(x, threads=2).tobytes() != expected:
+                wrong.append(1)
+
+    workers = [threading.Thread(target=work) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_a_child_after_a_fork_computes_too():
+    x = array((300, 1000))
+    expected = evenkeel.layer_norm(x).tobytes()  # the parent's threads have started
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if evenkeel.layer_norm(x).tobytes() == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+DIGEST = """
+import hashlib, sys
+sys.path.insert(0, {folder!r})
+from test_life import digest
+print(digest())
+"""
+
+
+def digest():
+    """Of every result of some shapes and dtypes."""
+    sum = hashlib.sha256()
+    for dtype in ("f32", "f16", "bf16", "f64"):
+        for shape in [(1, 1), (5, 63), (40, 129), (3, 4097)]:
+            x, dy, w = array(shape, dtype, offset=1), array(shape, dtype, 1), array(shape[-1:], dtype, 2)
+            y, mean, rstd, mean_lo = evenkeel.layer_norm_forward(x, w, w, return_mean_lo=True)
+            gradients = evenkeel.layer_norm_backward(dy, x, mean, rstd, w, mean_lo=mean_lo)
+            y2, rstd2 = evenkeel.rms_norm_forward(x, w)
+            gradients2 = evenkeel.rms_norm_backward(dy, x, rstd2, w)
+            for result in (y, mean, rstd, mean_lo, *gradients, y2, rstd2, *gradients2):
+                sum.update(result.tobytes())
+    return sum.hexdigest()
+
+
+@pytest.mark.parametrize("level", [name for name, usable in evenkeel.info()["levels"].items() if usable])
+def test_every_level_has_the_bits_of_the_reference(level):
+    script = DIGEST.format(folder=os.path.dirname(__file__))
+    result = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "EVENKEEL_ISA": level}, stdout=subprocess.PIPE, text=True
+    )
+    assert result.stdout.strip() == digest()
+
+
+def test_info_says_what_there_is():
+    info = evenkeel.info()
+    assert info["version"] == evenkeel.__version__ and info["numerics"] == 1
+    assert info["levels"][info["level"]] and info["threads"] >= 1
+    assert isinstance(info["gpus"], list) and (info["gpus"] or info["missing"])
+
+
+def test_importing_needs_no_array_library():
+    script = "import evenkeel, sys; sys.exit(any(name in sys.modules for name in ('numpy', 'torch', 'ml_dtypes')))"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -1,0 +1,144 @@
+"""How tensors of other frameworks are read: DLPack's C exchange API and __dlpack__. SPDX-License-Identifier: MIT"""
+
+import numpy as np
+import pytest
+
+import evenkeel
+from evenkeel import _core
+from frameworks import CUDA_HOST, ROCM, Exporter, NewerTensor, StrangeTensor, Tensor
+from reference import DTYPES, array
+
+
+def forward(x, out=None, weight=None, stats=None):
+    return _core.forward(_core.LAYER_NORM, x, 6, weight, None, 1e-5, stats, out, 1, None)
+
+
+def same(result, expected):
+    return np.asarray(result).tobytes() == np.asarray(expected).tobytes()
+
+
+# ---- the C exchange API ----
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_x_s_framework_makes_the_results(dtype):
+    x, w = array((4, 6), dtype), array((6,), dtype, 1)
+    y, stats = forward(Tensor(x), weight=Tensor(w), stats=True)
+    assert type(y) is type(stats) is Tensor and not Tensor.live
+    expected = evenkeel.layer_norm_forward(x, w, return_mean_lo=True)
+    assert same(y.array, expected[0]) and same(stats.array, np.stack(expected[1:]))
+    results = _core.backward(1, Tensor(x), Tensor(x), 6, Tensor(w), stats, 0, True, True, True, None, 1, None)
+    for result, correct in zip(
+        results, evenkeel.layer_norm_backward(x, x, *expected[1:3], w, mean_lo=expected[3]), strict=True
+    ):
+        assert same(result.array, correct)
+    assert not Tensor.live
+
+
+def test_the_ops_take_such_tensors_too():
+    x = array((2, 4, 6))
+    y, mean, rstd = evenkeel.layer_norm_forward(Tensor(x.transpose(1, 0, 2)))
+    expected = evenkeel.layer_norm_forward(x.transpose(1, 0, 2))
+    assert mean.shape == rstd.shape == (4, 2)
+    assert all(same(a.array, b) for a, b in zip((y, mean, rstd), expected, strict=True))
+    dx, dweight = evenkeel.rms_norm_backward(Tensor(x), Tensor(x), evenkeel.rms_norm_forward(Tensor(x))[1])
+    assert type(dx) is type(dweight) is Tensor
+
+
+def test_tensors_of_several_frameworks_go_together():
+    x, w = array((4, 6)), array((6,), seed=1)
+    out = np.empty_like(x)
+    assert forward(Tensor(x), out=out, weight=Exporter(w)) is out
+    assert same(out, evenkeel.layer_norm(x, w))
+
+
+def test_an_older_version_is_found_behind_a_newer_one():
+    x = array((4, 6))
+    assert same(forward(NewerTensor(x)).array, evenkeel.layer_norm(x))
+
+
+def test_an_attribute_of_another_kind_is_left_alone():
+    x = array((4, 6))
+    out = np.empty_like(x)
+    assert same(forward(StrangeTensor(x), out=out), evenkeel.layer_norm(x))
+
+
+def test_more_types_than_are_remembered():
+    x = array((4, 6))
+    expected = evenkeel.layer_norm(x)
+    types = [type(f"Tensor{i}", (Tensor,), {}) for i in range(40)]
+    for kind in types + types:
+        assert same(forward(kind(x)).array, expected)
+
+
+def test_a_framework_without_memory_is_told_apart():
+    Tensor.memory_left = False
+    try:
+        with pytest.raises(MemoryError, match="has no memory for out"):
+            forward(Tensor(array((4, 6))))
+    finally:
+        Tensor.memory_left = True
+
+
+@pytest.mark.parametrize("strange", [np.int32, np.uint8, np.int64])
+def test_other_dtypes_are_refused(strange):
+    with pytest.raises(TypeError, match="x is of DLPack's type code .* it must be f32, f16, bf16 or f64"):
+        forward(Tensor(np.ones((4, 6), strange)))
+
+
+def test_other_devices_are_refused():
+    with pytest.raises(NotImplementedError, match=f"x is on a device of DLPack's type {ROCM}"):
+        forward(Tensor(array((4, 6)), (ROCM, 0)))
+    with pytest.raises(NotImplementedError, match="weight is on"):
+        forward(Tensor(array((4, 6))), weight=Tensor(array((6,)), (ROCM, 0)))
+
+
+def test_pinned_memory_is_the_cpu_s():
+    x = array((4, 6))
+    assert same(forward(Tensor(x, (CUDA_HOST, 0))).array, evenkeel.layer_norm(x))
+
+
+def test_more_dimensions_than_are_known():
+    tensor = Tensor(array((1,)))
+    tensor.struct.ndim = 65
+    with pytest.raises(ValueError, match="x has 65 dimensions: at most 64"):
+        forward(tensor)
+
+
+# ---- __dlpack__ ----
+
+
+@pytest.mark.parametrize("version", [(1, 0), None], ids=["versioned", "old"])
+@pytest.mark.parametrize("strides", [True, False], ids=["strides", "none"])
+def test_capsules_of_both_forms(version, strides):
+    x = array((4, 6))
+    tensor = Exporter(x, version=version, strides=strides)
+    assert same(forward(tensor, out=Exporter(out := np.empty_like(x))).array, out)
+    assert same(out, evenkeel.layer_norm(x))
+    assert tensor.asked[-1] == ({"max_version": (1, 0)} if version else {})  # and no stream on the CPU
+
+
+def test_a_capsule_may_be_read_only():
+    frozen = Exporter(array((4, 6)), flags=1)
+    assert forward(frozen, out=np.empty((4, 6), np.float32)) is not None
+    with pytest.raises(ValueError, match="out is read-only"):
+        forward(array((4, 6)), out=frozen)
+
+
+def test_what_goes_wrong_in_a_framework_is_passed_on():
+    class Broken(Exporter):
+        def __dlpack__(self, **words):
+            raise BufferError("on fire")
+
+    class Nowhere(Exporter):
+        def __dlpack_device__(self):
+            raise RuntimeError("nowhere")
+
+    out = np.empty((4, 6), np.float32)
+    for tensor, exception, words in [
+        (Broken(out), BufferError, "on fire"),
+        (Nowhere(out), RuntimeError, "nowhere"),
+        (Exporter(out, name=b"used_dltensor"), ValueError, "incorrect name"),
+    ]:
+        with pytest.raises(exception, match=words):
+            forward(tensor, out=out)

@@ -1,0 +1,189 @@
+"""What is refused, with which exception and words; nothing is written then. SPDX-License-Identifier: MIT"""
+
+import numpy as np
+import pytest
+
+import evenkeel
+from evenkeel import _core
+from reference import array
+
+
+def refusals():
+    """(name, call, exception, words)"""
+    x, w = array((4, 6)), array((6,))
+    frozen = np.zeros((4, 6), np.float32)
+    frozen.flags.writeable = False
+    yield (
+        "a weight of another shape",
+        lambda: evenkeel.layer_norm(x, w[:5], normalized_shape=6),
+        ValueError,
+        (r"weight has shape \(5,\): it must have \(6,\)"),
+    )
+    yield "a bias of another shape", lambda: evenkeel.layer_norm(x, w, w[:5]), ValueError, r"bias has shape \(5,\)"
+    yield (
+        "a normalized shape that x does not end in",
+        lambda: evenkeel.layer_norm(x, normalized_shape=(4, 5)),
+        (ValueError),
+        r"x has shape \(4, 6\): it must end in the normalized shape \(4, 5\)",
+    )
+    yield (
+        "more normalized dimensions than x has",
+        lambda: evenkeel.rms_norm(w, normalized_shape=(4, 6)),
+        (ValueError),
+        r"x has shape \(6,\)",
+    )
+    yield "no normalized dimension", lambda: evenkeel.rms_norm(w, normalized_shape=()), ValueError, "end in"
+    yield "a number alone", lambda: evenkeel.rms_norm(np.float32(3)), ValueError, r"x has shape \(\)"
+    yield (
+        "a normalized shape that is no number",
+        lambda: evenkeel.rms_norm(w, normalized_shape=("6",)),
+        (TypeError),
+        "integer",
+    )
+    yield (
+        "integers",
+        lambda: evenkeel.layer_norm(np.ones((2, 3), np.int32)),
+        TypeError,
+        ("x has elements of the format 'i': it must be f32, f16, bf16 or f64"),
+    )
+    yield "the other byte order", lambda: evenkeel.layer_norm(x.astype(">f4")), TypeError, "format '>f'"
+    yield "complex numbers", lambda: evenkeel.layer_norm(x.astype(np.complex64)), TypeError, "format 'Zf'"
+    yield "bytes", lambda: evenkeel.layer_norm(b"1234", out=bytearray(4)), TypeError, "format 'B'"
+    yield "strings", lambda: evenkeel.layer_norm(np.array(["a"])), TypeError, "format"
+    yield "no array", lambda: evenkeel.layer_norm(3), TypeError, "is no array"
+    yield (
+        "no array as weight",
+        lambda: evenkeel.layer_norm(x, [1, 2], normalized_shape=6),
+        TypeError,
+        ("weight is of type <class 'list'>, which offers neither"),
+    )
+    yield "weights wider than x", lambda: evenkeel.layer_norm(x, w.astype(np.float64)), TypeError, "f64 does not go"
+    yield (
+        "a bias unlike the weight",
+        lambda: evenkeel.layer_norm(x, w, w.astype(np.float16)),
+        TypeError,
+        ("bias is f16: it must be f32, as weight"),
+    )
+    yield "an eps below 0", lambda: evenkeel.layer_norm(x, eps=-1), ValueError, r"eps \(-1\)"
+    yield "an eps that is no number", lambda: evenkeel.layer_norm(x, eps="1"), TypeError, "real number"
+    yield "threads below 0", lambda: evenkeel.layer_norm(x, threads=-1), ValueError, r"threads \(-1\)"
+    yield "far too many threads", lambda: evenkeel.layer_norm(x, threads=2**40), ValueError, "threads"
+    yield "threads that are no number", lambda: evenkeel.layer_norm(x, threads="2"), TypeError, "integer"
+    yield "a stream that is no number", lambda: evenkeel.layer_norm(x, stream="0"), TypeError, "int"
+    yield "a read-only result", lambda: evenkeel.layer_norm(x, out=frozen), ValueError, "out is read-only"
+    yield (
+        "a result of another shape",
+        lambda: evenkeel.layer_norm(x, out=x[:2]),
+        ValueError,
+        (r"out has shape \(2, 6\): it must have \(4, 6\)"),
+    )
+    yield (
+        "a result of another dtype",
+        lambda: evenkeel.layer_norm(x, out=x.astype("f8")),
+        TypeError,
+        ("out is f64: it must be f32"),
+    )
+    yield (
+        "a scattered result",
+        lambda: evenkeel.layer_norm(x, out=np.asfortranarray(x)),
+        ValueError,
+        ("out must be contiguous, or rows at one distance"),
+    )
+    yield (
+        "a gradient of another shape",
+        lambda: evenkeel.rms_norm_backward(x[:2], x, w[:4]),
+        ValueError,
+        (r"dy has shape \(2, 6\)"),
+    )
+    yield (
+        "a gradient of another dtype",
+        lambda: evenkeel.rms_norm_backward(x.astype("f8"), x, w[:4]),
+        TypeError,
+        ("dy is f64: it must be f32, as x"),
+    )
+    yield (
+        "too few statistics",
+        lambda: evenkeel.rms_norm_backward(x, x, w[:3]),
+        ValueError,
+        ("rstd has 3 elements: it must have 4, one for each row of x"),
+    )
+    yield "statistics in f16", lambda: evenkeel.rms_norm_backward(x, x, w[:4].astype("f2")), TypeError, "rstd is f16"
+    yield "more dimensions than are known", lambda: forward(memoryview(x), shape=(1,) * 65), ValueError, "end in"
+
+
+def forward(x, *, norm=_core.LAYER_NORM, shape=6, stats=None, out=None):
+    out = np.empty((4, 6), np.float32) if out is None else out
+    return _core.forward(norm, x, shape, None, None, 0.0, stats, out, 1, None)
+
+
+def backward(stats, *, norm=_core.LAYER_NORM, dx=None, dweight=None, workspace=None):
+    x = array((4, 6))
+    return _core.backward(norm, x, x, 6, None, stats, 0.0, dx, dweight, None, workspace, 1, None)
+
+
+def core_refusals():
+    x, s = array((4, 6)), np.ones(4, np.float32)
+    yield "too few arguments", lambda: _core.forward(1, x), TypeError, r"forward\(\) takes 10 arguments \(2 given\)"
+    yield "too few for backward", lambda: _core.backward(), TypeError, r"takes 13 arguments \(0 given\)"
+    yield "too few for its workspace", lambda: _core.backward_workspace(), TypeError, "takes 7 arguments"
+    yield "a norm that is no number", lambda: forward(x, norm="layer"), TypeError, "integer"
+    yield "a norm that there is not", lambda: forward(x, norm=7), ValueError, r"norm \(7\)"
+    yield "a norm without backward", lambda: backward(None, norm=7, dx=x), ValueError, r"norm \(7\)"
+    yield "a result that x's framework cannot make", lambda: forward(x, out=True), TypeError, "out must be given"
+    yield "an unwanted result", lambda: forward(x, out=False), ValueError, "y is NULL"
+    yield (
+        "statistics of two rows",
+        lambda: forward(x, stats=np.ones((2, 4), "f4")),
+        ValueError,
+        (r"stats has shape \(2, 4\): it must have \(3, 4\)"),
+    )
+    yield "scattered statistics", lambda: forward(x, stats=np.ones((4, 3), "f4").T), ValueError, "must be contiguous"
+    yield (
+        "one statistic of LayerNorm",
+        lambda: backward((s,), dx=x),
+        ValueError,
+        ("stats has 1 tensors: it must have 2 or 3, mean, rstd and mean_lo"),
+    )
+    yield "two statistics of RMSNorm", lambda: backward((s, s), norm=2, dx=x), ValueError, "it must have 1, rstd"
+    yield "statistics as a vector", lambda: backward(s, dx=x), ValueError, r"stats has shape \(4,\)"
+    yield "statistics as a number", lambda: backward(np.float32(1), dx=x), ValueError, r"stats has shape \(\)"
+    yield "statistics in f64", lambda: backward(np.ones((3, 4)), dx=x), TypeError, "stats is f64"
+    yield "no statistic but a list", lambda: backward(([1], s), dx=x), TypeError, "mean is of type"
+    yield "a bad second statistic", lambda: backward((s, s[:1], s), dx=x), ValueError, "rstd has 1 elements"
+    yield "a bad third statistic", lambda: backward((s, s, s[:1]), dx=x), ValueError, "mean_lo has 1 elements"
+    yield (
+        "a workspace too small",
+        lambda: backward(None, dweight=s.repeat(2)[:6], workspace=s[:0]),
+        ValueError,
+        ("workspace"),
+    )
+    yield (
+        "a scattered workspace",
+        lambda: backward(None, dweight=np.ones(6, "f4"), workspace=np.ones((9, 9)).T[1:]),
+        (ValueError),
+        "workspace must be contiguous and writable",
+    )
+    yield "a list as workspace", lambda: backward(None, dweight=np.ones(6, "f4"), workspace=[]), TypeError, "workspace"
+
+
+CASES = [*refusals(), *core_refusals()]
+
+
+@pytest.mark.parametrize(("call", "exception", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_refused(call, exception, words):
+    with pytest.raises(exception, match=words):
+        call()
+
+
+def test_a_refused_call_writes_nothing():
+    out = np.full((4, 6), 7, np.float32)
+    with pytest.raises(ValueError, match="eps"):
+        evenkeel.layer_norm(array((4, 6)), eps=float("nan"), out=out)
+    assert (out == 7).all()
+
+
+def test_read_only_inputs_are_fine():
+    x = array((4, 6))
+    expected = evenkeel.layer_norm(x)
+    x.flags.writeable = False
+    assert (evenkeel.layer_norm(x) == expected).all()
