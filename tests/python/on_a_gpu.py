@@ -1,0 +1,141 @@
+"""What test_gpu.py runs in a process of its own, on a GPU that the stand-ins for libcuda and NVRTC pretend:
+`on_a_gpu.py NAME`. Its memory is the host's. SPDX-License-Identifier: MIT"""
+
+import ctypes
+import os
+import sys
+
+import numpy as np
+
+import evenkeel
+import gpu_arrays
+from evenkeel import _core
+from frameworks import CUDA, Exporter, Tensor
+from reference import DTYPES, array
+
+driver = ctypes.CDLL(os.environ["EVENKEEL_LIBCUDA"])
+
+
+class Launch(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_char * 128),
+        ("order", ctypes.c_char * 32),
+        ("blocks", ctypes.c_int64),
+        ("sizes", ctypes.c_int * 3),
+        ("flags", ctypes.c_bool * 2),
+        ("stream", ctypes.c_void_p),
+    ]
+
+
+def last_stream():
+    launch = Launch()
+    assert driver.standin_last_launch(ctypes.byref(launch))
+    return launch.stream or 0
+
+
+def new_stream():
+    evenkeel.layer_norm(tensor(array((1, 8))))  # which makes a CUDA context
+    context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxPushCurrent_v2(context) == 0
+    assert driver.cuStreamCreate(ctypes.byref(stream), 0) == 0
+    return stream.value
+
+
+def tensor(values, ordinal=0):
+    return Tensor(values, (CUDA, ordinal))
+
+
+def same(results, expected):
+    assert driver.cuCtxSynchronize() in (0, 201)  # 201: no context is current, and the stand-in has run everything
+    assert len(results) == len(expected)
+    for result, correct in zip(results, expected, strict=True):
+        assert result.array.tobytes() == correct.tobytes()
+
+
+def refused(call, exception, words):
+    try:
+        call()
+    except exception as error:
+        assert words in str(error), error
+        return
+    raise AssertionError(f"no {exception.__name__}")
+
+
+def check_ops(make):
+    for dtype in DTYPES:
+        x, dy, w = array((33, 40), dtype), array((33, 40), dtype, 1), array((40,), dtype, 2)
+        expected = evenkeel.layer_norm_forward(x, w, w, return_mean_lo=True)
+        results = evenkeel.layer_norm_forward(make(x), make(w), make(w), return_mean_lo=True)
+        same(results, expected)
+        same(
+            evenkeel.layer_norm_backward(make(dy), make(x), *results[1:3], make(w), mean_lo=results[3]),
+            evenkeel.layer_norm_backward(dy, x, *expected[1:3], w, mean_lo=expected[3]),
+        )
+        same([evenkeel.rms_norm(make(x[:, ::2]), make(w[:20]))], [evenkeel.rms_norm(x[:, ::2], w[:20])])
+
+
+def the_bits_are_the_cpu_s():
+    check_ops(tensor)
+    assert not Tensor.live  # the workspaces were freed
+
+
+def arrays_without_the_exchange_api_do_too():
+    check_ops(gpu_arrays.ndarray)
+
+
+def work_goes_on_the_framework_s_stream():
+    x = array((4, 8))
+    Tensor.stream = new_stream()
+    evenkeel.layer_norm(tensor(x))
+    assert last_stream() == Tensor.stream
+    weight = Exporter(array((8,)), (CUDA, 0))
+    evenkeel.layer_norm(tensor(x), weight, normalized_shape=8)
+    assert last_stream() == Tensor.stream and weight.asked[-1]["stream"] == Tensor.stream
+
+
+def work_goes_on_the_caller_s_stream():
+    stream = new_stream()
+    x = gpu_arrays.ndarray(array((4, 8)))
+    evenkeel.layer_norm(x)
+    assert last_stream() == 0 and x.asked[-1] == {"stream": 1, "max_version": (1, 0)}
+    evenkeel.layer_norm(x, stream=stream)
+    assert last_stream() == stream and x.asked[-1]["stream"] == stream
+
+
+def devices_that_differ_are_refused():
+    x, w = array((4, 8)), array((8,))
+    words = "weight is on cpu:0, x on cuda:0: they must be on one device"
+    refused(lambda: evenkeel.layer_norm(tensor(x), w), ValueError, words)
+    words = "weight is on cuda:0, x on cpu:0"
+    refused(lambda: evenkeel.layer_norm(x, tensor(w)), ValueError, words)
+    words = "weight is on cuda:1, x on cuda:0"
+    refused(lambda: evenkeel.layer_norm(tensor(x), tensor(w, 1)), ValueError, words)
+    refused(lambda: evenkeel.layer_norm(tensor(x, 7)), RuntimeError, "7")
+
+
+def a_workspace_is_asked_for_where_it_cannot_be_made():
+    x, out = gpu_arrays.ndarray(array((40, 8))), gpu_arrays.empty(8, np.float32)
+    call = (_core.LAYER_NORM, x, x, 8, None, None, 1e-5, None, out, None)
+    refused(lambda: _core.backward(*call, None, 0, None), TypeError, "workspace must be given")
+    size = _core.backward_workspace(_core.LAYER_NORM, x, 8, None, True, False, 0)
+    assert size > 0
+    _core.backward(*call, gpu_arrays.empty(size // 4, np.float32), 0, None)
+    expected = np.empty(8, np.float32)
+    _core.backward(_core.LAYER_NORM, x.array, x.array, 8, None, None, 1e-5, None, expected, None, None, 0, None)
+    same([out], [expected])
+    Tensor.memory_left = False
+    x = tensor(x.array)
+    call = (_core.LAYER_NORM, x, x, 8, None, None, 1e-5, None, tensor(out.array), None, None, 0, None)
+    refused(lambda: _core.backward(*call), MemoryError, "no memory for workspace")
+
+
+def info_lists_the_gpus():
+    info = evenkeel.info()
+    assert [gpu["ordinal"] for gpu in info["gpus"]] == [0, 1]
+    assert info["gpus"][0]["compute_capability"] == (9, 0) and info["missing"] is None
+    assert info["cuda_driver"] >= (12, 0)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

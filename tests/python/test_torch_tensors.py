@@ -1,0 +1,93 @@
+"""PyTorch's tensors through its C exchange API, as the extension reads and makes them. SPDX-License-Identifier: MIT"""
+
+import subprocess
+import sys
+
+import pytest
+
+import evenkeel
+from evenkeel import _core
+from reference import Norm, array, close
+
+torch = pytest.importorskip("torch")
+if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+    pytest.skip("this PyTorch has no C exchange API", allow_module_level=True)
+
+TORCH_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
+
+
+def tensor(shape, dtype="f32", seed=0):
+    return torch.from_numpy(array(shape, "f64", seed)).to(TORCH_DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
+def test_forward_and_backward(dtype):
+    x, dy, w, b = (
+        tensor((3, 5, 40), dtype),
+        tensor((3, 5, 40), dtype, 1),
+        tensor((40,), dtype, 2),
+        tensor((40,), dtype, 3),
+    )
+    y, stats = _core.forward(_core.LAYER_NORM, x, (40,), w, b, 1e-5, True, None, 0, None)
+    assert y.dtype == x.dtype and y.is_contiguous() and stats.shape == (3, 15)
+    norm = Norm("layer", x.double(), w.double(), b.double())
+    close(y.double(), norm.y, dtype)
+    results = _core.backward(_core.LAYER_NORM, dy, x, (40,), w, stats, 0.0, True, True, True, None, 0, None)
+    for result, expected in zip(results, norm.backward(dy.double()), strict=True):
+        assert result.dtype == x.dtype
+        close(result.double(), expected, dtype)
+
+
+def test_the_ops_take_tensors_too():
+    x = tensor((4, 6, 8)).transpose(0, 1)
+    y, rstd = evenkeel.rms_norm_forward(x, eps=1e-5)
+    assert isinstance(y, torch.Tensor) and rstd.shape == (6, 4)
+    close(y, Norm("rms", x).y, "f32")
+
+
+def test_parameters_and_tensors_with_gradients_are_read():
+    x = tensor((4, 8)).requires_grad_()
+    weight = torch.nn.Parameter(tensor((8,), seed=1))
+    y = _core.forward(_core.LAYER_NORM, x, 8, weight, None, 1e-5, None, None, 1, None)
+    assert type(y) is torch.Tensor and not y.requires_grad
+    close(y, Norm("layer", x.detach(), weight.detach()).y, "f32")
+
+
+def test_a_slice_starts_where_it_starts():
+    x = tensor((9, 20))
+    y = _core.forward(_core.LAYER_NORM, x[3:, 5:13], 8, None, None, 1e-5, None, None, 1, None)
+    close(y, Norm("layer", x[3:, 5:13]).y, "f32")
+
+
+@pytest.mark.parametrize(
+    ("make", "exception"),
+    [
+        (lambda: torch.ones(2, 3, dtype=torch.int64), TypeError),
+        (lambda: torch.ones(2, 3, dtype=torch.complex64), TypeError),
+        (lambda: torch.ones(2, 3, dtype=torch.bool), TypeError),
+        (lambda: torch.ones(2, 3, device="meta"), RuntimeError),
+        (lambda: torch.ones(2, 3).to_sparse(), RuntimeError),
+    ],
+    ids=["integers", "complex", "bool", "meta", "sparse"],
+)
+def test_what_cannot_be_read_is_refused(make, exception):
+    with pytest.raises(exception):
+        _core.forward(_core.LAYER_NORM, make(), 3, None, None, 1e-5, None, None, 1, None)
+
+
+OUT_OF_MEMORY = """
+import resource, torch, evenkeel
+x = torch.ones(1 << 26, 4)  # 1 GiB
+evenkeel.layer_norm(x[:4])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), resource.RLIM_INFINITY))
+try:
+    evenkeel.layer_norm(x)
+except MemoryError as error:
+    print("refused:", str(error).splitlines()[0])
+"""
+
+
+def test_memory_that_is_not_there_is_an_exception():
+    result = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], stdout=subprocess.PIPE, text=True)
+    assert result.stdout.startswith("refused: ")
