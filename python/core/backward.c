@@ -1,5 +1,4 @@
-/* _core.backward and _core.backward_workspace: read the arguments, call ek_norm_backward.
- * SPDX-License-Identifier: MIT */
+/* _core.backward: reads the arguments, calls ek_norm_backward. SPDX-License-Identifier: MIT */
 #include "functions.h"
 
 #include "failure.h"
@@ -26,10 +25,6 @@ const char backward_doc[] =
 	"backward(norm, dy, x, shape, weight, stats, eps, dx, dweight, dbias, workspace, threads, stream)\n--\n\n"
 	"Returns (dx, dweight, dbias), each None where it was not asked for; None where a tensor must be made\n"
 	"contiguous first. _core.pyi has the arguments.";
-
-const char backward_workspace_doc[] =
-	"backward_workspace(norm, x, shape, weight, dweight, dbias, threads)\n--\n\n"
-	"The bytes of workspace that backward needs, for frameworks without DLPack's C exchange API.";
 
 struct gradients {
 	struct output dx, dweight, dbias;
@@ -98,17 +93,6 @@ static int open_outputs(struct frame *frame, PyObject *const *given, struct grad
 	return 0;
 }
 
-/* What both functions tell the library of x. */
-static void describe(const struct frame *frame, ek_norm_backward_args *args)
-{
-	args->size = sizeof *args;
-	args->norm = frame->norm;
-	args->dtype = frame->dtype;
-	args->weight_dtype = frame->weight_dtype;
-	args->rows = frame->rows;
-	args->cols = frame->cols;
-}
-
 static int open_workspace(struct frame *frame, PyObject *given, struct workspace *workspace,
 			  ek_norm_backward_args *args)
 {
@@ -140,7 +124,7 @@ static int run(const struct frame *frame, const ek_norm_backward_args *args)
 static int compute(struct frame *frame, PyObject *const *given, struct gradients *gradients)
 {
 	const struct scalars scalars = {given[NORM], given[SHAPE], given[THREADS], given[STREAM]};
-	ek_norm_backward_args args = {0};
+	ek_norm_backward_args args = {.size = sizeof args};
 	if (frame_open(frame, given[X], &scalars, &args.x, &args.x_stride) ||
 	    frame_eps(frame, given[EPS], &args.eps) ||
 	    frame_rows(frame, given[DY], "dy", &args.dy, &args.dy_stride) ||
@@ -154,7 +138,11 @@ static int compute(struct frame *frame, PyObject *const *given, struct gradients
 	/* An empty dx has no memory, and without memory there is nothing to ask for. */
 	if (frame->rows == 0 && gradients->dx.object && !args.dweight && !args.dbias)
 		return 0;
-	describe(frame, &args);
+	args.norm = frame->norm;
+	args.dtype = frame->dtype;
+	args.weight_dtype = frame->weight_dtype;
+	args.rows = frame->rows;
+	args.cols = frame->cols;
 	args.stream = frame->stream;
 	if (open_workspace(frame, given[WORKSPACE], &gradients->workspace, &args))
 		return -1;
@@ -190,44 +178,6 @@ PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count)
 	output_close(&gradients.dx);
 	output_close(&gradients.dweight);
 	output_close(&gradients.dbias);
-	frame_close(&frame);
-	return result;
-}
-
-/* ---- backward_workspace ---- */
-
-static PyObject *workspace_of(struct frame *frame, PyObject *const *given)
-{
-	enum { NORM_, X_, SHAPE_, WEIGHT_, DWEIGHT_, DBIAS_, THREADS_ };
-	const struct scalars scalars = {given[NORM_], given[SHAPE_], given[THREADS_], Py_None};
-	const void *x, *weight;
-	int64_t stride;
-	if (frame_open(frame, given[X_], &scalars, &x, &stride) ||
-	    frame_columns(frame, given[WEIGHT_], "weight", &weight))
-		return NULL;
-	char wanted; /* of which the address says so */
-	ek_norm_backward_args args = {
-		.dweight = PyObject_IsTrue(given[DWEIGHT_]) ? &wanted : NULL,
-		.dbias = PyObject_IsTrue(given[DBIAS_]) ? &wanted : NULL,
-	};
-	describe(frame, &args);
-	size_t size;
-	ek_status status = ek_norm_backward_workspace(frame->context, &args, &size);
-	if (status != EK_OK) {
-		(void)raise_status(status);
-		return NULL;
-	}
-	return PyLong_FromSize_t(size);
-}
-
-PyObject *backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-	(void)module;
-	if (count != 7)
-		return refuse_count("backward_workspace", 7, count);
-	struct frame frame;
-	frame.opened = 0;
-	PyObject *result = workspace_of(&frame, given);
 	frame_close(&frame);
 	return result;
 }

@@ -40,9 +40,10 @@ const DLPackExchangeAPI *exchange_of(PyObject *object)
 			return known[i].api;
 	const DLPackExchangeAPI *api = look_up(type);
 	int slot = next_to_forget++ % REMEMBERED;
+	PyTypeObject *forgotten = known[slot].type;
 	Py_INCREF(type);
-	Py_XDECREF(known[slot].type);
 	known[slot].type = type;
 	known[slot].api = api;
+	Py_XDECREF(forgotten);
 	return api;
 }

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenkeel
+from evenkeel import _core
 from reference import DTYPES, Norm, array, close
 
 SHAPES = [(1, 1), (3, 5), (7, 64), (2, 3, 100), (1, 2049), (65,), (2, 1, 3, 17)]
@@ -132,6 +133,35 @@ def test_backward_takes_any_statistics_in_any_shape():
     xhat = (x.astype(np.float64) - 0.5) * 2
     close(dweight, (dy * xhat).sum((0, 1)), "f32")
     close(dx, (dy - dy.mean(-1, keepdims=True) - xhat * (dy * xhat).mean(-1, keepdims=True)) * 2, "f32")
+
+
+def test_backward_takes_statistics_as_one_array_or_computes_them():
+    x, dy = array((4, 8), offset=3.0), array((4, 8), seed=1)
+    out = np.empty_like(x)
+
+    def backward(norm, stats):
+        _core.backward(norm, dy, x, 8, None, stats, 1e-5, out, None, None, None, 1, None)
+        return out.tobytes()
+
+    for norm, count in ((_core.LAYER_NORM, 3), (_core.RMS_NORM, 1)):
+        stats = np.empty((count, 4), np.float32)
+        _core.forward(norm, x, 8, None, None, 1e-5, stats, np.empty_like(x), 1, None)
+        expected = backward(norm, stats)
+        assert backward(norm, tuple(stats)) == backward(norm, None) == expected
+        if count == 3:
+            assert backward(norm, stats[:2]) == backward(norm, tuple(stats[:2])) != expected
+
+
+def test_gradients_of_weights_say_what_a_missing_weight_would_be():
+    x, dbias, dweight = array((4, 8), "bf16"), np.empty(8, np.float32), np.empty(8, np.float32)
+    for sums in ((None, dbias), (dweight, None), (dweight, dbias)):
+        results = _core.backward(_core.LAYER_NORM, x, x, 8, None, None, 1e-5, None, *sums, None, 1, None)
+        assert results[0] is None and results[1] is sums[0] and results[2] is sums[1]
+    close(dbias, x.astype(np.float64).sum(0), "f32")
+    with pytest.raises(TypeError, match="dbias is f64: it must be f32"):
+        _core.backward(_core.LAYER_NORM, x, x, 8, None, None, 0, None, dweight, np.empty(8), None, 1, None)
+    with pytest.raises(TypeError, match="weight_dtype f64 does not go with dtype bf16"):
+        _core.backward_workspace(_core.LAYER_NORM, x, 8, np.empty(8), True, True, 1)
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0, 8), (0,)], ids=str)
