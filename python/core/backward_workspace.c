@@ -19,7 +19,7 @@ static PyObject *bytes_needed(struct frame *frame, PyObject *const *given)
 	if (frame_open(frame, given[X], &scalars, &x, &stride) ||
 	    frame_columns(frame, given[WEIGHT], "weight", &weight))
 		return NULL;
-	char wanted; /* the library asks for no more than an address */
+	char wanted = 0; /* the library asks for no more than an address */
 	const ek_norm_backward_args args = {
 		.size = sizeof args,
 		.norm = frame->norm,

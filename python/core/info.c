@@ -45,9 +45,7 @@ static PyObject *gpus(const struct ek_gpu_list *list)
 /* 12040 is (12, 4) to CUDA's driver and to NVRTC alike; None where there is none. */
 static PyObject *cuda_version(int version)
 {
-	if (version)
-		return Py_BuildValue("(ii)", version / 1000, version % 1000 / 10);
-	Py_RETURN_NONE;
+	return version ? Py_BuildValue("(ii)", version / 1000, version % 1000 / 10) : Py_BuildValue("");
 }
 
 static PyObject *about(const ek_description *cpu)
