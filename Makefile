@@ -137,19 +137,18 @@ $(VENV)/.cmake: packages := cmake ninja
 $(VENV)/.report: packages := matplotlib numpy
 $(VENV)/.peer: packages := onednn-cpu-gomp
 $(VENV)/.coverage: packages := gcovr
-$(VENV)/.lint: packages := mypy ruff
-$(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage $(VENV)/.lint: requirements.txt | $(VENV)/bin/python
+$(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage: requirements.txt | $(VENV)/bin/python
 	$(PIP) install -c requirements.txt $(packages)
 	@touch $@
 
-# Not a reason to stop, as the next one: without a network, or without the venv module, the rest can be tested.
-$(VENV)/.nvrtc: requirements.txt
+# These are no reason to stop: without a network, or without the venv module, the rest can be tested.
+$(VENV)/.nvrtc: packages := nvidia-cuda-nvrtc
+$(VENV)/.nvrtc: without := the tests that compile for GPUs are skipped
+$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis
+$(VENV)/.python: without := the tests of the Python package are skipped
+$(VENV)/.lint: packages := mypy ruff
+$(VENV)/.lint: without := the Python package is not judged
+$(VENV)/.nvrtc $(VENV)/.python $(VENV)/.lint: requirements.txt
 	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
-		$(PIP) --retries 1 --timeout 20 install -c requirements.txt nvidia-cuda-nvrtc 2>/dev/null && touch $@ || \
-		echo "NVRTC is not there and could not be installed: the tests that compile for GPUs are skipped"
-
-$(VENV)/.python: requirements.txt
-	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
-		$(PIP) --retries 1 --timeout 60 install -c requirements.txt scikit-build-core torch numpy ml_dtypes pytest \
-		pytest-cov hypothesis && touch $@ || \
-		echo "PyTorch and pytest could not be installed: the tests of the Python package are skipped"
+		$(PIP) --retries 1 --timeout 20 install -c requirements.txt $(packages) 2>/dev/null && touch $@ || \
+		echo "not there and not to be installed ($(packages)): $(without)"

@@ -3,6 +3,7 @@
 
 #include "failure.h"
 #include "output.h"
+#include "workspace.h"
 
 enum argument {
 	NORM,

@@ -2,11 +2,7 @@
  * the caller. SPDX-License-Identifier: MIT */
 #include "output.h"
 
-#include <stdlib.h>
-
 #include "allocate.h"
-
-enum { ALIGNMENT = 64 };
 
 static bool is_wanted(PyObject *given)
 {
@@ -106,55 +102,4 @@ PyObject *output_release(struct output *output)
 		object = Py_None;
 	}
 	return object;
-}
-
-/* ---- workspace ---- */
-
-static int workspace_given(struct frame *frame, PyObject *given, struct workspace *workspace)
-{
-	const struct view *view = frame_view(frame, given, "workspace");
-	if (!view)
-		return -1;
-	if (view->readonly || !is_contiguous(view))
-		return refuse_layout("workspace", "contiguous and writable");
-	workspace->data = view->data;
-	workspace->size = ek_dtype_size(view->dtype);
-	for (int i = 0; i < view->ndim; i++)
-		workspace->size *= (size_t)view->shape[i];
-	return 0;
-}
-
-static int workspace_on_heap(size_t size, struct workspace *workspace)
-{
-	workspace->size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-	workspace->data = workspace->heap = aligned_alloc(ALIGNMENT, workspace->size);
-	if (!workspace->heap)
-		PyErr_NoMemory();
-	return workspace->heap ? 0 : -1;
-}
-
-int workspace_open(struct frame *frame, PyObject *given, size_t size, struct workspace *workspace)
-{
-	if (is_wanted(given))
-		return workspace_given(frame, given, workspace);
-	if (size == 0)
-		return 0;
-	if (frame->device == EK_CPU)
-		return workspace_on_heap(size, workspace);
-	const int64_t bytes = (int64_t)size;
-	workspace->managed =
-		allocate(frame, "workspace", (DLDataType){.code = kDLUInt, .bits = 8, .lanes = 1}, 1, &bytes);
-	if (!workspace->managed)
-		return -1;
-	workspace->data =
-		(char *)workspace->managed->dl_tensor.data + workspace->managed->dl_tensor.byte_offset;
-	workspace->size = size;
-	return 0;
-}
-
-void workspace_close(struct workspace *workspace)
-{
-	free(workspace->heap);
-	if (workspace->managed)
-		workspace->managed->deleter(workspace->managed);
 }

@@ -21,16 +21,4 @@ void output_close(struct output *output);
 /* The object, or None; the output no longer has it. */
 PyObject *output_release(struct output *output);
 
-/* Scratch memory of a call: given by the caller, else from x's framework on GPUs and from the heap on the CPU. */
-struct workspace {
-	void *data;
-	size_t size;
-	void *heap;
-	DLManagedTensorVersioned *managed;
-};
-
-int workspace_open(struct frame *frame, PyObject *given, size_t size, struct workspace *workspace);
-/* A framework's memory is freed in the order of its stream: the kernels that were launched still have it. */
-void workspace_close(struct workspace *workspace);
-
 #endif
