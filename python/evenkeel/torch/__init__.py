@@ -1,0 +1,24 @@
+"""evenkeel for PyTorch: LayerNorm and RMSNorm with PyTorch's names, arguments, errors and autograd.
+
+    from evenkeel.torch import LayerNorm          # in place of torch.nn.LayerNorm
+    evenkeel.torch.replace(model)                 # or in a model that exists
+
+The same bits on CPU and GPU, at any batch size. SPDX-License-Identifier: MIT
+"""
+
+from evenkeel.torch._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
+from evenkeel.torch._fallback import set_fallback
+from evenkeel.torch._functional import layer_norm, rms_norm
+from evenkeel.torch._modules import LayerNorm, RMSNorm
+
+__all__ = [
+    "LayerNorm",
+    "RMSNorm",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_forward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_forward",
+    "set_fallback",
+]

@@ -1,0 +1,144 @@
+"""How gradients flow: the norms as functions of autograd, differentiable any number of times.
+
+What forward saves is x, weight and the statistics of the rows, nothing else. SPDX-License-Identifier: MIT
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+
+from evenkeel.torch import _kernels
+from evenkeel.torch._kernels import LAYER_NORM, Gradients, Shape
+
+
+def pytorch_norm(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None
+) -> Tensor:
+    """The same by PyTorch."""
+    if norm == LAYER_NORM:
+        return F.layer_norm(x, shape, weight, bias, eps)  # type: ignore[arg-type]
+    return F.rms_norm(x, shape, weight, eps)
+
+
+def _formula(
+    norm: int,
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    shape: Shape,
+    eps: float | None,
+    columns_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(dx, dweight, dbias) in PyTorch's operations, which have derivatives of every order."""
+    dtype = _kernels.statistics_dtype(x)
+    dims, rows = tuple(range(-len(shape), 0)), tuple(range(x.dim() - len(shape)))
+    wide, dy = x.to(dtype), dy.to(dtype)
+    if norm == LAYER_NORM:
+        wide = wide - wide.mean(dims, keepdim=True)
+    rstd = (wide.square().mean(dims, keepdim=True) + (torch.finfo(dtype).eps if eps is None else eps)).rsqrt()
+    xhat = wide * rstd
+    g = dy if weight is None else dy * weight.to(dtype)
+    inner = g - xhat * (g * xhat).mean(dims, keepdim=True)
+    if norm == LAYER_NORM:
+        inner = inner - g.mean(dims, keepdim=True)
+    columns = (dy * xhat, dy)
+    dweight, dbias = (c.sum(rows) if rows else c for c in columns)  # an empty list would mean all dimensions
+    return (inner * rstd).to(x.dtype), dweight.to(columns_dtype), dbias.to(columns_dtype)
+
+
+def _differentiable(tensor: Tensor) -> Tensor:
+    return tensor if tensor.requires_grad else tensor.detach().requires_grad_()
+
+
+class Norm(Function):
+    """y of (x, weight, bias)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        norm: int,
+        shape: Shape,
+        eps: float | None,
+        estimate: bool,
+    ) -> Tensor:
+        compute = _kernels.forward if not estimate else _only_memory
+        y, stats = compute(norm, x, shape, weight, bias, eps, True)
+        ctx.save_for_backward(x, weight, stats)
+        ctx.options = norm, shape, eps, estimate
+        ctx.columns_dtype = x.dtype if weight is bias is None else (weight if weight is not None else bias).dtype
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        (dy,) = grad_outputs
+        x, weight, stats = ctx.saved_tensors
+        call = (dy, x, weight, stats, ctx.options, ctx.columns_dtype, ctx.needs_input_grad[:3])
+        if torch.is_grad_enabled():
+            gradients = NormBackward.apply(*call)
+        else:
+            gradients = _first_order(*call)
+        return *gradients, None, None, None, None
+
+
+def _only_memory(norm: int, x: Tensor, shape: Shape, *operands: Any) -> tuple[Tensor, Tensor | None]:
+    return _kernels.empty_outputs(norm, x, shape, operands[-1])
+
+
+def _first_order(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    stats: Tensor,
+    options: tuple[int, Shape, float | None, bool],
+    columns_dtype: torch.dtype,
+    needs: tuple[bool, bool, bool],
+) -> Gradients:
+    norm, shape, _, estimate = options
+    gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs)
+    return gradients if estimate else _kernels.backward(norm, dy, x, shape, weight, stats, gradients)
+
+
+class NormBackward(Function):
+    """(dx, dweight, dbias) of (dy, x, weight), where they are differentiated in turn."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        dy: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        stats: Tensor,
+        options: tuple[int, Shape, float | None, bool],
+        columns_dtype: torch.dtype,
+        needs: tuple[bool, bool, bool],
+    ) -> Any:
+        ctx.save_for_backward(dy, x, weight)
+        ctx.options, ctx.columns_dtype, ctx.needs = options, columns_dtype, needs
+        ctx.set_materialize_grads(False)
+        return _first_order(dy, x, weight, stats, options, columns_dtype, needs)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
+        norm, shape, eps, _ = ctx.options
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            dy, x, weight = (t if t is None else _differentiable(t) for t in ctx.saved_tensors)
+            first = _formula(norm, dy, x, weight, shape, eps, ctx.columns_dtype)
+            pairs = [(f, g) for f, g in zip(first, grad_outputs, strict=True) if g is not None]
+            wanted = [t for t, need in zip((dy, x, weight), ctx.needs_input_grad, strict=False) if need]
+            found = _gradients(pairs, wanted, again)
+        iterator = iter(found)
+        return *(next(iterator) if need else None for need in ctx.needs_input_grad[:3]), None, None, None, None
+
+
+def _gradients(pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor], again: bool) -> tuple[Tensor | None, ...]:
+    if not pairs or not inputs:
+        return (None,) * len(inputs)
+    outputs, grad_outputs = zip(*pairs, strict=True)
+    return torch.autograd.grad(outputs, inputs, grad_outputs, create_graph=again, allow_unused=True)

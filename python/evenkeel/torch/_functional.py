@@ -1,0 +1,165 @@
+"""layer_norm and rms_norm as PyTorch has them: who serves a call, and with what autograd.
+
+A call on plain tensors goes straight to the kernels. Where PyTorch must see the operation itself (subclasses, modes,
+transforms, tracing), or where evenkeel cannot serve it, PyTorch's own does; so do wrong arguments, which then raise
+PyTorch's own errors. SPDX-License-Identifier: MIT
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import (
+    _are_functorch_transforms_active,
+    _get_tracing_state,
+    _is_any_autocast_enabled,
+    _len_torch_dispatch_stack,
+)
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+from torch.nn import Parameter
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from evenkeel.torch import _kernels
+from evenkeel.torch._autograd import Norm, pytorch_norm
+from evenkeel.torch._fallback import fall_back
+from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
+
+_OPS = {LAYER_NORM: "layer_norm", RMS_NORM: "rms_norm"}
+
+# While memory_estimate runs a model on tensors without memory.
+estimating = False
+
+
+def _is_plain(tensor: Tensor | None) -> bool:
+    """Whether a tensor is what lies in its memory: no subclass with a dispatch of its own, no lazy negation."""
+    return tensor is None or type(tensor) is Parameter or (type(tensor) is Tensor and not tensor.is_neg())
+
+
+def _sees_operations() -> bool:
+    """Whether somebody watches or transforms PyTorch's operations, and so must be shown one."""
+    return (
+        _len_torch_dispatch_stack() > 0
+        or _are_functorch_transforms_active()
+        or _get_tracing_state() is not None
+        or forward_ad._current_level >= 0
+    )
+
+
+def _needs_gradient(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+# ---- autocast ----
+
+
+@cache
+def _casts(op: str, device_type: str) -> bool:
+    """Whether autocast computes the op in float32 there: PyTorch's own lists say so."""
+    key = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}.get(device_type)
+    return key is not None and torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{op}", key)
+
+
+def _cast(tensor: Tensor | None, device_type: str) -> Tensor | None:
+    if tensor is None or not tensor.is_floating_point() or tensor.dtype is torch.float64:
+        return tensor
+    return tensor.to(torch.float32) if tensor.device.type == device_type else tensor
+
+
+# ---- calls ----
+
+
+def _leave_to_pytorch(
+    norm: int,
+    x: Tensor,
+    shape: Shape,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float | None,
+    reason: str | None = None,
+) -> Tensor:
+    """PyTorch computes, or refuses in its own words; a reason is one to tell."""
+    y = pytorch_norm(norm, x, shape, weight, bias, eps)
+    if reason is not None:
+        fall_back(_OPS[norm], reason)
+    return y
+
+
+def _aside(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None
+) -> Tensor:
+    """A call that is not on plain tensors alone, or is watched."""
+    if estimating and not _are_functorch_transforms_active():
+        return Norm.apply(x, weight, bias, norm, shape, eps, True)
+    if _sees_operations() or not all(type(t) in (Tensor, Parameter) for t in (x, weight, bias) if t is not None):
+        return _leave_to_pytorch(norm, x, shape, weight, bias, eps)
+    resolved = (t if t is None else t.resolve_neg() for t in (x, weight, bias))
+    return _compute(norm, shape, eps, *resolved)
+
+
+def _compute(
+    norm: int, shape: Shape, eps: float | None, x: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """Plain tensors."""
+    try:
+        if _needs_gradient(x, weight, bias):
+            return Norm.apply(x, weight, bias, norm, shape, eps, False)
+        return _kernels.forward(norm, x, shape, weight, bias, eps, False)[0]
+    except (ValueError, TypeError, NotImplementedError) as error:
+        reason = str(error)
+    if x.is_meta:
+        return _leave_to_pytorch(norm, x, shape, weight, bias, eps)
+    return _leave_to_pytorch(norm, x, shape, weight, bias, eps, reason)
+
+
+def _norm(
+    norm: int, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float | None
+) -> Tensor:
+    shape = tuple(shape)
+    if _is_any_autocast_enabled():
+        device_type = x.device.type
+        if torch.is_autocast_enabled(device_type) and _casts(_OPS[norm], device_type):
+            x, weight, bias = (_cast(t, device_type) for t in (x, weight, bias))  # type: ignore[assignment]
+    if _is_plain(x) and _is_plain(weight) and _is_plain(bias) and not _sees_operations():
+        return _compute(norm, shape, eps, x, weight, bias)
+    return _aside(norm, x, shape, weight, bias, eps)
+
+
+def _outside_graphs(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """torch.compile breaks its graph at the result, and calls the function as it is."""
+    return torch.compiler.disable(function, recursive=True)
+
+
+_norm_outside_graphs = _outside_graphs(_norm)
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """torch.nn.functional.layer_norm: over the last dimensions of input, which normalized_shape names."""
+    if has_torch_function_variadic(input, weight, bias):
+        return _handled(layer_norm, (input, weight, bias), input, normalized_shape, weight=weight, bias=bias, eps=eps)
+    if is_compiling():
+        return _norm_outside_graphs(LAYER_NORM, input, normalized_shape, weight, bias, eps)
+    return _norm(LAYER_NORM, input, normalized_shape, weight, bias, eps)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """torch.nn.functional.rms_norm. Without eps it is the epsilon of float32 (of float64, where input is that)."""
+    if has_torch_function_variadic(input, weight):
+        return _handled(rms_norm, (input, weight), input, normalized_shape, weight=weight, eps=eps)
+    if is_compiling():
+        return _norm_outside_graphs(RMS_NORM, input, normalized_shape, weight, None, eps)
+    return _norm(RMS_NORM, input, normalized_shape, weight, None, eps)
+
+
+def _handled(function: Callable[..., Tensor], relevant: tuple[Any, ...], *args: Any, **options: Any) -> Tensor:
+    return handle_torch_function(function, relevant, *args, **options)

@@ -1,0 +1,113 @@
+"""The computation, on tensors that lie in memory: no autograd, no dispatch, no fallback.
+
+Eager code, double backward and the explicit functions all end here. Results are ordinary tensors of PyTorch's
+allocator; the work goes on the current stream, or on as many threads as PyTorch has. SPDX-License-Identifier: MIT
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from evenkeel import _core
+
+LAYER_NORM = _core.LAYER_NORM
+RMS_NORM = _core.RMS_NORM
+
+# Since PyTorch 2.10 the extension reads tensors, and finds the current stream, in C. Older ones take the way of Python.
+HAS_EXCHANGE = hasattr(Tensor, "__dlpack_c_exchange_api__")
+
+Shape = tuple[int, ...]
+
+
+class Gradients(NamedTuple):
+    dx: Tensor | None
+    dweight: Tensor | None
+    dbias: Tensor | None
+
+
+def statistics_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+def statistics_count(norm: int) -> int:
+    return 3 if norm == LAYER_NORM else 1
+
+
+def _stream(x: Tensor) -> int | None:
+    """None where the extension finds it."""
+    if HAS_EXCHANGE or not x.is_cuda:
+        return None
+    return torch.cuda.current_stream(x.device).cuda_stream
+
+
+def _readable(tensor: Tensor | None) -> Tensor | None:
+    """As the extension can read it: DLPack in Python refuses what needs a gradient."""
+    return tensor if HAS_EXCHANGE or tensor is None else tensor.detach()
+
+
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def empty_outputs(norm: int, x: Tensor, shape: Shape, statistics: bool) -> tuple[Tensor, Tensor | None]:
+    """y and the statistics of forward, not computed."""
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if not statistics:
+        return y, None
+    rows = math.prod(x.shape[: x.dim() - len(shape)])
+    return y, torch.empty((statistics_count(norm), rows), dtype=statistics_dtype(x), device=x.device)
+
+
+def forward(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, statistics: bool
+) -> tuple[Tensor, Tensor | None]:
+    """y, and where they are wanted the statistics as [3, rows]: mean, rstd, mean_lo (RMSNorm [1, rows]: rstd)."""
+    y, stats = empty_outputs(norm, x, shape, statistics)
+    outputs = eps, stats, y, torch.get_num_threads(), _stream(x)
+    if not HAS_EXCHANGE:
+        x, weight, bias = x.detach(), _readable(weight), _readable(bias)
+    if _core.forward(norm, x, shape, weight, bias, *outputs) is None:
+        _core.forward(norm, x.contiguous(), shape, _contiguous(weight), _contiguous(bias), *outputs)
+    return y, stats
+
+
+def empty_gradients(
+    x: Tensor, shape: Shape, weight_dtype: torch.dtype, need_dx: bool, need_dweight: bool, need_dbias: bool
+) -> Gradients:
+    """The results of backward, not computed."""
+    columns = {"dtype": weight_dtype, "device": x.device}
+    return Gradients(
+        torch.empty_like(x, memory_format=torch.contiguous_format) if need_dx else None,
+        torch.empty(shape, **columns) if need_dweight else None,
+        torch.empty(shape, **columns) if need_dbias else None,
+    )
+
+
+def workspace_bytes(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, need_dweight: bool, need_dbias: bool
+) -> int:
+    return _core.backward_workspace(norm, x, shape, weight, need_dweight, need_dbias, torch.get_num_threads())
+
+
+def backward(
+    norm: int,
+    dy: Tensor,
+    x: Tensor,
+    shape: Shape,
+    weight: Tensor | None,
+    stats: Tensor | tuple[Tensor, ...],
+    gradients: Gradients,
+) -> Gradients:
+    """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one."""
+    threads, workspace = torch.get_num_threads(), None
+    if not HAS_EXCHANGE:
+        dy, x, weight = dy.detach(), x.detach(), _readable(weight)
+        size = workspace_bytes(norm, x, shape, weight, gradients.dweight is not None, gradients.dbias is not None)
+        workspace = torch.empty(size, dtype=torch.uint8, device=x.device)
+    outputs = 0.0, *gradients, workspace, threads, _stream(x)
+    if _core.backward(norm, dy, x, shape, weight, stats, *outputs) is None:
+        copies = tuple(map(Tensor.contiguous, stats)) if isinstance(stats, tuple) else stats.contiguous()
+        _core.backward(norm, dy.contiguous(), x.contiguous(), shape, _contiguous(weight), copies, *outputs)
+    return gradients
