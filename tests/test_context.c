@@ -39,7 +39,7 @@ static void bad_options_are_refused(void)
 	ek_close(NULL);
 }
 
-/* Also where there is a GPU: test_cuda_errors.c has the rest. */
+/* Also where there is a GPU: test_cuda_loading.c has the rest. */
 static void no_driver_means_no_device(void)
 {
 	setenv("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1", 1);

@@ -1,0 +1,576 @@
+/* What the CUDA backend loads, when it is missing or refused, on the stand-in GPU (standin/standin.h): the driver, the
+ * GPU, NVRTC, kernels and their cache. Every failure has its status and a message that names what is wrong, leaves
+ * nothing behind, and is over once its cause is. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cuda/norm.h"
+#include "support_cuda.h"
+
+/* ---- the driver ---- */
+
+static void a_driver_is_missing_in_a_child(void)
+{
+	struct ek_gpu_list list;
+	ek_options options = gpu_options();
+	set("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1");
+	open_refused("no library", options, EK_ERROR_NO_DEVICE,
+		     SAYS("device EK_CUDA, ordinal 0", "no NVIDIA driver", "/nonexistent/libcuda.so.1",
+			  "install the driver"));
+	ek_gpu_describe_all(&list);
+	EXPECT(list.count == 0 && list.driver_version == 0 && strstr(list.missing, "no NVIDIA driver"),
+	       "%d GPUs, missing \"%s\"", list.count, list.missing);
+	options.ordinal = 3;
+	open_refused("no library, ordinal 3", options, EK_ERROR_NO_DEVICE, SAYS("EK_CUDA, ordinal 3"));
+	options.ordinal = 0;
+	FILE *file = fopen(in_base("text.so"), "we");
+	EXPECT(file && fputs("no library at all", file) >= 0 && fclose(file) == 0, "no file");
+	set("EVENKEEL_LIBCUDA", in_base("text.so"));
+	open_refused("a text", options, EK_ERROR_NO_DEVICE, SAYS("no NVIDIA driver", in_base("text.so")));
+	set("EVENKEEL_LIBCUDA", "libc.so.6");
+	open_refused("another library", options, EK_ERROR_NO_DEVICE,
+		     SAYS("EK_CUDA, ordinal 0", "libc.so.6 has no cuInit", "update the NVIDIA driver"));
+	opens_after_all();
+}
+
+static void a_driver_is_missing(void)
+{
+	in_child(a_driver_is_missing_in_a_child);
+}
+
+static void a_driver_is_too_old_in_a_child(void)
+{
+	fail("cuDriverGetVersion=11040");
+	open_refused("CUDA 11.4", gpu_options(), EK_ERROR_NO_DEVICE,
+		     SAYS("EK_CUDA, ordinal 0", "CUDA 11.4", "needs 12.0", "update"));
+	EXPECT(standin.count("cuInit") == 0, "too old a driver is initialised");
+	opens_after_all();
+}
+
+static void a_driver_is_too_old(void)
+{
+	in_child(a_driver_is_too_old_in_a_child);
+}
+
+static void a_driver_does_not_start_in_a_child(void)
+{
+	struct ek_gpu_list list;
+	fail("cuInit=100");
+	open_refused("cuInit 100", gpu_options(), EK_ERROR_NO_DEVICE,
+		     SAYS("EK_CUDA, ordinal 0", "sees no GPU", "CUDA_VISIBLE_DEVICES"));
+	fail("cuInit=3");
+	open_refused("cuInit 3", gpu_options(), EK_ERROR_NO_DEVICE,
+		     SAYS("does not start", "cuInit", "CUDA_ERROR_NOT_INITIALIZED"));
+	fail("cuInit=999");
+	open_refused("cuInit 999", gpu_options(), EK_ERROR_NO_DEVICE, SAYS("does not start", "999"));
+	fail(NULL);
+	set("EVENKEEL_STANDIN_DEVICES", "0");
+	open_refused("no GPU", gpu_options(), EK_ERROR_NO_DEVICE, SAYS("sees no GPU"));
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+	opens_after_all();
+	set("EVENKEEL_STANDIN_DEVICES", "0"); /* taken away from a driver that has started */
+	open_refused("no GPU any more", gpu_options(), EK_ERROR_NO_DEVICE,
+		     SAYS("EK_CUDA, ordinal 0", "0 GPUs"));
+	ek_gpu_describe_all(&list);
+	EXPECT(list.count == 0 && strstr(list.missing, "no GPU"), "missing: \"%s\"", list.missing);
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+}
+
+static void a_driver_does_not_start(void)
+{
+	in_child(a_driver_does_not_start_in_a_child);
+}
+
+/* ---- the GPU ---- */
+
+static void ordinals_out_of_range(void)
+{
+	ek_options options = gpu_options();
+	options.ordinal = 1;
+	open_refused("ordinal 1 of 1", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 1", "there is 1 GPU,"));
+	set("EVENKEEL_STANDIN_DEVICES", "2");
+	options.ordinal = 2;
+	open_refused("ordinal 2 of 2", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 2", "there are 2 GPUs"));
+	options.ordinal = INT32_MAX;
+	open_refused("the largest ordinal", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 2147483647"));
+	options.ordinal = -1;
+	open_refused("a negative ordinal", options, EK_ERROR_ARGUMENT, SAYS("ordinal", "-1"));
+	options.ordinal = 1;
+	ek_context *ctx = opened(options);
+	ek_description d = {.size = sizeof(d)};
+	EXPECT(ek_describe(ctx, &d) == EK_OK && d.device == EK_CUDA && d.ordinal == 1 &&
+		       strcmp(d.isa, "cuda") == 0 && strcmp(d.name, "evenkeel stand-in GPU 1") == 0,
+	       "described as device %d, ordinal %d, \"%s\", \"%s\"", (int)d.device, d.ordinal, d.isa, d.name);
+	ek_close(ctx);
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+}
+
+static void a_gpu_is_too_old(void)
+{
+	set("EVENKEEL_STANDIN_ARCH", "75");
+	open_refused("compute capability 7.5", gpu_options(), EK_ERROR_UNSUPPORTED,
+		     SAYS("ordinal 0", "stand-in GPU 0", "7.5", "8.0"));
+	set("EVENKEEL_STANDIN_ARCH", NULL);
+}
+
+static void options_are_judged(void)
+{
+	ek_options options = gpu_options();
+	options.nvtx = 2;
+	open_refused("nvtx 2", options, EK_ERROR_ARGUMENT, SAYS("nvtx", "2"));
+	options = gpu_options();
+	options.size -= 8;
+	open_refused("options of another size", options, EK_ERROR_STRUCT_SIZE, SAYS("size"));
+}
+
+static void the_driver_fails_while_opening(void)
+{
+	static const struct {
+		const char *failure;
+		ek_status status;
+		const char *says;
+	} cases[] = {{"cuDeviceGetCount=999", EK_ERROR_CUDA, "CUDA error 999"},
+		     {"cuDeviceGet=101", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_DEVICE"},
+		     {"cuDeviceGetAttribute=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		     {"cuDeviceGetAttribute=1@5", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		     {"cuDeviceGetName=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		     {"cuDevicePrimaryCtxRetain=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+		     {"cuDevicePrimaryCtxRetain=999", EK_ERROR_CUDA, "making a CUDA context"},
+		     {"cuDevicePrimaryCtxRetain=719", EK_ERROR_CUDA, "CUDA_ERROR_LAUNCH_FAILED"},
+		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorName=1", EK_ERROR_MEMORY, "CUDA error 2"},
+		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorString=1", EK_ERROR_MEMORY,
+		      "CUDA_ERROR_OUT_OF_MEMORY"}};
+	for (int i = 0; i < COUNT_OF(cases); i++) {
+		fail(cases[i].failure);
+		open_refused(cases[i].failure, gpu_options(), cases[i].status, SAYS("GPU 0", cases[i].says));
+	}
+	opens_after_all();
+}
+
+/* ---- kernels: the compiler ---- */
+
+/* A forward that needs a kernel and does not get it. */
+static void forward_refused(const char *what, struct work *w, ek_status wanted, const char *const *parts)
+{
+	struct living before = living();
+	judge(what, ek_norm_forward(w->ctx, &w->forward), wanted, parts);
+	nothing_is_left(what, before);
+	EXPECT(standin.nvrtc_count("nvrtcCreateProgram") == standin.nvrtc_count("nvrtcDestroyProgram") ||
+		       getenv("EVENKEEL_STANDIN_FAIL"),
+	       "%s: a program of the compiler stays", what);
+	EXPECT(is_untouched(w), "%s: bytes were written", what);
+}
+
+static const char *pack_path(void)
+{
+	return in_base("kernels.pack");
+}
+
+/* Of the kernels of a small forward and backward, as `evenkeel warmup --pack` makes them. */
+static void write_pack_in_a_child(void)
+{
+	enum { MOST = 8 };
+	static struct ek_recipe recipes[MOST];
+	static struct ek_image images[MOST], damaged[MOST];
+	static char *keys[MOST];
+	static char nonsense[] = "no image at all";
+	ek_context *ctx = opened(gpu_options());
+	struct work w = work_make(ctx, small);
+	int count = ek_cuda_norm_recipes(&w.forward, NULL, 90, recipes, MOST);
+	count += ek_cuda_norm_recipes(NULL, &w.backward, 90, recipes + count, MOST - count);
+	EXPECT(count == 4, "%d kernels", count);
+	for (int i = 0; i < count; i++) {
+		EXPECT(ek_kernel_build(&recipes[i], 90, NULL, &images[i], &keys[i], NULL) == EK_OK, "%s",
+		       ek_error(NULL));
+		damaged[i] = (struct ek_image){nonsense, sizeof(nonsense)};
+	}
+	EXPECT(ek_pack_write(pack_path(), (const char *const *)keys, images, count) == EK_OK &&
+		       ek_pack_write(in_base("nonsense.pack"), (const char *const *)keys, damaged, count) ==
+			       EK_OK,
+	       "%s", ek_error(NULL));
+}
+
+static ek_context *opened_with_pack(const char *pack)
+{
+	ek_options options = gpu_options();
+	options.cache = "";
+	options.pack = pack;
+	return opened(options);
+}
+
+static void nvrtc_is_missing_in_a_child(void)
+{
+	set("EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so");
+	ek_context *ctx = opened_with("");
+	struct work w = work_make(ctx, small);
+	forward_refused("no NVRTC", &w, EK_ERROR_COMPILE,
+			SAYS("ek_layer_norm_forward_f32_40", "$EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so"));
+	judge("no NVRTC, prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
+	      SAYS("ek_layer_norm_backward_f32_40"));
+	work_free(&w);
+	ek_close(ctx);
+
+	ctx = opened_with_pack(in_base("no.pack"));
+	w = work_make(ctx, small);
+	forward_refused("no pack", &w, EK_ERROR_COMPILE, SAYS("$EVENKEEL_NVRTC", "no.pack", "No such file"));
+	set("EVENKEEL_NVRTC", "libc.so.6");
+	forward_refused("a library that is not NVRTC", &w, EK_ERROR_COMPILE, SAYS("lacks nvrtcVersion"));
+	set("EVENKEEL_NVRTC", standin.nvrtc);
+	expect_runs("when NVRTC has come", &w);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void nvrtc_is_missing(void)
+{
+	in_child(nvrtc_is_missing_in_a_child);
+}
+
+static void a_pack_serves_in_a_child(void)
+{
+	set("EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so");
+	ek_context *ctx = opened_with_pack(pack_path());
+	struct work w = work_make(ctx, small), other = work_make(ctx, (struct shape){EK_F32, 5, 41});
+	expect_runs("from a pack", &w);
+	forward_refused(
+		"not in the pack", &other, EK_ERROR_COMPILE,
+		SAYS("ek_layer_norm_forward_f32_41", "$EVENKEEL_NVRTC", pack_path(), "has no such kernel"));
+	expect_runs("from a pack, after another kernel was missing", &w);
+	work_free(&w);
+	work_free(&other);
+	ek_close(ctx);
+	set("EVENKEEL_PACK", pack_path());
+	ek_options options = gpu_options();
+	options.cache = "";
+	options.pack = NULL;
+	ctx = opened(options);
+	expect_works("from $EVENKEEL_PACK", ctx);
+	ek_close(ctx);
+
+	ctx = opened_with_pack(in_base("nonsense.pack"));
+	w = work_make(ctx, small);
+	forward_refused("a pack of nonsense", &w, EK_ERROR_COMPILE,
+			SAYS("refused the compiled ek_layer_norm_forward_f32_40", "CUDA_ERROR_INVALID_IMAGE",
+			     "$EVENKEEL_NVRTC"));
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void a_pack_serves_without_nvrtc(void)
+{
+	in_child(write_pack_in_a_child);
+	in_child(a_pack_serves_in_a_child);
+}
+
+/* Where there is nothing at all: no system paths, no toolkit, no Python. */
+static void nothing_is_installed_in_a_child(void)
+{
+	ek_context *ctx = opened_with("");
+	struct work w = work_make(ctx, small);
+	set("EVENKEEL_NVRTC", NULL);
+	if ((geteuid() != 0 && unshare(CLONE_NEWUSER) != 0) || chroot(fresh_folder()) != 0 || chdir("/") != 0)
+		return;
+	forward_refused("nothing installed", &w, EK_ERROR_COMPILE,
+			SAYS("ek_layer_norm_forward_f32_40 cannot be compiled", "NVRTC (libnvrtc.so.13",
+			     "not installed", "pip install", "CUDA toolkit", "$EVENKEEL_NVRTC"));
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void nothing_is_installed(void)
+{
+	in_child(nothing_is_installed_in_a_child);
+}
+
+static void a_compilation_fails(void)
+{
+	static const struct {
+		const char *failure;
+		ek_status status;
+		const char *says;
+	} cases[] = {{"nvrtcCreateProgram=2", EK_ERROR_COMPILE, "NVRTC_ERROR_PROGRAM_CREATION_FAILURE"},
+		     {"nvrtcCreateProgram=1", EK_ERROR_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
+		     {"nvrtcCompileProgram=6", EK_ERROR_COMPILE, "NVRTC_ERROR_COMPILATION"},
+		     {"nvrtcCompileProgram=1", EK_ERROR_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
+		     {"nvrtcCompileProgram=6,nvrtcGetProgramLogSize=4", EK_ERROR_COMPILE,
+		      "NVRTC_ERROR_COMPILATION"},
+		     {"nvrtcGetCUBINSize=4", EK_ERROR_COMPILE, "NVRTC_ERROR_INVALID_PROGRAM"},
+		     {"nvrtcGetCUBIN=4", EK_ERROR_COMPILE, "NVRTC_ERROR_INVALID_PROGRAM"},
+		     {"nvrtcGetNumSupportedArchs=4", EK_ERROR_COMPILE, "9.0"},
+		     {"nvrtcGetSupportedArchs=4", EK_ERROR_COMPILE, "9.0"}};
+	ek_context *ctx = opened_with("");
+	struct work w = work_make(ctx, small);
+	for (int i = 0; i < COUNT_OF(cases); i++) {
+		fail(cases[i].failure);
+		forward_refused(cases[i].failure, &w, cases[i].status, SAYS("NVRTC 12.99", cases[i].says));
+	}
+	fail(NULL);
+	set("EVENKEEL_STANDIN_CC", "/bin/false");
+	forward_refused(
+		"a compiler that says nothing", &w, EK_ERROR_COMPILE,
+		SAYS("NVRTC 12.99 refused ek_layer_norm_forward_f32_40", "sm_90", "NVRTC_ERROR_COMPILATION"));
+	set("EVENKEEL_STANDIN_CC", NULL);
+	expect_runs("when the compiler works", &w);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void what_the_compiler_said_is_kept(void)
+{
+	const char *folder = fresh_folder();
+	char path[256];
+	(void)snprintf(path, sizeof(path), "%s/ek_layer_norm_forward_f32_40.log", folder);
+	ek_context *ctx = opened_with(folder);
+	struct work w = work_make(ctx, small);
+	fail(NULL);
+	set("EVENKEEL_STANDIN_CFLAGS", "-include no_such_header.h");
+	forward_refused("a text that is refused", &w, EK_ERROR_COMPILE,
+			SAYS("NVRTC_ERROR_COMPILATION", "error", "no_such_header.h", path));
+	EXPECT(strstr(text_of(path), "no_such_header.h"), "the log is \"%s\"", text_of(path));
+	EXPECT(files_in(folder) == 1, "%d files beside the log", files_in(folder) - 1);
+	work_free(&w);
+	ek_close(ctx);
+	ctx = opened_with("");
+	w = work_make(ctx, small);
+	forward_refused("and nowhere to keep it", &w, EK_ERROR_COMPILE,
+			SAYS("NVRTC_ERROR_COMPILATION", "error", "no_such_header.h"));
+	set("EVENKEEL_STANDIN_CFLAGS", NULL);
+	expect_runs("when the text is right", &w);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+/* ---- kernels: loading ---- */
+
+static void an_image_does_not_load(void)
+{
+	static const struct {
+		const char *failure;
+		ek_status status;
+		const char *says;
+	} cases[] = {
+		{"cuModuleLoadData=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"},
+		{"cuModuleLoadData=200", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_IMAGE"},
+		{"cuModuleLoadData=209", EK_ERROR_CUDA, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+		{"cuModuleGetFunction=500", EK_ERROR_CUDA, "CUDA_ERROR_NOT_FOUND"},
+		{"cuModuleGetFunction=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+		{"cuStreamIsCapturing=999", EK_ERROR_CUDA, "CUDA error 999"},
+	};
+	ek_context *ctx = opened_with(fresh_folder());
+	struct work w = work_make(ctx, small);
+	for (int i = 0; i < COUNT_OF(cases); i++) {
+		fail(cases[i].failure);
+		forward_refused(cases[i].failure, &w, cases[i].status, SAYS("GPU 0", cases[i].says));
+	}
+	fail("cuFuncSetAttribute=1"); /* backward asks for shared memory */
+	judge("no shared memory", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_CUDA,
+	      SAYS("loading ek_layer_norm_backward_f32_40", "CUDA_ERROR_INVALID_VALUE"));
+	EXPECT(standin.count("cuModuleLoadData") == standin.count("cuModuleUnload"), "the module stays");
+	fail("cuThreadExchangeStreamCaptureMode=1");
+	expect_runs("when images load", &w);
+	fail(NULL);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static struct ek_recipe forward_recipe(struct work *w)
+{
+	struct ek_recipe recipe = {0};
+	EXPECT(ek_cuda_norm_recipes(&w->forward, NULL, 90, &recipe, 1) == 1, "no recipe");
+	return recipe;
+}
+
+/* Puts nonsense under the name of a good entry: whole by its checksum, and no image. */
+static void damage_cache(const char *folder, struct work *w)
+{
+	struct ek_nvrtc_info nvrtc;
+	struct ek_image image;
+	char *key = NULL, longer[4096], nonsense[] = "no image at all";
+	struct ek_recipe recipe = forward_recipe(w);
+	struct ek_cache *entries = ek_cache_open(folder, "");
+	ek_nvrtc_describe(&nvrtc);
+	EXPECT(ek_kernel_build(&recipe, 90, entries, &image, &key, NULL) == EK_OK, "%s", ek_error(NULL));
+	(void)snprintf(longer, sizeof(longer), "%s nvrtc=%d", key, nvrtc.version);
+	free(image.data);
+	free(key);
+	EXPECT(ek_cache_get(entries, longer, &image), "the key in the folder is another");
+	free(image.data);
+	ek_cache_put(entries, longer, &(struct ek_image){nonsense, sizeof(nonsense)});
+	ek_cache_close(entries);
+}
+
+static void a_refused_image_is_compiled_anew(void)
+{
+	const char *folder = fresh_folder();
+	ek_context *ctx = opened_with(folder);
+	struct work w = work_make(ctx, small);
+	damage_cache(folder, &w);
+	fail(NULL);
+	expect_runs("with a damaged image in the cache", &w);
+	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 3, "compiled %d times, for three kernels",
+	       (int)standin.nvrtc_count("nvrtcCompileProgram"));
+	EXPECT(standin.live("module") == 3, "%d modules", (int)standin.live("module"));
+	work_free(&w);
+	ek_close(ctx);
+	ctx = opened_with(folder);
+	fail(NULL);
+	expect_works("from the cache", ctx);
+	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 0, "the damaged image stays in the cache");
+	ek_close(ctx);
+
+	ctx = opened_with(folder);
+	w = work_make(ctx, small);
+	fail("cuModuleLoadData=209@1");
+	judge("of another architecture", ek_norm_forward_prepare(ctx, &w.forward), EK_OK, SAYS(NULL));
+	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 1, "compiled %d times",
+	       (int)standin.nvrtc_count("nvrtcCompileProgram"));
+	fail(NULL);
+	expect_runs("with an image that the driver refused", &w);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+/* A backward has several kernels: without one of them it writes nothing, whether the others are in memory or not. */
+static void a_later_kernel_is_missing(void)
+{
+	for (int warm = 0; warm < 2; warm++) {
+		ek_context *ctx = opened_with("");
+		struct work w = work_make(ctx, small);
+		fail("nvrtcCompileProgram=6@2");
+		if (warm)
+			judge("prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
+			      SAYS(NULL));
+		fail(warm ? "nvrtcCompileProgram=6" : "nvrtcCompileProgram=6@2");
+		judge("the second kernel", ek_norm_backward(ctx, &w.backward), EK_ERROR_COMPILE,
+		      SAYS("ek_layer_norm_backward_", "NVRTC_ERROR_COMPILATION"));
+		EXPECT(standin.count("cuLaunchKernelEx") == 0 && is_untouched(&w), "bytes were written");
+		fail(NULL);
+		expect_runs("with all kernels", &w);
+		work_free(&w);
+		ek_close(ctx);
+	}
+}
+
+/* As warm-up asks for them: for any number of rows, each once. */
+static void recipes_are_listed_once(void)
+{
+	enum { MOST = 8 };
+	static struct ek_recipe recipes[MOST];
+	static const int64_t rows[] = {0, 1, 1000, (int64_t)1 << 36, (int64_t)1 << 50};
+	static const ek_dtype dtypes[] = {EK_F32, EK_F64};
+	ek_context *ctx = opened(gpu_options());
+	for (int i = 0; i < COUNT_OF(rows) * COUNT_OF(dtypes); i++) {
+		struct work w = work_make(ctx, (struct shape){dtypes[i % 2], 1, 24});
+		w.forward.rows = w.backward.rows = rows[i / 2];
+		int forward = ek_cuda_norm_recipes(&w.forward, NULL, 90, recipes, MOST);
+		int backward = ek_cuda_norm_recipes(NULL, &w.backward, 90, recipes, MOST);
+		EXPECT(forward == 1 && backward == 3 + i % 2, "%lld rows: %d and %d recipes",
+		       (long long)rows[i / 2], forward, backward);
+		work_free(&w);
+	}
+	ek_close(ctx);
+}
+
+/* ---- kernels: the cache's folder ---- */
+
+/* Nobody may write there, not even root. */
+static void a_folder_cannot_be_written(void)
+{
+	char folder[64];
+	(void)snprintf(folder, sizeof(folder), "/proc/%d", (int)getpid());
+	ek_context *ctx = opened_with(folder);
+	struct work w = work_make(ctx, small);
+	set("EVENKEEL_STANDIN_CFLAGS", "-include no_such_header.h");
+	forward_refused("a log that cannot be kept", &w, EK_ERROR_COMPILE, SAYS("no_such_header.h"));
+	set("EVENKEEL_STANDIN_CFLAGS", NULL);
+	expect_runs("without a folder to write to", &w);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void others_may_write_a_folder_in_a_child(void)
+{
+	const char *folder = fresh_folder();
+	int noted = open(in_base("notes"), O_RDWR | O_CREAT | O_TRUNC, 0600), before = dup(2);
+	EXPECT(chmod(folder, 0777) == 0 && noted >= 0 && dup2(noted, 2) == 2, "no notes");
+	for (int i = 0; i < 3; i++) {
+		ek_context *ctx = opened_with(folder);
+		struct work w = work_make(ctx, small);
+		EXPECT(ek_norm_forward(ctx, &w.forward) == EK_OK, "%s", ek_error(ctx));
+		work_free(&w);
+		ek_close(ctx);
+	}
+	(void)dup2(before, 2);
+	const char *notes = text_of(in_base("notes")), *first = strstr(notes, "evenkeel: ");
+	EXPECT(first && strstr(first, folder) && strstr(first, "written by others") &&
+		       !strstr(first + 1, "evenkeel: "),
+	       "on standard error: \"%s\"", notes);
+	EXPECT(files_in(folder) == 0, "%d files are kept where others may write", files_in(folder));
+}
+
+static void others_may_write_a_folder(void)
+{
+	in_child(others_may_write_a_folder_in_a_child);
+}
+
+static void a_turned_off_cache_in_a_child(void)
+{
+	const char *home = fresh_folder();
+	ek_options options = gpu_options();
+	options.cache = options.pack = NULL;
+	set("HOME", home);
+	set("XDG_CACHE_HOME", home);
+	set("EVENKEEL_CACHE", "");
+	EXPECT(chdir(home) == 0, "no folder");
+	ek_context *ctx = opened(options);
+	struct work w = work_make(ctx, small);
+	set("EVENKEEL_STANDIN_CC", "/bin/false");
+	EXPECT(ek_norm_forward(ctx, &w.forward) == EK_ERROR_COMPILE, "compiled by nothing");
+	set("EVENKEEL_STANDIN_CC", NULL);
+	expect_runs("without a cache", &w);
+	EXPECT(files_in(home) == 0, "%d files are kept", files_in(home));
+	set("EVENKEEL_CACHE", NULL);
+	work_free(&w);
+	ek_close(ctx);
+	ctx = opened(options);
+	expect_works("with the user's cache", ctx);
+	ek_close(ctx);
+	EXPECT(files_in(in_base("folder/evenkeel")) == 3, "%d files are kept, of three kernels",
+	       files_in(in_base("folder/evenkeel")));
+}
+
+static void a_turned_off_cache_keeps_no_files(void)
+{
+	in_child(a_turned_off_cache_in_a_child);
+}
+
+int main(int argc, char **argv)
+{
+	cuda_test_begin(argc, argv);
+	TEST(a_driver_is_missing); /* these before this process has loaded it */
+	TEST(a_driver_is_too_old);
+	TEST(a_driver_does_not_start);
+	TEST(nvrtc_is_missing);
+	TEST(a_pack_serves_without_nvrtc);
+	TEST(nothing_is_installed);
+	TEST(others_may_write_a_folder);
+	TEST(a_turned_off_cache_keeps_no_files);
+	TEST(ordinals_out_of_range);
+	TEST(a_gpu_is_too_old);
+	TEST(options_are_judged);
+	TEST(the_driver_fails_while_opening);
+	TEST(a_compilation_fails);
+	TEST(what_the_compiler_said_is_kept);
+	TEST(an_image_does_not_load);
+	TEST(a_refused_image_is_compiled_anew);
+	TEST(a_later_kernel_is_missing);
+	TEST(recipes_are_listed_once);
+	TEST(a_folder_cannot_be_written);
+	return cuda_test_end();
+}
