@@ -6,10 +6,15 @@
 #include "stable_abi.h"
 
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
+extern const char eager_setup_doc[], eager_forward_doc[], eager_forward_saved_doc[], eager_backward_doc[];
 
 PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_forward_saved(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *info(PyObject *module, PyObject *nothing);
 
 /* Sets the exception of a call with a wrong number of arguments, and returns NULL. */

@@ -11,6 +11,10 @@ static PyMethodDef functions[] = {
 	FAST(forward),
 	FAST(backward),
 	FAST(backward_workspace),
+	FAST(eager_setup),
+	FAST(eager_forward),
+	FAST(eager_forward_saved),
+	FAST(eager_backward),
 	{"info", info, METH_NOARGS, info_doc},
 	{NULL, NULL, 0, NULL},
 };

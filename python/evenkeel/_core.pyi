@@ -9,6 +9,7 @@ Exceptions: ValueError (shapes, values, devices that differ, read-only outputs),
 tensors), NotImplementedError (a device that is neither the CPU nor an NVIDIA GPU), MemoryError, RuntimeError (the GPU).
 """
 
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 Tensor = Any
@@ -77,4 +78,42 @@ def backward_workspace(
     threads: int,
     /,
 ) -> int: ...  # bytes
+def eager_setup(
+    tensor: type,
+    parameter: type,
+    empty_like: Callable[[Any], Any],
+    get_num_threads: Callable[[], int],
+    is_grad_enabled: Callable[[], bool],
+    forward_ad: dict[str, Any],  # of the module torch.autograd.forward_ad
+    watchers: tuple[Callable[[], Any], ...],  # each returns something false where it watches nothing
+    /,
+) -> None: ...
+def eager_forward(
+    norm: int,
+    input: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    /,
+) -> Any: ...  # y; None: evenkeel.torch must look at the call
+def eager_forward_saved(
+    norm: int,
+    input: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    /,
+) -> tuple[Any, Any] | None: ...  # (y, stats); None: some must be copied first
+def eager_backward(
+    norm: int,
+    dy: Any,
+    x: Any,
+    normalized_shape: Any,
+    weight: Any,
+    stats: Any,
+    needs: tuple[bool, bool, bool],
+    /,
+) -> tuple[Any, Any, Any] | None: ...  # (dx, dweight, dbias); None: as above
 def info() -> Info: ...

@@ -13,21 +13,41 @@ import torch
 from torch import Tensor
 from torch._C import (
     _are_functorch_transforms_active,
-    _get_tracing_state,
     _is_any_autocast_enabled,
+    _is_tracing,
     _len_torch_dispatch_stack,
+    _len_torch_function_stack,
 )
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from evenkeel._core import eager_forward, eager_setup
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import Norm, pytorch_norm
+from evenkeel.torch._autograd import Norm, norm_apply, pytorch_norm
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
 
 _OPS = {LAYER_NORM: "layer_norm", RMS_NORM: "rms_norm"}
+
+# A call without a gradient on ordinary tensors, which nobody watches, is served in C. (Older PyTorch cannot be.)
+if _kernels.HAS_EXCHANGE:
+    eager_setup(
+        Tensor,
+        Parameter,
+        torch.empty_like,
+        torch.get_num_threads,
+        torch.is_grad_enabled,
+        vars(forward_ad),
+        (
+            _len_torch_dispatch_stack,
+            _len_torch_function_stack,
+            _are_functorch_transforms_active,
+            _is_any_autocast_enabled,
+            _is_tracing,
+        ),
+    )
 
 # While memory_estimate runs a model on tensors without memory.
 estimating = False
@@ -43,7 +63,7 @@ def _sees_operations() -> bool:
     return (
         _len_torch_dispatch_stack() > 0
         or _are_functorch_transforms_active()
-        or _get_tracing_state() is not None
+        or _is_tracing()
         or forward_ad._current_level >= 0
     )
 
@@ -105,7 +125,7 @@ def _compute(
     """Plain tensors."""
     try:
         if _needs_gradient(x, weight, bias):
-            return Norm.apply(x, weight, bias, norm, shape, eps, False)
+            return norm_apply(x, weight, bias, norm, shape, eps, False)
         return _kernels.forward(norm, x, shape, weight, bias, eps, False)[0]
     except (ValueError, TypeError, NotImplementedError) as error:
         reason = str(error)
@@ -143,10 +163,13 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """torch.nn.functional.layer_norm: over the last dimensions of input, which normalized_shape names."""
-    if has_torch_function_variadic(input, weight, bias):
-        return _handled(layer_norm, (input, weight, bias), input, normalized_shape, weight=weight, bias=bias, eps=eps)
     if is_compiling():
         return _norm_outside_graphs(LAYER_NORM, input, normalized_shape, weight, bias, eps)
+    y = eager_forward(LAYER_NORM, input, normalized_shape, weight, bias, eps)
+    if y is not None:
+        return y
+    if has_torch_function_variadic(input, weight, bias):
+        return _handled(layer_norm, (input, weight, bias), input, normalized_shape, weight=weight, bias=bias, eps=eps)
     return _norm(LAYER_NORM, input, normalized_shape, weight, bias, eps)
 
 
@@ -154,10 +177,13 @@ def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """torch.nn.functional.rms_norm. Without eps it is the epsilon of float32 (of float64, where input is that)."""
-    if has_torch_function_variadic(input, weight):
-        return _handled(rms_norm, (input, weight), input, normalized_shape, weight=weight, eps=eps)
     if is_compiling():
         return _norm_outside_graphs(RMS_NORM, input, normalized_shape, weight, None, eps)
+    y = eager_forward(RMS_NORM, input, normalized_shape, weight, None, eps)
+    if y is not None:
+        return y
+    if has_torch_function_variadic(input, weight):
+        return _handled(rms_norm, (input, weight), input, normalized_shape, weight=weight, eps=eps)
     return _norm(RMS_NORM, input, normalized_shape, weight, None, eps)
 
 

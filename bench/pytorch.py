@@ -1,0 +1,220 @@
+"""evenkeel beside PyTorch's own norms, through PyTorch, in one run: host time of a call, device time, CPU time.
+
+    python bench/pytorch.py                 what this machine has: host and cpu, and device where there is a GPU
+    python bench/pytorch.py host device
+    python bench/pytorch.py cpu --threads 2 --json FILE
+
+host    what the calling thread pays for a call on 8x1024 bf16 (f32 without a GPU), too small for the work to count
+device  kernels in CUDA graphs over buffers that do not fit the caches, allocation and statistics included; `of copy`
+        is the time of a copy of the same bytes (backward: of one and a half) over the time of the op, 1.00 is the limit
+cpu     modules at 2048x4096, forward and forward + backward
+
+Ratios are evenkeel's time over PyTorch's: under 1 is faster. SPDX-License-Identifier: MIT
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import evenkeel.torch as ek
+
+Times = dict[str, float]
+SHAPES = ((8, 8192), (2048, 2048), (2048, 4096), (1024, 8192), (8192, 1024), (16384, 768), (4096, 8192), (32768, 4096))
+GIB = 1 << 30
+
+
+def by_turns(calls: dict[str, Callable[[], None]], rounds: int, repeats: int) -> Times:
+    """Seconds a call: the median over rounds, in each of which every one has its turn."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds + 1):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            elapsed = (time.perf_counter() - began) / repeats
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            if turn > 0:  # the first is a warm-up
+                found[name].append(elapsed)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def operands(rows: int, cols: int, dtype: torch.dtype, device: str) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(0)
+    x = torch.randn(rows, cols, device=device).to(dtype)
+    return x, torch.rand(cols, device=device).to(dtype), torch.rand(cols, device=device).to(dtype), torch.randn_like(x)
+
+
+def show(title: str, times: Times, unit: float = 1e6) -> dict:
+    ours, theirs = times["evenkeel"], times["pytorch"]
+    rest = "".join(f", {name} {seconds * unit:.2f}" for name, seconds in times.items() if name not in ("evenkeel", "pytorch"))
+    print(f"  {title:<34} evenkeel {ours * unit:9.2f} us, pytorch {theirs * unit:9.2f}{rest}, ratio {ours / theirs:.2f}")
+    return {"case": title, "seconds": times, "ratio": ours / theirs}
+
+
+# ---- host ----
+
+
+def trained(function: Callable[..., torch.Tensor], x: torch.Tensor, parameters: list[torch.Tensor], dy: torch.Tensor):
+    """One forward and backward."""
+
+    def step() -> None:
+        x.grad = None
+        for parameter in parameters:
+            parameter.grad = None
+        function().backward(dy)
+
+    return step
+
+
+def host(options: argparse.Namespace) -> list[dict]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    x, w, b, dy = operands(8, 1024, dtype, device)
+    shape = (1024,)
+    print(f"host time of a call, 8x1024 {str(dtype)[6:]}, {device}")
+    with torch.no_grad():
+        results = [
+            show("layer_norm, no gradient", by_turns({
+                "evenkeel": lambda: ek.layer_norm(x, shape, w, b), "pytorch": lambda: F.layer_norm(x, shape, w, b),
+                "empty_like": lambda: torch.empty_like(x)}, 15, 500)),
+            show("rms_norm, no gradient", by_turns({
+                "evenkeel": lambda: ek.rms_norm(x, shape, w), "pytorch": lambda: F.rms_norm(x, shape, w)}, 15, 500)),
+        ]
+    x, w, b = (t.requires_grad_() for t in (x, w, b))
+    results += [
+        show("layer_norm, with gradient", by_turns({
+            "evenkeel": lambda: ek.layer_norm(x, shape, w, b), "pytorch": lambda: F.layer_norm(x, shape, w, b)}, 15, 300)),
+        show("layer_norm, forward + backward", by_turns({
+            "evenkeel": trained(lambda: ek.layer_norm(x, shape, w, b), x, [w, b], dy),
+            "pytorch": trained(lambda: F.layer_norm(x, shape, w, b), x, [w, b], dy)}, 15, 200)),
+        show("rms_norm, forward + backward", by_turns({
+            "evenkeel": trained(lambda: ek.rms_norm(x, shape, w), x, [w], dy),
+            "pytorch": trained(lambda: F.rms_norm(x, shape, w), x, [w], dy)}, 15, 200)),
+    ]
+    return results
+
+
+# ---- device ----
+
+
+def in_graph(calls: list[Callable[[], object]], side: torch.cuda.Stream, replays: int = 9) -> float:
+    """Seconds a call, of calls captured one after another on the stream where their inputs were made."""
+    side.synchronize()
+    with torch.cuda.stream(side):
+        for call in calls[:2]:
+            call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        for call in calls:
+            call()
+    times = []
+    for _ in range(replays):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3 / len(calls))
+    return statistics.median(times[2:])
+
+
+def device_case(rows: int, cols: int, dtype: torch.dtype) -> list[dict]:
+    side = torch.cuda.Stream()
+    x, w, b, dy = operands(rows, cols, dtype, "cuda")
+    sets = max(2, min(64, int(1.5 * GIB) // (x.numel() * x.element_size())))
+    xs = [x.clone().requires_grad_() for _ in range(sets)]
+    ys = [torch.empty_like(x) for _ in range(sets)]
+    dys = [dy.clone() for _ in range(sets)]
+    w, b = w.requires_grad_(), b.requires_grad_()
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        copy = in_graph([lambda i=i: ys[i].copy_(xs[i]) for i in range(sets)], side)
+    forward, backward = {}, {}
+    for name, function in (("evenkeel", ek.layer_norm), ("pytorch", F.layer_norm)):
+        calls = [lambda i=i, f=function: f(xs[i], (cols,), w, b) for i in range(sets)]
+        forward[name] = in_graph(calls, side)
+        with torch.cuda.stream(side):
+            outputs = [call() for call in calls]
+        gradients = [lambda i=i, y=y: torch.autograd.grad(y, (xs[i], w, b), dys[i], retain_graph=True)
+                     for i, y in enumerate(outputs)]
+        backward[name] = in_graph(gradients, side)
+    results = []
+    for what, times, limit in (("forward", forward, copy), ("backward", backward, 1.5 * copy)):
+        results.append(show(f"{rows}x{cols} {str(dtype)[6:]} {what}", {**times, "copy": limit}))
+        results[-1]["of_copy"] = {name: limit / seconds for name, seconds in times.items()}
+        print(f"  {'':<34} of copy: evenkeel {limit / times['evenkeel']:.2f}, pytorch {limit / times['pytorch']:.2f}")
+    return results
+
+
+def device(options: argparse.Namespace) -> list[dict]:
+    print(f"device time, {torch.cuda.get_device_name()}, statistics and allocation included")
+    results = []
+    for rows, cols in SHAPES[:3] if options.quick else SHAPES:
+        results += device_case(rows, cols, torch.bfloat16)
+    return results
+
+
+# ---- cpu ----
+
+
+def cpu(options: argparse.Namespace) -> list[dict]:
+    torch.set_num_threads(options.threads)
+    print(f"modules on the CPU, {torch.get_num_threads()} threads")
+    results = []
+    rounds = 3 if options.quick else 9
+    for dtype in (torch.float32, torch.bfloat16):
+        x, _, _, dy = operands(2048, 4096, dtype, "cpu")
+        ours, theirs = ek.LayerNorm(4096, dtype=dtype), torch.nn.LayerNorm(4096, dtype=dtype)
+        title = f"2048x4096 {str(dtype)[6:]}"
+        with torch.no_grad():
+            results.append(show(f"{title} forward", by_turns(
+                {"evenkeel": lambda m=ours, x=x: m(x), "pytorch": lambda m=theirs, x=x: m(x)}, rounds, 5)))
+        x.requires_grad_()
+        step = {name: trained(lambda m=m, x=x: m(x), x, list(m.parameters()), dy)
+                for name, m in (("evenkeel", ours), ("pytorch", theirs))}
+        results.append(show(f"{title} forward + backward", by_turns(step, rounds, 3)))
+    return results
+
+
+PARTS = {"host": host, "device": device, "cpu": cpu}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="host, device, cpu")
+    parser.add_argument("--threads", type=int, default=2, help="of the part cpu (2)")
+    parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also writes the figures")
+    options = parser.parse_args()
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"{unknown[0]!r}: a part is one of {', '.join(PARTS)}")
+    parts = options.parts or [part for part in PARTS if part != "device" or torch.cuda.is_available()]
+    if "device" in parts and not torch.cuda.is_available():
+        sys.exit("bench/pytorch.py: device needs an NVIDIA GPU that PyTorch can use")
+    results = {part: PARTS[part](options) for part in parts}
+    if options.json:
+        machine = {"torch": torch.__version__, "evenkeel": ek_version(), "gpu": gpu_name()}
+        options.json.write_text(json.dumps({"machine": machine, **results}, indent=1) + "\n")
+
+
+def ek_version() -> str:
+    import evenkeel
+
+    return evenkeel.__version__
+
+
+def gpu_name() -> str | None:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+if __name__ == "__main__":
+    main()
