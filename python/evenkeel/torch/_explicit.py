@@ -15,9 +15,7 @@ def _leading(x: Tensor, shape: Shape) -> Shape:
     return tuple(x.shape[: x.dim() - len(shape)])
 
 
-def _forward(
-    norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float | None
-) -> tuple[Tensor, ...]:
+def _forward(norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> tuple[Tensor, ...]:
     """y and all statistics, which have the leading dimensions of x."""
     shape = _normalized(x, bias if weight is None else weight)
     y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)

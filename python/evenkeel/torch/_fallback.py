@@ -10,10 +10,10 @@ _told: set[str] = set()
 
 
 def _checked(choice: str, where: str) -> Fallback:
-    for known in get_args(Fallback):
-        if choice == known:
-            return known
-    raise ValueError(f"{where} is {choice!r}: it must be one of {', '.join(map(repr, get_args(Fallback)))}")
+    known: tuple[Fallback, ...] = get_args(Fallback)
+    if choice not in known:
+        raise ValueError(f"{where} is {choice!r}: it must be one of {', '.join(map(repr, known))}")
+    return known[known.index(choice)]
 
 
 _choice: Fallback = _checked(os.environ.get("EVENKEEL_FALLBACK", "warn"), "EVENKEEL_FALLBACK")

@@ -77,11 +77,10 @@ def empty_gradients(
     x: Tensor, shape: Shape, weight_dtype: torch.dtype, need_dx: bool, need_dweight: bool, need_dbias: bool
 ) -> Gradients:
     """The results of backward, not computed."""
-    columns = {"dtype": weight_dtype, "device": x.device}
     return Gradients(
         torch.empty_like(x, memory_format=torch.contiguous_format) if need_dx else None,
-        torch.empty(shape, **columns) if need_dweight else None,
-        torch.empty(shape, **columns) if need_dbias else None,
+        torch.empty(shape, dtype=weight_dtype, device=x.device) if need_dweight else None,
+        torch.empty(shape, dtype=weight_dtype, device=x.device) if need_dbias else None,
     )
 
 
