@@ -1,7 +1,6 @@
-/* _core.eager_…: PyTorch's common calls without a step in Python. eager_forward, where no gradient is needed, serves a
- * call only where nobody but PyTorch's kernels would have seen it; the others are called by evenkeel.torch's function of
- * autograd. What they cannot do they leave to evenkeel.torch, by None. What they must ask PyTorch for they are given
- * once. SPDX-License-Identifier: MIT */
+/* _core.eager_…: PyTorch's common calls without a step in Python, where nobody but PyTorch's kernels would have seen
+ * them. What they cannot do they leave to evenkeel.torch, by None. What they must ask PyTorch for they are given once.
+ * SPDX-License-Identifier: MIT */
 #include "functions.h"
 
 #include <stdbool.h>
@@ -33,7 +32,7 @@ const char eager_forward_saved_doc[] =
 
 const char eager_backward_doc[] =
 	"eager_backward(norm, dy, x, normalized_shape, weight, stats, needs)\n--\n\n"
-	"Of tensors that were looked at: returns (dx, dweight, dbias), or None where some must be copied.";
+	"Returns (dx, dweight, dbias), or None where evenkeel.torch must look at the call.";
 
 enum setup { TENSOR, PARAMETER, EMPTY_LIKE, GET_NUM_THREADS, IS_GRAD_ENABLED, FORWARD_AD, WATCHERS, SETUPS };
 
@@ -195,6 +194,20 @@ static int make_gradients(PyObject *const *given, PyObject **gradients)
 	return 0;
 }
 
+/* Gradients, and what hooks have unpacked, may be of any kind; and a backward may be differentiated in turn. */
+static int is_common_backward(PyObject *const *given)
+{
+	if (!torch.tensor || given[DY] == Py_None || !is_plain(given[DY]) || !is_plain(given[X]) ||
+	    !is_plain(given[B_WEIGHT]) || !has_neighbours(given[B_SHAPE]) || !PyTuple_Check(given[NEEDS]) ||
+	    PyTuple_Size(given[NEEDS]) != 3)
+		return 0;
+	int again = is_true(PyObject_CallNoArgs(torch.is_grad_enabled));
+	if (again != 0)
+		return again < 0 ? -1 : 0;
+	int watched = is_watched();
+	return watched < 0 ? -1 : !watched;
+}
+
 static PyObject *serve_backward(PyObject *module, PyObject *const *given)
 {
 	PyObject *gradients[3] = {NULL}, *threads = NULL, *eps = NULL, *result = NULL;
@@ -217,6 +230,5 @@ PyObject *eager_backward(PyObject *module, PyObject *const *given, Py_ssize_t co
 {
 	if (count != B_ARGUMENTS)
 		return refuse_count("eager_backward", B_ARGUMENTS, count);
-	bool ready = torch.tensor && PyTuple_Check(given[NEEDS]) && PyTuple_Size(given[NEEDS]) == 3;
-	return result_or_none(ready ? serve_backward(module, given) : NULL);
+	return result_or_none(is_common_backward(given) == 1 ? serve_backward(module, given) : NULL);
 }

@@ -115,5 +115,5 @@ def eager_backward(
     stats: Any,
     needs: tuple[bool, bool, bool],
     /,
-) -> tuple[Any, Any, Any] | None: ...  # (dx, dweight, dbias); None: as above
+) -> tuple[Any, Any, Any] | None: ...  # (dx, dweight, dbias); None: as eager_forward
 def info() -> Info: ...

@@ -3,6 +3,7 @@
 What forward saves is x, weight and the statistics of the rows, nothing else. SPDX-License-Identifier: MIT
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,11 +13,14 @@ from torch.autograd import Function
 
 from evenkeel._core import eager_backward, eager_forward_saved
 from evenkeel.torch import _kernels
-from evenkeel.torch._kernels import LAYER_NORM, Shape
+from evenkeel.torch._kernels import LAYER_NORM, Gradients, Shape
+from evenkeel.torch._plain import is_plain, sees_operations
+
+Options = tuple[int, Shape, float | None, bool]  # norm, shape, eps, whether only memory is estimated
 
 
 def pytorch_norm(
-    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None
+    norm: int, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float | None
 ) -> Tensor:
     """The same by PyTorch."""
     if norm == LAYER_NORM:
@@ -50,48 +54,70 @@ def _formula(
     return (inner * rstd).to(x.dtype), dweight.to(columns_dtype), dbias.to(columns_dtype)
 
 
-def _differentiable(tensor: Tensor) -> Tensor:
-    return tensor if tensor.requires_grad else tensor.detach().requires_grad_()
-
-
 class Norm(Function):
     """y of (x, weight, bias)."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        norm: int,
-        shape: Shape,
-        eps: float | None,
-        estimate: bool,
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: Options
     ) -> Tensor:
+        norm, shape, eps, estimate = options
         result = None if estimate else eager_forward_saved(norm, x, shape, weight, bias, eps)
         if result is None:
             compute = _only_memory if estimate else _kernels.forward
             result = compute(norm, x, shape, weight, bias, eps, True)
         y, stats = result
         ctx.save_for_backward(x, weight, stats)
-        ctx.options = norm, shape, eps, estimate
-        ctx.columns_dtype = x.dtype if weight is bias is None else (weight if weight is not None else bias).dtype
+        ctx.options = options
+        columns = bias if weight is None else weight
+        ctx.columns_dtype = x.dtype if columns is None else columns.dtype
         return y
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
         (dy,) = grad_outputs
         x, weight, stats = ctx.saved_tensors
-        call = (dy, x, weight, stats, ctx.options, ctx.columns_dtype, ctx.needs_input_grad[:3])
-        if torch.is_grad_enabled():
-            gradients = NormBackward.apply(*call)
-        else:
-            gradients = _first_order(*call)
-        return *gradients, None, None, None, None
+        norm, shape, _, estimate = ctx.options
+        needs = ctx.needs_input_grad[:3]
+        gradients = None if estimate else eager_backward(norm, dy, x, shape, weight, stats, needs)
+        if gradients is None:
+            call = (dy, x, weight, stats, ctx.options, ctx.columns_dtype, needs)
+            gradients = _by_kernels(*call) if estimate or _is_plain(dy, x, weight) else None
+            gradients = gradients or _by_formula(*call)
+        return *gradients, None
 
 
 def _only_memory(norm: int, x: Tensor, shape: Shape, *operands: Any) -> tuple[Tensor, Tensor | None]:
     return _kernels.empty_outputs(norm, x, shape, operands[-1])
+
+
+def _is_plain(dy: Tensor, x: Tensor, weight: Tensor | None) -> bool:
+    """Whether nothing stands against the kernels: a gradient and what hooks unpack may be of any kind."""
+    return is_plain(dy) and is_plain(x) and is_plain(weight) and not sees_operations()
+
+
+def _by_kernels(*call: Any) -> Gradients | None:
+    """None where a tensor has no memory of its own, as the dy of is_grads_batched and of lazy zeros."""
+    try:
+        if torch.is_grad_enabled():
+            return Gradients(*NormBackward.apply(*call))  # type: ignore[no-untyped-call]
+        return _first_order(*call)
+    except (TypeError, ValueError):
+        return None
+
+
+def _by_formula(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    stats: Tensor,
+    options: Options,
+    columns_dtype: torch.dtype,
+    needs: tuple[bool, bool, bool],
+) -> Gradients:
+    norm, shape, eps, _ = options
+    found = _formula(norm, dy, x, weight, shape, eps, columns_dtype)
+    return Gradients(*(gradient if need else None for gradient, need in zip(found, needs, strict=True)))
 
 
 def _first_order(
@@ -99,14 +125,11 @@ def _first_order(
     x: Tensor,
     weight: Tensor | None,
     stats: Tensor,
-    options: tuple[int, Shape, float | None, bool],
+    options: Options,
     columns_dtype: torch.dtype,
     needs: tuple[bool, bool, bool],
-) -> tuple[Tensor | None, ...]:
+) -> Gradients:
     norm, shape, _, estimate = options
-    result = None if estimate else eager_backward(norm, dy, x, shape, weight, stats, needs)
-    if result is not None:
-        return result
     gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs)
     return gradients if estimate else _kernels.backward(norm, dy, x, shape, weight, stats, gradients)
 
@@ -125,12 +148,12 @@ class NormBackward(Function):
         x: Tensor,
         weight: Tensor | None,
         stats: Tensor,
-        options: tuple[int, Shape, float | None, bool],
+        options: Options,
         columns_dtype: torch.dtype,
         needs: tuple[bool, bool, bool],
     ) -> Any:
         ctx.save_for_backward(dy, x, weight)
-        ctx.options, ctx.columns_dtype, ctx.needs = options, columns_dtype, needs
+        ctx.options, ctx.columns_dtype = options, columns_dtype
         ctx.set_materialize_grads(False)
         return _first_order(dy, x, weight, stats, options, columns_dtype, needs)
 
@@ -139,13 +162,22 @@ class NormBackward(Function):
         norm, shape, eps, _ = ctx.options
         again = torch.is_grad_enabled()
         with torch.enable_grad():
-            dy, x, weight = (t if t is None else _differentiable(t) for t in ctx.saved_tensors)
+            dy, x, weight = (_variable(t, again) for t in ctx.saved_tensors)
             first = _formula(norm, dy, x, weight, shape, eps, ctx.columns_dtype)
             pairs = [(f, g) for f, g in zip(first, grad_outputs, strict=True) if g is not None]
             wanted = [t for t, need in zip((dy, x, weight), ctx.needs_input_grad, strict=False) if need]
-            found = _gradients(pairs, wanted, again)
-        iterator = iter(found)
-        return *(next(iterator) if need else None for need in ctx.needs_input_grad[:3]), None, None, None, None
+            found = iter(_gradients(pairs, wanted, again))
+        return *(next(found) if need else None for need in ctx.needs_input_grad[:3]), None, None, None, None
+
+
+def _variable(tensor: Any, connected: bool) -> Any:
+    """The tensor as a variable of its own: dy may depend on x, and a derivative by x must not go that way.
+
+    Connected, what is computed from it still depends on what the tensor depends on.
+    """
+    if tensor is None:
+        return None
+    return tensor.view_as(tensor) if connected and tensor.requires_grad else tensor.detach().requires_grad_()
 
 
 def _gradients(pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor], again: bool) -> tuple[Tensor | None, ...]:

@@ -28,6 +28,7 @@ from evenkeel.torch import _kernels
 from evenkeel.torch._autograd import Norm, norm_apply, pytorch_norm
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
+from evenkeel.torch._plain import is_plain, sees_operations
 
 _OPS = {LAYER_NORM: "layer_norm", RMS_NORM: "rms_norm"}
 
@@ -53,21 +54,6 @@ if _kernels.HAS_EXCHANGE:
 estimating = False
 
 
-def _is_plain(tensor: Tensor | None) -> bool:
-    """Whether a tensor is what lies in its memory: no subclass with a dispatch of its own, no lazy negation."""
-    return tensor is None or type(tensor) is Parameter or (type(tensor) is Tensor and not tensor.is_neg())
-
-
-def _sees_operations() -> bool:
-    """Whether somebody watches or transforms PyTorch's operations, and so must be shown one."""
-    return (
-        _len_torch_dispatch_stack() > 0
-        or _are_functorch_transforms_active()
-        or _is_tracing()
-        or forward_ad._current_level >= 0
-    )
-
-
 def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
@@ -91,68 +77,61 @@ def _cast(tensor: Tensor | None, device_type: str) -> Tensor | None:
 # ---- calls ----
 
 
-def _leave_to_pytorch(
-    norm: int,
-    x: Tensor,
-    shape: Shape,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float | None,
-    reason: str | None = None,
-) -> Tensor:
-    """PyTorch computes, or refuses in its own words; a reason is one to tell."""
-    y = pytorch_norm(norm, x, shape, weight, bias, eps)
-    if reason is not None:
-        fall_back(_OPS[norm], reason)
-    return y
-
-
-def _aside(
-    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None
-) -> Tensor:
+def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> Tensor:
     """A call that is not on plain tensors alone, or is watched."""
     if estimating and not _are_functorch_transforms_active():
-        return Norm.apply(x, weight, bias, norm, shape, eps, True)
-    if _sees_operations() or not all(type(t) in (Tensor, Parameter) for t in (x, weight, bias) if t is not None):
-        return _leave_to_pytorch(norm, x, shape, weight, bias, eps)
-    resolved = (t if t is None else t.resolve_neg() for t in (x, weight, bias))
-    return _compute(norm, shape, eps, *resolved)
+        y: Tensor = Norm.apply(x, weight, bias, (norm, shape, eps, True))  # type: ignore[no-untyped-call]
+        return y
+    if sees_operations() or not all(type(t) in (Tensor, Parameter) for t in (x, weight, bias) if t is not None):
+        return pytorch_norm(norm, x, shape, weight, bias, eps)
+    weight, bias = (t if t is None else t.resolve_neg() for t in (weight, bias))
+    return _compute(norm, shape, eps, x.resolve_neg(), weight, bias)
 
 
 def _compute(
     norm: int, shape: Shape, eps: float | None, x: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """Plain tensors."""
+    """Plain tensors. What evenkeel refuses PyTorch computes, or refuses in its own words."""
     try:
         if _needs_gradient(x, weight, bias):
-            return norm_apply(x, weight, bias, norm, shape, eps, False)
+            y: Tensor = norm_apply(x, weight, bias, (norm, shape, eps, False))
+            return y
         return _kernels.forward(norm, x, shape, weight, bias, eps, False)[0]
     except (ValueError, TypeError, NotImplementedError) as error:
         reason = str(error)
-    if x.is_meta:
-        return _leave_to_pytorch(norm, x, shape, weight, bias, eps)
-    return _leave_to_pytorch(norm, x, shape, weight, bias, eps, reason)
+    except RuntimeError as error:
+        if _is_array(x):
+            raise
+        reason = str(error).partition("\n")[0]
+    y = pytorch_norm(norm, x, shape, weight, bias, eps)
+    if not x.is_meta and 0 not in shape:  # nothing to compute there: PyTorch's result is ours
+        fall_back(_OPS[norm], reason)
+    return y
+
+
+def _is_array(x: Tensor) -> bool:
+    """Whether x has elements at strides, as sparse and nested tensors do not: no result like it can be made."""
+    return x.layout is torch.strided and not x.is_nested
 
 
 def _norm(
     norm: int, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float | None
 ) -> Tensor:
-    shape = tuple(shape)
-    if _is_any_autocast_enabled():
+    if type(shape) is not tuple or eps is None:
+        if not isinstance(shape, (tuple, list)) or (eps is None and norm == LAYER_NORM):
+            return pytorch_norm(norm, x, shape, weight, bias, eps)  # which says what is wrong
+        shape = tuple(shape)
+    if _is_any_autocast_enabled() and isinstance(x, Tensor):
         device_type = x.device.type
         if torch.is_autocast_enabled(device_type) and _casts(_OPS[norm], device_type):
             x, weight, bias = (_cast(t, device_type) for t in (x, weight, bias))  # type: ignore[assignment]
-    if _is_plain(x) and _is_plain(weight) and _is_plain(bias) and not _sees_operations():
+    if is_plain(x) and is_plain(weight) and is_plain(bias) and not sees_operations():
         return _compute(norm, shape, eps, x, weight, bias)
     return _aside(norm, x, shape, weight, bias, eps)
 
 
-def _outside_graphs(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """torch.compile breaks its graph at the result, and calls the function as it is."""
-    return torch.compiler.disable(function, recursive=True)
-
-
-_norm_outside_graphs = _outside_graphs(_norm)
+# torch.compile breaks its graph here, and calls the function as it is.
+_norm_outside_graphs: Callable[..., Tensor] = torch.compiler.disable(_norm)  # type: ignore[no-untyped-call]
 
 
 def layer_norm(
@@ -165,7 +144,7 @@ def layer_norm(
     """torch.nn.functional.layer_norm: over the last dimensions of input, which normalized_shape names."""
     if is_compiling():
         return _norm_outside_graphs(LAYER_NORM, input, normalized_shape, weight, bias, eps)
-    y = eager_forward(LAYER_NORM, input, normalized_shape, weight, bias, eps)
+    y: Tensor | None = eager_forward(LAYER_NORM, input, normalized_shape, weight, bias, eps)
     if y is not None:
         return y
     if has_torch_function_variadic(input, weight, bias):
@@ -179,7 +158,7 @@ def rms_norm(
     """torch.nn.functional.rms_norm. Without eps it is the epsilon of float32 (of float64, where input is that)."""
     if is_compiling():
         return _norm_outside_graphs(RMS_NORM, input, normalized_shape, weight, None, eps)
-    y = eager_forward(RMS_NORM, input, normalized_shape, weight, None, eps)
+    y: Tensor | None = eager_forward(RMS_NORM, input, normalized_shape, weight, None, eps)
     if y is not None:
         return y
     if has_torch_function_variadic(input, weight):
@@ -188,4 +167,5 @@ def rms_norm(
 
 
 def _handled(function: Callable[..., Tensor], relevant: tuple[Any, ...], *args: Any, **options: Any) -> Tensor:
-    return handle_torch_function(function, relevant, *args, **options)
+    result: Tensor = handle_torch_function(function, relevant, *args, **options)
+    return result
