@@ -54,8 +54,12 @@ def operands(rows: int, cols: int, dtype: torch.dtype, device: str) -> tuple[tor
 
 def show(title: str, times: Times, unit: float = 1e6) -> dict:
     ours, theirs = times["evenkeel"], times["pytorch"]
-    rest = "".join(f", {name} {seconds * unit:.2f}" for name, seconds in times.items() if name not in ("evenkeel", "pytorch"))
-    print(f"  {title:<34} evenkeel {ours * unit:9.2f} us, pytorch {theirs * unit:9.2f}{rest}, ratio {ours / theirs:.2f}")
+    rest = "".join(
+        f", {name} {seconds * unit:.2f}" for name, seconds in times.items() if name not in ("evenkeel", "pytorch")
+    )
+    print(
+        f"  {title:<34} evenkeel {ours * unit:9.2f} us, pytorch {theirs * unit:9.2f}{rest}, ratio {ours / theirs:.2f}"
+    )
     return {"case": title, "seconds": times, "ratio": ours / theirs}
 
 
@@ -82,22 +86,57 @@ def host(options: argparse.Namespace) -> list[dict]:
     print(f"host time of a call, 8x1024 {str(dtype)[6:]}, {device}")
     with torch.no_grad():
         results = [
-            show("layer_norm, no gradient", by_turns({
-                "evenkeel": lambda: ek.layer_norm(x, shape, w, b), "pytorch": lambda: F.layer_norm(x, shape, w, b),
-                "empty_like": lambda: torch.empty_like(x)}, 15, 500)),
-            show("rms_norm, no gradient", by_turns({
-                "evenkeel": lambda: ek.rms_norm(x, shape, w), "pytorch": lambda: F.rms_norm(x, shape, w)}, 15, 500)),
+            show(
+                "layer_norm, no gradient",
+                by_turns(
+                    {
+                        "evenkeel": lambda: ek.layer_norm(x, shape, w, b),
+                        "pytorch": lambda: F.layer_norm(x, shape, w, b),
+                        "empty_like": lambda: torch.empty_like(x),
+                    },
+                    15,
+                    500,
+                ),
+            ),
+            show(
+                "rms_norm, no gradient",
+                by_turns(
+                    {"evenkeel": lambda: ek.rms_norm(x, shape, w), "pytorch": lambda: F.rms_norm(x, shape, w)}, 15, 500
+                ),
+            ),
         ]
     x, w, b = (t.requires_grad_() for t in (x, w, b))
     results += [
-        show("layer_norm, with gradient", by_turns({
-            "evenkeel": lambda: ek.layer_norm(x, shape, w, b), "pytorch": lambda: F.layer_norm(x, shape, w, b)}, 15, 300)),
-        show("layer_norm, forward + backward", by_turns({
-            "evenkeel": trained(lambda: ek.layer_norm(x, shape, w, b), x, [w, b], dy),
-            "pytorch": trained(lambda: F.layer_norm(x, shape, w, b), x, [w, b], dy)}, 15, 200)),
-        show("rms_norm, forward + backward", by_turns({
-            "evenkeel": trained(lambda: ek.rms_norm(x, shape, w), x, [w], dy),
-            "pytorch": trained(lambda: F.rms_norm(x, shape, w), x, [w], dy)}, 15, 200)),
+        show(
+            "layer_norm, with gradient",
+            by_turns(
+                {"evenkeel": lambda: ek.layer_norm(x, shape, w, b), "pytorch": lambda: F.layer_norm(x, shape, w, b)},
+                15,
+                300,
+            ),
+        ),
+        show(
+            "layer_norm, forward + backward",
+            by_turns(
+                {
+                    "evenkeel": trained(lambda: ek.layer_norm(x, shape, w, b), x, [w, b], dy),
+                    "pytorch": trained(lambda: F.layer_norm(x, shape, w, b), x, [w, b], dy),
+                },
+                15,
+                200,
+            ),
+        ),
+        show(
+            "rms_norm, forward + backward",
+            by_turns(
+                {
+                    "evenkeel": trained(lambda: ek.rms_norm(x, shape, w), x, [w], dy),
+                    "pytorch": trained(lambda: F.rms_norm(x, shape, w), x, [w], dy),
+                },
+                15,
+                200,
+            ),
+        ),
     ]
     return results
 
@@ -113,8 +152,7 @@ def in_graph(calls: list[Callable[[], object]], side: torch.cuda.Stream, replays
             call()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=side):
-        for call in calls:
-            call()
+        results = [call() for call in calls]  # all alive, so that each has memory of its own
     times = []
     for _ in range(replays):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -123,6 +161,7 @@ def in_graph(calls: list[Callable[[], object]], side: torch.cuda.Stream, replays
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) / 1e3 / len(calls))
+    del results
     return statistics.median(times[2:])
 
 
@@ -143,8 +182,10 @@ def device_case(rows: int, cols: int, dtype: torch.dtype) -> list[dict]:
         forward[name] = in_graph(calls, side)
         with torch.cuda.stream(side):
             outputs = [call() for call in calls]
-        gradients = [lambda i=i, y=y: torch.autograd.grad(y, (xs[i], w, b), dys[i], retain_graph=True)
-                     for i, y in enumerate(outputs)]
+        gradients = [
+            lambda i=i, y=y: torch.autograd.grad(y, (xs[i], w, b), dys[i], retain_graph=True)
+            for i, y in enumerate(outputs)
+        ]
         backward[name] = in_graph(gradients, side)
     results = []
     for what, times, limit in (("forward", forward, copy), ("backward", backward, 1.5 * copy)):
@@ -175,11 +216,17 @@ def cpu(options: argparse.Namespace) -> list[dict]:
         ours, theirs = ek.LayerNorm(4096, dtype=dtype), torch.nn.LayerNorm(4096, dtype=dtype)
         title = f"2048x4096 {str(dtype)[6:]}"
         with torch.no_grad():
-            results.append(show(f"{title} forward", by_turns(
-                {"evenkeel": lambda m=ours, x=x: m(x), "pytorch": lambda m=theirs, x=x: m(x)}, rounds, 5)))
+            results.append(
+                show(
+                    f"{title} forward",
+                    by_turns({"evenkeel": lambda m=ours, x=x: m(x), "pytorch": lambda m=theirs, x=x: m(x)}, rounds, 5),
+                )
+            )
         x.requires_grad_()
-        step = {name: trained(lambda m=m, x=x: m(x), x, list(m.parameters()), dy)
-                for name, m in (("evenkeel", ours), ("pytorch", theirs))}
+        step = {
+            name: trained(lambda m=m, x=x: m(x), x, list(m.parameters()), dy)
+            for name, m in (("evenkeel", ours), ("pytorch", theirs))
+        }
         results.append(show(f"{title} forward + backward", by_turns(step, rounds, 3)))
     return results
 

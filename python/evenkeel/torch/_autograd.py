@@ -3,7 +3,7 @@
 What forward saves is x, weight and the statistics of the rows, nothing else. SPDX-License-Identifier: MIT
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -58,9 +58,7 @@ class Norm(Function):
     """y of (x, weight, bias)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: Options
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: Options) -> Tensor:
         norm, shape, eps, estimate = options
         result = None if estimate else eager_forward_saved(norm, x, shape, weight, bias, eps)
         if result is None:
@@ -135,7 +133,7 @@ def _first_order(
 
 
 # Without the step in Python that looks for torch.func's transforms: who calls this has looked.
-norm_apply = super(Function, Norm).apply  # type: ignore[misc]
+norm_apply: Callable[..., Tensor] = super(Function, Norm).apply
 
 
 class NormBackward(Function):

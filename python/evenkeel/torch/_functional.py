@@ -94,8 +94,7 @@ def _compute(
     """Plain tensors. What evenkeel refuses PyTorch computes, or refuses in its own words."""
     try:
         if _needs_gradient(x, weight, bias):
-            y: Tensor = norm_apply(x, weight, bias, (norm, shape, eps, False))
-            return y
+            return norm_apply(x, weight, bias, (norm, shape, eps, False))
         return _kernels.forward(norm, x, shape, weight, bias, eps, False)[0]
     except (ValueError, TypeError, NotImplementedError) as error:
         reason = str(error)
