@@ -1,0 +1,246 @@
+"""The quick way past PyTorch's dispatcher steps aside where somebody is to see the operation: subclasses, modes,
+tracers, hooks. Each test looks at what was seen, and at the values. SPDX-License-Identifier: MIT"""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import evenkeel.torch as ek
+from torch_cases import (
+    DEVICE,
+    LAYER,
+    Wrapped,
+    both_norms,
+    close,
+    every_norm,
+    gradients,
+    require_gradients,
+    same_bits,
+    tensor,
+)
+
+
+class Seen(TorchDispatchMode):
+    """Notes the operations under it."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def saw_a_norm(names):
+    """LayerNorm is an operation of its own; RMSNorm one, or what it is made of."""
+    return any(name in ("native_layer_norm", "_fused_rms_norm", "rms_norm", "rsqrt") for name in names)
+
+
+# ---- subclasses ----
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["x", "weight", "bias"])
+def test_a_subclass_with_torch_function_sees_the_call(which, kernels):
+    class Noting(torch.Tensor):
+        seen = []
+
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            cls.seen.append((function, args, kwargs))
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    operands = [tensor((6, 40)), *LAYER.affine((40,))]
+    operands[which] = operands[which].as_subclass(Noting)
+    y = ek.layer_norm(operands[0], (40,), *operands[1:], eps=0.5)
+    called, args, kwargs = Noting.seen[0]
+    assert called is ek.layer_norm and args[1] == (40,) and kwargs["eps"] == 0.5
+    assert type(y) is Noting
+    close(y.as_subclass(torch.Tensor), LAYER.theirs(tensor((6, 40)), (40,), *LAYER.affine((40,)), 0.5))
+
+
+def test_a_subclass_may_answer_in_its_own_way():
+    class Refusing(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return function.__name__
+
+    x = tensor((6, 40)).as_subclass(Refusing)
+    assert ek.layer_norm(x, (40,)) == "layer_norm" and ek.rms_norm(x, (40,)) == "rms_norm"
+    assert ek.LayerNorm(40)(x) == "layer_norm" and ek.RMSNorm(40)(x) == "rms_norm"
+
+
+@both_norms
+def test_a_subclass_with_torch_dispatch_sees_the_operation(norm, kernels):
+    Wrapped.seen.clear()
+    x, weight, bias = tensor((6, 40)), *norm.affine((40,))
+    y = norm.ours(Wrapped(x), (40,), weight, bias)
+    assert type(y) is Wrapped and kernels.forward == 0
+    assert saw_a_norm(function.overloadpacket.__name__ for function in Wrapped.seen)
+    close(y.inner, norm.theirs(x, (40,), weight, bias))
+    y = norm.ours(x, (40,), Wrapped(weight), bias)
+    assert type(y) is Wrapped and kernels.forward == 0
+
+
+@both_norms
+def test_a_gradient_of_a_subclass_gives_gradients_of_it(norm, kernels):
+    x, weight, bias = require_gradients(tensor((6, 40)), *norm.affine((40,)))
+    dy = tensor((6, 40), seed=1)
+    expected = gradients(lambda *o: norm.ours(o[0], (40,), *o[1:]), (x, weight, bias), dy)
+    kernels.backward = 0
+    wanted = [t for t in (x, weight, bias) if t is not None]
+    found = torch.autograd.grad(norm.ours(x, (40,), weight, bias), wanted, Wrapped(dy))
+    assert kernels.backward == 0 and all(type(g) is Wrapped for g in found)
+    for result, correct in zip(found, [g for g in expected if g is not None], strict=True):
+        close(result.inner, correct)
+
+
+def test_parameters_are_plain_tensors_and_their_subclasses_are_not(kernels):
+    class Special(torch.nn.Parameter):
+        pass
+
+    x = tensor((6, 40))
+    ek.layer_norm(x, (40,), torch.nn.Parameter(tensor((40,))))
+    assert kernels.forward == 1
+    special = Special(tensor((40,)))
+    close(ek.layer_norm(x, (40,), special), torch.nn.functional.layer_norm(x, (40,), special))
+    assert kernels.forward == 1
+
+
+# ---- modes ----
+
+
+@both_norms
+def test_a_function_mode_sees_the_call(norm, kernels):
+    class Noting(TorchFunctionMode):
+        seen = []
+
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            self.seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    x, weight, bias = tensor((6, 40)), *norm.affine((40,))
+    with Noting():
+        y = norm.ours(x, (40,), weight, bias)
+    assert Noting.seen[0] is getattr(ek, norm.op) and kernels.forward == 1
+    assert same_bits(y, norm.ours(x, (40,), weight, bias))
+
+
+def test_a_default_device_is_no_hindrance(kernels):
+    with torch.device(DEVICE):
+        assert ek.LayerNorm(40)(tensor((6, 40))).shape == (6, 40)
+    assert kernels.forward == 1
+
+
+@every_norm
+def test_a_dispatch_mode_sees_the_operation(norm, kernels):
+    x, weight, bias = require_gradients(tensor((6, 40)), *norm.affine((40,)))
+    with Seen() as seen:
+        y = norm.ours(x, (40,), weight, bias)
+    assert saw_a_norm(seen.names) and kernels.forward == 0
+    close(y, norm.theirs(x, (40,), weight, bias))
+
+
+@both_norms
+def test_a_dispatch_mode_around_backward_alone_sees_its_operations(norm, kernels):
+    x, weight, bias = require_gradients(tensor((6, 40)), *norm.affine((40,)))
+    y, dy = norm.ours(x, (40,), weight, bias), tensor((6, 40), seed=1)
+    with Seen() as seen:
+        y.backward(dy)
+    assert kernels.backward == 0 and "mean" in seen.names and "mul" in seen.names
+    expected = gradients(lambda *o: norm.ours(o[0], (40,), *o[1:]), (x, weight, bias), dy)
+    for leaf, correct in zip((x, weight, bias), expected, strict=True):
+        assert leaf is None or leaf.grad is not None
+        if leaf is not None:
+            close(leaf.grad, correct)
+
+
+def test_a_mode_that_ends_leaves_no_trace(kernels):
+    with Seen():
+        pass
+    ek.layer_norm(tensor((6, 40)), (40,))
+    assert kernels.forward == 1
+
+
+def test_the_flop_counter_counts_what_is_around_a_norm(kernels):
+    model = torch.nn.Sequential(torch.nn.Linear(40, 40), ek.LayerNorm(40)).to(DEVICE)
+    with FlopCounterMode(display=False) as counter:
+        model(tensor((6, 40)))
+    assert counter.get_total_flops() == 2 * 6 * 40 * 40 and kernels.forward == 0
+
+
+@both_norms
+def test_fake_tensors_stay_fake(norm, kernels):
+    with FakeTensorMode() as mode:
+        x = torch.empty(6, 40, requires_grad=True)
+        y = norm.ours(x, (40,), torch.empty(40))
+        assert isinstance(y, FakeTensor) and y.shape == (6, 40)
+        y.sum().backward()
+        assert isinstance(x.grad, FakeTensor)
+    outside = norm.ours(mode.from_tensor(tensor((6, 40))), (40,))
+    assert isinstance(outside, FakeTensor) and kernels.forward == 0
+
+
+# ---- tracers ----
+
+
+@both_norms
+def test_make_fx_records_the_operation(norm, kernels):
+    x, weight, bias = tensor((6, 40)), *norm.affine((40,))
+    graph = make_fx(lambda x: norm.ours(x, (40,), weight, bias))(x)
+    assert saw_a_norm(str(node.target).split(".")[1] for node in graph.graph.nodes if node.op == "call_function")
+    assert kernels.forward == 0
+    other = tensor((6, 40), seed=7)
+    close(graph(other), norm.theirs(other, (40,), weight, bias))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("module", [ek.LayerNorm, ek.RMSNorm])
+def test_jit_trace_records_the_operation(module, kernels):
+    norm = module(40, device=DEVICE)
+    traced = torch.jit.trace(norm, tensor((6, 40)))
+    assert "norm" in str(traced.graph) or "rsqrt" in str(traced.graph)
+    kernels.forward = 0
+    other = tensor((9, 40), seed=7)
+    close(traced(other), norm(other))
+    assert kernels.forward == 1  # that of the module itself
+
+
+@pytest.mark.parametrize("module", [ek.LayerNorm, ek.RMSNorm])
+def test_symbolic_trace_records_evenkeel_s_function(module, kernels):
+    norm = module(40, device=DEVICE)
+    graph = torch.fx.symbolic_trace(torch.nn.Sequential(norm, torch.nn.ReLU()))
+    function = ek.layer_norm if module is ek.LayerNorm else ek.rms_norm
+    assert function in [node.target for node in graph.graph.nodes]
+    x = tensor((6, 40))
+    assert same_bits(graph(x), norm(x).relu()) and kernels.forward == 2
+
+
+# ---- module hooks ----
+
+
+def test_every_kind_of_module_hook_is_called():
+    module, seen = ek.LayerNorm(40, device=DEVICE), []
+    handles = [
+        torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: seen.append("global before")),
+        torch.nn.modules.module.register_module_forward_hook(lambda *_: seen.append("global after")),
+        torch.nn.modules.module.register_module_full_backward_hook(lambda *_: seen.append("global backward")),
+    ]
+    module.register_forward_pre_hook(lambda *_: seen.append("before"))
+    module.register_forward_hook(lambda _, args, y: seen.append("after") or y + 1)
+    module.register_full_backward_pre_hook(lambda *_: seen.append("before backward"))
+    module.register_full_backward_hook(lambda _, dx, dy: seen.append(("backward", dx[0].shape, dy[0].shape)))
+    x = tensor((6, 40)).requires_grad_()
+    try:
+        y = module(x)
+        y.sum().backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert seen[:4] == ["global before", "before", "global after", "after"]
+    assert set(seen[4:]) == {"before backward", "global backward", ("backward", (6, 40), (6, 40))}
+    assert torch.allclose(y, torch.nn.functional.layer_norm(x, (40,)) + 1, atol=1e-5)

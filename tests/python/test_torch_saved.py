@@ -1,0 +1,114 @@
+"""What forward keeps for backward: x, weight, the statistics of the rows, and nothing else.
+SPDX-License-Identifier: MIT"""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+
+import evenkeel.torch as ek
+from torch_cases import (
+    DEVICE,
+    Wrapped,
+    every_dtype,
+    every_norm,
+    gradients,
+    require_gradients,
+    same_bits,
+    tensor,
+)
+
+
+def saved_by(call):
+    """Every tensor that the call saves, in order."""
+    saved = []
+    with saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        y = call()
+    assert y.requires_grad
+    return saved
+
+
+@every_dtype
+@every_norm
+def test_x_weight_and_the_statistics_are_saved_each_once(norm, dtype):
+    x, weight, bias = require_gradients(tensor((6, 5, 40), dtype), *norm.affine((40,), dtype))
+    saved = saved_by(lambda: norm.ours(x, (40,), weight, bias))
+    kept = [t for t in (x, weight) if t is not None]
+    assert [t.data_ptr() for t in saved[: len(kept)]] == [t.data_ptr() for t in kept]
+    (stats,) = saved[len(kept) :]
+    assert stats.numel() == norm.statistics * 30
+    assert stats.dtype == (torch.float64 if dtype == "f64" else torch.float32)
+
+
+def test_a_copy_of_a_scattered_x_is_not_kept():
+    x = tensor((40, 6)).t().requires_grad_()
+    saved = saved_by(lambda: ek.layer_norm(x, (40,)))
+    assert saved[0].data_ptr() == x.data_ptr() and saved[0].stride() == x.stride() and len(saved) == 2
+
+
+def test_the_result_is_not_kept():
+    x = tensor((6, 40)).requires_grad_()
+    y = ek.layer_norm(x, (40,))
+    graph, memory = y.grad_fn, weakref.ref(y.untyped_storage())
+    del y
+    gc.collect()
+    assert memory() is None and graph is not None
+
+
+def test_nothing_is_saved_where_nothing_needs_a_gradient():
+    saved = []
+    with saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        ek.layer_norm(tensor((6, 40)), (40,))
+    assert not saved
+
+
+@pytest.mark.parametrize("which", ["x", "weight"])
+@pytest.mark.parametrize("library", [torch.nn.functional, ek], ids=["PyTorch", "evenkeel"])
+def test_what_is_saved_and_changed_raises(library, which):
+    x, weight = require_gradients(tensor((6, 40)), tensor((40,), seed=1))
+    x_used, weight_used = x * 1, weight * 1
+    y = library.layer_norm(x_used, (40,), weight_used)
+    (x_used if which == "x" else weight_used).add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_a_bias_may_be_changed_before_backward():
+    x, bias = require_gradients(tensor((6, 40)), tensor((40,), seed=1))
+    y = ek.layer_norm(x, (40,), None, bias)
+    with torch.no_grad():
+        bias.add_(1)
+    y.sum().backward()
+    assert torch.equal(bias.grad, torch.full((40,), 6.0, device=DEVICE))
+
+
+def test_hooks_may_move_and_round_what_is_saved():
+    operands, dy = (tensor((6, 40)), tensor((40,), seed=1)), tensor((6, 40), seed=2)
+    expected = gradients(lambda x, w: ek.layer_norm(x, (40,), w), operands, dy)
+
+    def under(hooks):
+        def call(x, weight):
+            with hooks:
+                return ek.layer_norm(x, (40,), weight)
+
+        return gradients(call, operands, dy)
+
+    assert all(map(same_bits, under(save_on_cpu()), expected))
+    doubled = under(saved_tensors_hooks(torch.Tensor.clone, lambda t: t * 2 if t.shape == (40,) else t))
+    assert torch.allclose(doubled[0], 2 * expected[0], rtol=1e-5, atol=1e-5)
+
+
+def test_saved_tensors_may_come_back_as_a_subclass(kernels):
+    operands, dy = (tensor((6, 40)), tensor((40,), seed=1)), tensor((6, 40), seed=2)
+    expected = gradients(lambda x, w: ek.layer_norm(x, (40,), w), operands, dy)
+
+    def call(x, weight):
+        with saved_tensors_hooks(lambda t: t, Wrapped):
+            return ek.layer_norm(x, (40,), weight)
+
+    kernels.backward = 0
+    found = gradients(call, operands, dy)
+    assert kernels.backward == 0 and all(type(g) is Wrapped for g in found)
+    assert all(torch.allclose(a.inner, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected, strict=True))

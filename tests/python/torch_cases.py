@@ -1,0 +1,151 @@
+"""What the tests of evenkeel.torch share: the norms beside PyTorch's own, operands, comparisons, subprocesses.
+Tensors are on $EVENKEEL_TEST_DEVICE, by default the CPU. SPDX-License-Identifier: MIT"""
+
+import os
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._pytree import tree_map_only
+
+import evenkeel.torch as ek
+from evenkeel.torch import _kernels
+from reference import TOLERANCE, array
+
+DEVICE = os.environ.get("EVENKEEL_TEST_DEVICE", "cpu")
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class Norm(NamedTuple):
+    """One of the norms with one choice of what is affine; bias is None for RMSNorm."""
+
+    op: str
+    has_weight: bool
+    has_bias: bool
+
+    def _call(self, library, x, shape, weight, bias, eps):
+        function = getattr(library, self.op)
+        operands = (weight, bias) if self.op == "layer_norm" else (weight,)
+        return function(x, shape, *operands, eps)
+
+    def ours(self, x, shape, weight=None, bias=None, eps=1e-5):
+        return self._call(ek, x, shape, weight, bias, eps)
+
+    def theirs(self, x, shape, weight=None, bias=None, eps=1e-5):
+        return self._call(F, x, shape, weight, bias, eps)
+
+    def affine(self, shape, dtype="f32"):
+        """(weight, bias), each None where this norm has none."""
+        weight = tensor(shape, dtype, seed=11) if self.has_weight else None
+        return weight, tensor(shape, dtype, seed=12) if self.has_bias else None
+
+    @property
+    def statistics(self):
+        """Of a row."""
+        return 3 if self.op == "layer_norm" else 1
+
+    def __str__(self):
+        words = [word for word, there in (("weight", self.has_weight), ("bias", self.has_bias)) if there]
+        return " ".join([self.op, *words])
+
+
+LAYER, RMS = Norm("layer_norm", True, True), Norm("rms_norm", True, False)
+NORMS = [Norm("layer_norm", *has) for has in ((False, False), (True, False), (False, True), (True, True))]
+NORMS += [Norm("rms_norm", False, False), RMS]
+
+every_norm = pytest.mark.parametrize("norm", NORMS, ids=str)
+both_norms = pytest.mark.parametrize("norm", [LAYER, RMS], ids=str)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+cpu_only = pytest.mark.skipif(DEVICE != "cpu", reason="about the CPU")
+
+
+def tensor(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):
+    """Normal numbers, the same for the same arguments."""
+    return torch.from_numpy(array(shape, "f64", seed, scale, offset)).to(DEVICE, DTYPES[dtype])
+
+
+def wide(*tensors):
+    """The same values in float64, without history."""
+    return [None if t is None else t.detach().double() for t in tensors]
+
+
+def close(result, expected, dtype=None):
+    """Is result what float64 says, within the precision of its dtype (or of the one given)?"""
+    assert result.shape == expected.shape
+    limit = TOLERANCE[dtype or NAMES[result.dtype]] * max([1.0, *expected.detach().double().abs().flatten().tolist()])
+    worst = max([0.0, *(result.detach().double() - expected.detach().double()).abs().flatten().tolist()])
+    assert worst <= limit, f"differs by {worst}, more than {limit}"
+
+
+def bits(tensor):
+    return tensor.detach().cpu().contiguous().view(torch.uint8)
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+
+
+def require_gradients(*tensors):
+    """Copies of the tensors, as leaves."""
+    return [None if t is None else t.detach().clone().requires_grad_() for t in tensors]
+
+
+def gradients(call, operands, dy):
+    """The gradients of call(*operands), None for what is None."""
+    leaves = require_gradients(*operands)
+    call(*leaves).backward(dy)
+    return [None if leaf is None else leaf.grad for leaf in leaves]
+
+
+class Wrapped(torch.Tensor):
+    """A tensor that has another one in place of memory; it notes the operations that PyTorch shows it."""
+
+    seen = []
+
+    @staticmethod
+    def __new__(cls, inner):
+        layout = {"strides": inner.stride(), "dtype": inner.dtype, "device": inner.device}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), requires_grad=inner.requires_grad, **layout)
+
+    def __init__(self, inner):
+        self.inner = inner.detach()
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        cls.seen.append(function)
+        args, kwargs = tree_map_only(cls, lambda t: t.inner, (args, kwargs or {}))
+        return tree_map_only(torch.Tensor, cls, function(*args, **kwargs))
+
+
+class Kernels:
+    """Counts how often evenkeel's kernels are called."""
+
+    def __init__(self, monkeypatch):
+        self.forward = self.backward = 0
+        for name in ("forward", "backward"):
+            monkeypatch.setattr(_kernels, name, self._counting(name, getattr(_kernels, name)))
+
+    def _counting(self, name, function):
+        def counted(*args):
+            setattr(self, name, getattr(self, name) + 1)
+            return function(*args)
+
+        return counted
+
+
+def run_python(script, **environment):
+    """The output of a script in a process of its own, in the folder of the tests."""
+    folder = os.path.dirname(__file__)
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
