@@ -10,6 +10,7 @@ from evenkeel.torch._explicit import layer_norm_backward, layer_norm_forward, rm
 from evenkeel.torch._fallback import set_fallback
 from evenkeel.torch._functional import layer_norm, rms_norm
 from evenkeel.torch._modules import LayerNorm, RMSNorm
+from evenkeel.torch._replace import replace, restore
 
 __all__ = [
     "LayerNorm",
@@ -17,6 +18,8 @@ __all__ = [
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_forward",
+    "replace",
+    "restore",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_forward",
