@@ -9,15 +9,18 @@ The same bits on CPU and GPU, at any batch size. SPDX-License-Identifier: MIT
 from evenkeel.torch._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from evenkeel.torch._fallback import set_fallback
 from evenkeel.torch._functional import layer_norm, rms_norm
+from evenkeel.torch._memory import MemoryEstimate, memory_estimate
 from evenkeel.torch._modules import LayerNorm, RMSNorm
 from evenkeel.torch._replace import replace, restore
 
 __all__ = [
     "LayerNorm",
+    "MemoryEstimate",
     "RMSNorm",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_forward",
+    "memory_estimate",
     "replace",
     "restore",
     "rms_norm",

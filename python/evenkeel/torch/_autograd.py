@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from evenkeel._core import eager_backward, eager_forward_saved
-from evenkeel.torch import _kernels
+from evenkeel.torch import _kernels, _only_memory
 from evenkeel.torch._kernels import LAYER_NORM, Gradients, Shape
 from evenkeel.torch._plain import is_plain, sees_operations
 
@@ -62,8 +62,7 @@ class Norm(Function):
         norm, shape, eps, estimate = options
         result = None if estimate else eager_forward_saved(norm, x, shape, weight, bias, eps)
         if result is None:
-            compute = _only_memory if estimate else _kernels.forward
-            result = compute(norm, x, shape, weight, bias, eps, True)
+            result = (_only_memory if estimate else _kernels).forward(norm, x, shape, weight, bias, eps, True)
         y, stats = result
         ctx.save_for_backward(x, weight, stats)
         ctx.options = options
@@ -83,10 +82,6 @@ class Norm(Function):
             gradients = _by_kernels(*call) if estimate or _is_plain(dy, x, weight) else None
             gradients = gradients or _by_formula(*call)
         return *gradients, None
-
-
-def _only_memory(norm: int, x: Tensor, shape: Shape, *operands: Any) -> tuple[Tensor, Tensor | None]:
-    return _kernels.empty_outputs(norm, x, shape, operands[-1])
 
 
 def _is_plain(dy: Tensor, x: Tensor, weight: Tensor | None) -> bool:
@@ -129,7 +124,7 @@ def _first_order(
 ) -> Gradients:
     norm, shape, _, estimate = options
     gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs)
-    return gradients if estimate else _kernels.backward(norm, dy, x, shape, weight, stats, gradients)
+    return (_only_memory if estimate else _kernels).backward(norm, dy, x, shape, weight, stats, gradients)
 
 
 # Without the step in Python that looks for torch.func's transforms: who calls this has looked.

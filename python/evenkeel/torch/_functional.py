@@ -79,7 +79,7 @@ def _cast(tensor: Tensor | None, device_type: str) -> Tensor | None:
 
 def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> Tensor:
     """A call that is not on plain tensors alone, or is watched."""
-    if estimating and not _are_functorch_transforms_active():
+    if estimating and tuple(x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
         y: Tensor = Norm.apply(x, weight, bias, (norm, shape, eps, True))  # type: ignore[no-untyped-call]
         return y
     if sees_operations() or not all(type(t) in (Tensor, Parameter) for t in (x, weight, bias) if t is not None):

@@ -53,7 +53,7 @@ def _read_again(original: type[Module], make: Callable[..., Module], arguments: 
 
 
 def _source(original: type[Module]) -> _Source | None:
-    """Where a class's forward is to come from, by the class that defines the one it has; None: it is no norm of ours."""
+    """Where the forward is to come from, by the class that defines the one there is; None: it is no norm of ours."""
     owner = next(cls for cls in original.__mro__ if "forward" in vars(cls))
     if owner is torch.nn.LayerNorm:
         return _Source("layer_norm", LayerNorm, {})

@@ -1,0 +1,66 @@
+"""_kernels without the computation: allocates what a call does, on tensors without memory, for memory_estimate.
+
+SPDX-License-Identifier: MIT
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from evenkeel.torch import _kernels
+from evenkeel.torch._kernels import HAS_EXCHANGE, Gradients, Shape
+
+
+def _is_rows(x: Tensor, shape: Shape) -> bool:
+    """Whether the extension reads x as it lies: each row without gaps, the rows at one distance and apart."""
+    cols = math.prod(shape)
+    if x.numel() == 0 or x.is_contiguous():
+        return True
+    try:
+        rows = x.view(-1, cols)
+    except (RuntimeError, ValueError):  # no distance is that of all rows
+        return False
+    return (cols == 1 or rows.stride(1) == 1) and rows.stride(0) >= cols
+
+
+def _stand_in(tensor: Tensor | None) -> Tensor | None:
+    """A tensor of the same shape on one element of memory."""
+    return None if tensor is None else torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
+
+
+def _workspace(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradients: Gradients) -> Tensor | None:
+    """backward's scratch memory, where PyTorch allocates it; the CPU's is the library's own."""
+    if x.is_meta or (HAS_EXCHANGE and not x.is_cuda):
+        return None
+    wanted = gradients.dweight is not None, gradients.dbias is not None
+    with _disable_current_modes():
+        real = _stand_in(x)
+        assert real is not None
+        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted)
+    return torch.empty(size, dtype=torch.uint8, device=x.device)
+
+
+def forward(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, statistics: bool
+) -> tuple[Tensor, Tensor | None]:
+    outputs = _kernels.empty_outputs(norm, x, shape, statistics)
+    if not _is_rows(x, shape):
+        x.contiguous()
+    return outputs
+
+
+def backward(
+    norm: int,
+    dy: Tensor,
+    x: Tensor,
+    shape: Shape,
+    weight: Tensor | None,
+    stats: Tensor | tuple[Tensor, ...],
+    gradients: Gradients,
+) -> Gradients:
+    copies = () if _is_rows(dy, shape) and _is_rows(x, shape) else (dy.contiguous(), x.contiguous())
+    workspace = _workspace(norm, x, shape, weight, gradients)
+    del copies, workspace  # they have lived at the same time
+    return gradients
