@@ -90,6 +90,14 @@ def workspace_bytes(
     return _core.backward_workspace(norm, x, shape, weight, need_dweight, need_dbias, torch.get_num_threads())
 
 
+def _workspace(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradients: Gradients) -> Tensor | None:
+    """For an extension that cannot ask PyTorch for memory; on the CPU it makes its own."""
+    if not x.is_cuda:
+        return None
+    size = workspace_bytes(norm, x, shape, weight, gradients.dweight is not None, gradients.dbias is not None)
+    return torch.empty(size // 4 + 1, dtype=torch.float32, device=x.device)
+
+
 def backward(
     norm: int,
     dy: Tensor,
@@ -103,8 +111,7 @@ def backward(
     threads, workspace = torch.get_num_threads(), None
     if not HAS_EXCHANGE:
         dy, x, weight = dy.detach(), x.detach(), _readable(weight)
-        size = workspace_bytes(norm, x, shape, weight, gradients.dweight is not None, gradients.dbias is not None)
-        workspace = torch.empty(size, dtype=torch.uint8, device=x.device)
+        workspace = _workspace(norm, x, shape, weight, gradients)
     outputs = 0.0, *gradients, workspace, threads, _stream(x)
     if _core.backward(norm, dy, x, shape, weight, stats, *outputs) is None:
         copies = tuple(map(Tensor.contiguous, stats)) if isinstance(stats, tuple) else stats.contiguous()

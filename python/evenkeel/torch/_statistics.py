@@ -1,0 +1,31 @@
+"""The norms with autograd and their statistics in the open; evenkeel.compat calls it. SPDX-License-Identifier: MIT"""
+
+from typing import Any
+
+from torch import Tensor
+
+from evenkeel.torch import _kernels
+from evenkeel.torch._autograd import Norm
+from evenkeel.torch._kernels import Shape
+
+
+class NormAndStatistics(Norm):
+    """(y, statistics) of (x, weight, bias), as _kernels.forward returns them. The statistics have no gradient."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: int, shape: Shape, eps: float | None
+    ) -> tuple[Tensor, Tensor]:
+        y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)
+        assert stats is not None
+        columns = bias if weight is None else weight
+        ctx.save_for_backward(x, weight, stats)
+        ctx.options = norm, shape, eps, False
+        ctx.columns_dtype = x.dtype if columns is None else columns.dtype
+        ctx.mark_non_differentiable(stats)
+        ctx.set_materialize_grads(False)
+        return y, stats
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        return Norm.backward(ctx, grad_outputs[0])[:6]
