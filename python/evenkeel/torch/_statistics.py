@@ -27,5 +27,6 @@ class NormAndStatistics(Norm):
         return y, stats
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-        return Norm.backward(ctx, grad_outputs[0])[:6]
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
+        dy = grad_outputs[0]
+        return (None,) * 6 if dy is None else Norm.backward(ctx, dy)[:6]
