@@ -106,6 +106,10 @@ def kind_of(array: Any) -> Kind:
     module = sys.modules.get(type(array).__module__.partition(".")[0])
     if hasattr(module, "ascontiguousarray"):
         return _Module(module)
+    if module is not None and module.__name__ == "torch":
+        raise TypeError(
+            f"tensors of PyTorch {module.__version__} are for evenkeel.torch: from 2.10 on they can be used here"
+        )
     return _Buffer()
 
 

@@ -111,6 +111,7 @@ def backward(
     threads, workspace = torch.get_num_threads(), None
     if not HAS_EXCHANGE:
         dy, x, weight = dy.detach(), x.detach(), _readable(weight)
+        stats = tuple(map(Tensor.detach, stats)) if isinstance(stats, tuple) else stats
         workspace = _workspace(norm, x, shape, weight, gradients)
     outputs = 0.0, *gradients, workspace, threads, _stream(x)
     if _core.backward(norm, dy, x, shape, weight, stats, *outputs) is None:
