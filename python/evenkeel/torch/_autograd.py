@@ -62,7 +62,8 @@ class Norm(Function):
         norm, shape, eps, estimate = options
         result = None if estimate else eager_forward_saved(norm, x, shape, weight, bias, eps)
         if result is None:
-            result = (_only_memory if estimate else _kernels).forward(norm, x, shape, weight, bias, eps, True)
+            compute = _only_memory.forward if estimate else _kernels.forward
+            result = compute(norm, x, shape, weight, bias, eps, True)
         y, stats = result
         ctx.save_for_backward(x, weight, stats)
         ctx.options = options
@@ -124,7 +125,8 @@ def _first_order(
 ) -> Gradients:
     norm, shape, _, estimate = options
     gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs)
-    return (_only_memory if estimate else _kernels).backward(norm, dy, x, shape, weight, stats, gradients)
+    compute = _only_memory.backward if estimate else _kernels.backward
+    return compute(norm, dy, x, shape, weight, stats, gradients)
 
 
 # Without the step in Python that looks for torch.func's transforms: who calls this has looked.

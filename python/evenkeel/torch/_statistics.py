@@ -5,8 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import Norm
-from evenkeel.torch._kernels import Shape
+from evenkeel.torch._autograd import Norm, Options
 
 
 class NormAndStatistics(Norm):
@@ -14,13 +13,14 @@ class NormAndStatistics(Norm):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: int, shape: Shape, eps: float | None
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: Options
     ) -> tuple[Tensor, Tensor]:
+        norm, shape, eps, _ = options
         y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)
         assert stats is not None
         columns = bias if weight is None else weight
         ctx.save_for_backward(x, weight, stats)
-        ctx.options = norm, shape, eps, False
+        ctx.options = options
         ctx.columns_dtype = x.dtype if columns is None else columns.dtype
         ctx.mark_non_differentiable(stats)
         ctx.set_materialize_grads(False)
@@ -29,4 +29,4 @@ class NormAndStatistics(Norm):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
         dy = grad_outputs[0]
-        return (None,) * 6 if dy is None else Norm.backward(ctx, dy)[:6]
+        return (None,) * 4 if dy is None else Norm.backward(ctx, dy)
