@@ -53,3 +53,12 @@ def test_explicit_functions_read_tensors_that_need_gradients(monkeypatch):
 def test_tensors_that_only_the_torch_half_can_take_are_said_to_be_so():
     with pytest.raises(TypeError, match=r"tensors of PyTorch 2\..* are for evenkeel.torch"):
         evenkeel.layer_norm(torch.ones(2, 3))
+
+
+def test_a_gradient_without_memory_of_its_own_is_refused(monkeypatch):
+    monkeypatch.setattr(_kernels, "HAS_EXCHANGE", False)
+    x = tensor((6, 40)).detach()
+    _, mean, rstd = evenkeel.torch.layer_norm_forward(x)
+    batched = torch._vmap_internals._vmap(lambda dy: evenkeel.torch.layer_norm_backward(dy, x, mean, rstd).dx)
+    with pytest.raises(TypeError, match="it has no memory of its own"):
+        batched(torch.ones(2, 6, 40))

@@ -5,7 +5,8 @@ allocator; the work goes on the current stream, or on as many threads as PyTorch
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,9 +43,12 @@ def _stream(x: Tensor) -> int | None:
     return torch.cuda.current_stream(x.device).cuda_stream
 
 
-def _readable(tensor: Tensor | None) -> Tensor | None:
-    """As the extension can read it: DLPack in Python refuses what needs a gradient."""
-    return tensor if HAS_EXCHANGE or tensor is None else tensor.detach()
+def _readable(*tensors: Tensor | None) -> Iterator[Any]:
+    """As the extension can read them without the exchange API: DLPack in Python refuses what needs a gradient."""
+    for tensor in tensors:
+        if tensor is not None and not torch._C._has_storage(tensor):  # as the dy of is_grads_batched
+            raise TypeError("a tensor cannot be read: it has no memory of its own")
+        yield tensor.detach() if tensor is not None and tensor.requires_grad else tensor
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:
@@ -67,7 +71,7 @@ def forward(
     y, stats = empty_outputs(norm, x, shape, statistics)
     outputs = eps, stats, y, torch.get_num_threads(), _stream(x)
     if not HAS_EXCHANGE:
-        x, weight, bias = x.detach(), _readable(weight), _readable(bias)
+        x, weight, bias = _readable(x, weight, bias)
     if _core.forward(norm, x, shape, weight, bias, *outputs) is None:
         _core.forward(norm, x.contiguous(), shape, _contiguous(weight), _contiguous(bias), *outputs)
     return y, stats
@@ -110,8 +114,8 @@ def backward(
     """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one."""
     threads, workspace = torch.get_num_threads(), None
     if not HAS_EXCHANGE:
-        dy, x, weight = dy.detach(), x.detach(), _readable(weight)
-        stats = tuple(map(Tensor.detach, stats)) if isinstance(stats, tuple) else stats
+        dy, x, weight = _readable(dy, x, weight)
+        stats = tuple(_readable(*stats)) if isinstance(stats, tuple) else stats
         workspace = _workspace(norm, x, shape, weight, gradients)
     outputs = 0.0, *gradients, workspace, threads, _stream(x)
     if _core.backward(norm, dy, x, shape, weight, stats, *outputs) is None:
