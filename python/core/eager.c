@@ -117,17 +117,18 @@ static int needs_gradient(PyObject *const *tensors, int count)
 
 enum argument { NORM, INPUT, SHAPE, WEIGHT, BIAS, EPS, ARGUMENTS };
 
+/* Modes are asked about first: they would see the look at a tensor's attribute. */
 static int is_common(PyObject *const *given)
 {
 	PyObject *const tensors[] = {given[INPUT], given[WEIGHT], given[BIAS]};
 	if (given[INPUT] == Py_None || !is_plain(given[INPUT]) || !is_plain(given[WEIGHT]) ||
 	    !is_plain(given[BIAS]) || !has_neighbours(given[SHAPE]))
 		return 0;
-	int needs = needs_gradient(tensors, 3);
-	if (needs != 0)
-		return needs < 0 ? -1 : 0;
 	int watched = is_watched();
-	return watched < 0 ? -1 : !watched;
+	if (watched != 0)
+		return watched < 0 ? -1 : 0;
+	int needs = needs_gradient(tensors, 3);
+	return needs < 0 ? -1 : !needs;
 }
 
 /* Memory as PyTorch makes it for its own results. (What its exchange API makes cannot be resized or recorded on a
@@ -174,7 +175,8 @@ PyObject *eager_forward_saved(PyObject *module, PyObject *const *given, Py_ssize
 {
 	if (count != ARGUMENTS)
 		return refuse_count("eager_forward_saved", ARGUMENTS, count);
-	return result_or_none(torch.tensor ? serve(module, given, Py_True) : NULL);
+	bool common = torch.tensor && has_neighbours(given[SHAPE]);
+	return result_or_none(common ? serve(module, given, Py_True) : NULL);
 }
 
 /* ---- backward ---- */

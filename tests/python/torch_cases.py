@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.utils._pytree import tree_map_only
 
 import evenkeel.torch as ek
-from evenkeel.torch import _kernels
+from evenkeel.torch import _autograd, _functional, _kernels
 from reference import TOLERANCE, array
 
 DEVICE = os.environ.get("EVENKEEL_TEST_DEVICE", "cpu")
@@ -122,17 +122,25 @@ class Wrapped(torch.Tensor):
 
 
 class Kernels:
-    """Counts how often evenkeel's kernels are called."""
+    """Counts how often evenkeel's kernels compute, called from Python or by the eager calls in C."""
 
     def __init__(self, monkeypatch):
         self.forward = self.backward = 0
-        for name in ("forward", "backward"):
-            monkeypatch.setattr(_kernels, name, self._counting(name, getattr(_kernels, name)))
+        for module, function, name in (
+            (_kernels, "forward", "forward"),
+            (_kernels, "backward", "backward"),
+            (_functional, "eager_forward", "forward"),
+            (_autograd, "eager_forward_saved", "forward"),
+            (_autograd, "eager_backward", "backward"),
+        ):
+            monkeypatch.setattr(module, function, self._counting(name, getattr(module, function)))
 
     def _counting(self, name, function):
         def counted(*args):
-            setattr(self, name, getattr(self, name) + 1)
-            return function(*args)
+            result = function(*args)
+            if result is not None:  # an eager call that left it to others
+                setattr(self, name, getattr(self, name) + 1)
+            return result
 
         return counted
 
