@@ -21,6 +21,7 @@ ends with `PART: N passed, N failed, N skipped, N s`. What failed is shown with 
   sanitize   evenkeel verify --quick under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
   graphs     graphs, many threads and streams at once, the host's cost of a call
   large      tensors of over 2^31 elements and of over 2^31 rows (up to 60 GB of GPU memory)
+  python     the tests of evenkeel.torch on the GPU, where $PYTHON has PyTorch and pytest
   bench      evenkeel bench, into $BUILD/bench-cuda.json; nothing else should run on the GPU
 
   tests/gpu_check.sh bits golden             two parts
@@ -30,6 +31,7 @@ ends with `PART: N passed, N failed, N skipped, N s`. What failed is shown with 
 BUILD   the build folder (build-gpu); logs are kept in it, and compiled kernels, so that a second run is faster
 JOBS    processes at once (the number of cores); each takes up to 2 GB of GPU memory
 LIMIT   seconds that a part may take (460)
+PYTHON  of the part python (python3)
 MODE    short: a trial in minutes, with the quick list, few widths and small tensors
 
 Exit status: 0 all is well, 1 something failed, 2 no such part, 3 no GPU that can be used.
@@ -41,7 +43,7 @@ build=${BUILD:-build-gpu}
 limit=${LIMIT:-460}
 mode=${MODE:-default}
 most_jobs=${JOBS:-$(nproc)}
-parts=(build bits widths tests golden sanitize graphs large)
+parts=(build bits widths tests golden sanitize graphs large python)
 
 # ---- the processes of a part: several at once, each with a log ----
 
@@ -257,6 +259,32 @@ part_large() {
 		more_than_2_31_rows; do
 		job "$name" large "$build/tests/gpu_extra" "$mode" "$name"
 		wait
+	done
+}
+
+# The package as it would be installed: its files, and the extension that was built.
+python_package() {
+	local file
+	[ -f "$build/python/evenkeel/_core.abi3.so" ] || {
+		cmake -S "$root" -B "$build" -DEVENKEEL_BUILD_PYTHON=ON &&
+			cmake --build "$build" --target evenkeel_python -j "$most_jobs"
+	} >"$logs/build.txt" 2>&1 || return 1
+	mkdir -p "$build/package/evenkeel"
+	for file in "$root"/python/evenkeel/* "$build/python/evenkeel/_core.abi3.so"; do
+		ln -sfn "$file" "$build/package/evenkeel/"
+	done
+}
+
+part_python() {
+	local python=${PYTHON:-python3} file
+	if ! "$python" -c "import pytest, torch; assert torch.cuda.is_available()" >/dev/null 2>&1; then
+		skip "python: $python has no PyTorch that can use the GPU, or no pytest"
+		return
+	fi
+	python_package || echo "  the extension could not be built: $logs/build.txt"
+	for file in "$root"/tests/python/test_torch_*.py "$root/tests/python/test_compat.py"; do
+		job "$(basename "$file" .py)" python env EVENKEEL_TEST_DEVICE=cuda "PYTHONPATH=$build/package" \
+			"$python" -m pytest -q -p no:cacheprovider "$file"
 	done
 }
 
