@@ -18,6 +18,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -206,29 +208,35 @@ def device(options: argparse.Namespace) -> list[dict]:
 # ---- cpu ----
 
 
-def cpu(options: argparse.Namespace) -> list[dict]:
-    torch.set_num_threads(options.threads)
-    print(f"modules on the CPU, {torch.get_num_threads()} threads")
-    results = []
-    rounds = 3 if options.quick else 9
+def cpu_cases(library: str, threads: int, repeats: int) -> Times:
+    """Seconds a call of one library's modules, in a process of its own: what one leaves of its memory, in large pages
+    or small ones, would change the other's times."""
+    torch.set_num_threads(threads)
+    module = ek.LayerNorm if library == "evenkeel" else torch.nn.LayerNorm
+    found = {}
     for dtype in (torch.float32, torch.bfloat16):
         x, _, _, dy = operands(2048, 4096, dtype, "cpu")
-        ours, theirs = ek.LayerNorm(4096, dtype=dtype), torch.nn.LayerNorm(4096, dtype=dtype)
-        title = f"2048x4096 {str(dtype)[6:]}"
+        norm, title = module(4096, dtype=dtype), f"2048x4096 {str(dtype)[6:]}"
         with torch.no_grad():
-            results.append(
-                show(
-                    f"{title} forward",
-                    by_turns({"evenkeel": lambda m=ours, x=x: m(x), "pytorch": lambda m=theirs, x=x: m(x)}, rounds, 5),
-                )
-            )
+            found[f"{title} forward"] = by_turns({"": lambda m=norm, x=x: m(x)}, repeats, 3)[""]
         x.requires_grad_()
-        step = {
-            name: trained(lambda m=m, x=x: m(x), x, list(m.parameters()), dy)
-            for name, m in (("evenkeel", ours), ("pytorch", theirs))
-        }
-        results.append(show(f"{title} forward + backward", by_turns(step, rounds, 3)))
-    return results
+        step = trained(lambda m=norm, x=x: m(x), x, list(norm.parameters()), dy)
+        found[f"{title} forward + backward"] = by_turns({"": step}, repeats, 3)[""]
+    return found
+
+
+def cpu(options: argparse.Namespace) -> list[dict]:
+    print(f"modules on the CPU, {options.threads} threads, each library in processes of its own by turns")
+    runs: dict[str, list[Times]] = {"evenkeel": [], "pytorch": []}
+    for _ in range(1 if options.quick else 3):
+        for library in runs:
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                runs[library].append(pool.submit(cpu_cases, library, options.threads, 7).result())
+    cases = runs["evenkeel"][0]
+    return [
+        show(case, {library: statistics.median(run[case] for run in found) for library, found in runs.items()})
+        for case in cases
+    ]
 
 
 PARTS = {"host": host, "device": device, "cpu": cpu}

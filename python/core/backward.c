@@ -165,13 +165,11 @@ static PyObject *result_of(int status, struct gradients *gradients)
 	return result;
 }
 
-PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count)
+PyObject *backward_with(PyObject *const *given, bool fresh)
 {
-	(void)module;
-	if (count != ARGUMENTS)
-		return refuse_count("backward", ARGUMENTS, count);
 	struct frame frame;
 	frame.opened = 0;
+	frame.fresh = fresh;
 	struct gradients gradients = {0};
 	int status = compute(&frame, given, &gradients);
 	PyObject *result = result_of(status, &gradients);
@@ -181,4 +179,10 @@ PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count)
 	output_close(&gradients.dbias);
 	frame_close(&frame);
 	return result;
+}
+
+PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+	(void)module;
+	return count == ARGUMENTS ? backward_with(given, false) : refuse_count("backward", ARGUMENTS, count);
 }

@@ -3,8 +3,6 @@
  * SPDX-License-Identifier: MIT */
 #include "functions.h"
 
-#include <stdbool.h>
-
 #include "frame.h"
 
 enum { MAX_WATCHERS = 8 };
@@ -138,7 +136,7 @@ static PyObject *make_like(PyObject *tensor)
 	return PyObject_CallFunctionObjArgs(torch.empty_like, tensor, NULL);
 }
 
-static PyObject *serve(PyObject *module, PyObject *const *given, PyObject *stats)
+static PyObject *serve(PyObject *const *given, PyObject *stats)
 {
 	PyObject *y = make_like(given[INPUT]),
 		 *threads = y ? PyObject_CallNoArgs(torch.get_num_threads) : NULL;
@@ -147,7 +145,7 @@ static PyObject *serve(PyObject *module, PyObject *const *given, PyObject *stats
 		PyObject *const call[] = {given[NORM], given[INPUT], given[SHAPE], given[WEIGHT],
 					  given[BIAS], given[EPS],   stats,        y,
 					  threads,     Py_None};
-		result = forward(module, call, sizeof call / sizeof call[0]);
+		result = forward_with(call, true);
 	}
 	Py_XDECREF(threads);
 	Py_XDECREF(y);
@@ -165,18 +163,20 @@ static PyObject *result_or_none(PyObject *result)
 
 PyObject *eager_forward(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
+	(void)module;
 	if (count != ARGUMENTS)
 		return refuse_count("eager_forward", ARGUMENTS, count);
 	int common = torch.tensor ? is_common(given) : 0;
-	return result_or_none(common == 1 ? serve(module, given, Py_None) : NULL);
+	return result_or_none(common == 1 ? serve(given, Py_None) : NULL);
 }
 
 PyObject *eager_forward_saved(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
+	(void)module;
 	if (count != ARGUMENTS)
 		return refuse_count("eager_forward_saved", ARGUMENTS, count);
 	bool common = torch.tensor && has_neighbours(given[SHAPE]);
-	return result_or_none(common ? serve(module, given, Py_True) : NULL);
+	return result_or_none(common ? serve(given, Py_True) : NULL);
 }
 
 /* ---- backward ---- */
@@ -210,7 +210,7 @@ static int is_common_backward(PyObject *const *given)
 	return watched < 0 ? -1 : !watched;
 }
 
-static PyObject *serve_backward(PyObject *module, PyObject *const *given)
+static PyObject *serve_backward(PyObject *const *given)
 {
 	PyObject *gradients[3] = {NULL}, *threads = NULL, *eps = NULL, *result = NULL;
 	if (make_gradients(given, gradients) == 0 && (threads = PyObject_CallNoArgs(torch.get_num_threads)) &&
@@ -219,7 +219,7 @@ static PyObject *serve_backward(PyObject *module, PyObject *const *given)
 					  given[B_WEIGHT], given[STATS], eps,      gradients[0],
 					  gradients[1],    gradients[2], Py_None,  threads,
 					  Py_None};
-		result = backward(module, call, sizeof call / sizeof call[0]);
+		result = backward_with(call, true);
 	}
 	Py_XDECREF(eps);
 	Py_XDECREF(threads);
@@ -230,7 +230,8 @@ static PyObject *serve_backward(PyObject *module, PyObject *const *given)
 
 PyObject *eager_backward(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
+	(void)module;
 	if (count != B_ARGUMENTS)
 		return refuse_count("eager_backward", B_ARGUMENTS, count);
-	return result_or_none(is_common_backward(given) == 1 ? serve_backward(module, given) : NULL);
+	return result_or_none(is_common_backward(given) == 1 ? serve_backward(given) : NULL);
 }

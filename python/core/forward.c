@@ -79,18 +79,22 @@ static PyObject *result_of(int status, struct output *y, struct output *stats)
 	return PyTuple_Pack(2, y->object, stats->object);
 }
 
-PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count)
+PyObject *forward_with(PyObject *const *given, bool fresh)
 {
-	(void)module;
-	if (count != ARGUMENTS)
-		return refuse_count("forward", ARGUMENTS, count);
 	struct frame frame;
 	struct output y = {0}, stats = {0};
 	frame.opened = 0;
+	frame.fresh = fresh;
 	int status = compute(&frame, given, &y, &stats);
 	PyObject *result = result_of(status, &y, &stats);
 	output_close(&y);
 	output_close(&stats);
 	frame_close(&frame);
 	return result;
+}
+
+PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+	(void)module;
+	return count == ARGUMENTS ? forward_with(given, false) : refuse_count("forward", ARGUMENTS, count);
 }

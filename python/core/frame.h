@@ -29,6 +29,8 @@ struct frame {
 	 * distance: the caller must copy it. */
 	bool scattered;
 
+	bool fresh; /* the outputs that are given were just made for this call */
+
 	struct view views[MAX_VIEWS];
 	int opened;
 };

@@ -3,10 +3,19 @@
 #include "output.h"
 
 #include "allocate.h"
+#include "pages.h"
 
 static bool is_wanted(PyObject *given)
 {
 	return given != Py_None && given != Py_False;
+}
+
+static size_t bytes_of(const struct view *view)
+{
+	size_t bytes = ek_dtype_size(view->dtype);
+	for (int i = 0; i < view->ndim; i++)
+		bytes *= (size_t)view->shape[i];
+	return bytes;
 }
 
 /* Opens what the caller gave, and checks all but its layout; dtype 0 is any. */
@@ -20,6 +29,8 @@ static struct view *open_given(struct frame *frame, PyObject *given, const char 
 		PyErr_Format(PyExc_ValueError, "%s is read-only", name);
 		return NULL;
 	}
+	if (frame->fresh && frame->device == EK_CPU)
+		prefer_large_pages(view->data, bytes_of(view));
 	output->dtype = view->dtype;
 	output->data = view->data;
 	output->object = given;
