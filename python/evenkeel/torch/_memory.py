@@ -54,11 +54,11 @@ class MemoryEstimate(int):
 
 
 def _readable(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"
         size /= 1024
-    return f"{size:.4g} GiB"
+    return f"{size:.4g} TiB"
 
 
 class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -158,7 +158,7 @@ def memory_estimate(model: Module, input_shape: InputShape, dtype: torch.dtype |
     )
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with FakeCopyMode(fake):
+    with torch.inference_mode(False), FakeCopyMode(fake):
         twin = copy.deepcopy(model).train()
     try:
         with (

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from evenkeel.torch import _kernels
-from evenkeel.torch._kernels import HAS_EXCHANGE, Gradients, Shape
+from evenkeel.torch._kernels import Gradients, Shape
 
 
 def _is_rows(x: Tensor, shape: Shape) -> bool:
@@ -31,8 +31,8 @@ def _stand_in(tensor: Tensor | None) -> Tensor | None:
 
 
 def _workspace(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradients: Gradients) -> Tensor | None:
-    """backward's scratch memory, where PyTorch allocates it; the CPU's is the library's own."""
-    if x.is_meta or (HAS_EXCHANGE and not x.is_cuda):
+    """backward's scratch memory on a GPU, where PyTorch allocates it; on the CPU the extension makes its own."""
+    if not x.is_cuda:
         return None
     wanted = gradients.dweight is not None, gradients.dbias is not None
     with _disable_current_modes():
