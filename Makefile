@@ -144,7 +144,7 @@ $(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage: requirements.txt
 # These are no reason to stop: without a network, or without the venv module, the rest can be tested.
 $(VENV)/.nvrtc: packages := nvidia-cuda-nvrtc
 $(VENV)/.nvrtc: without := the tests that compile for GPUs are skipped
-$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis
+$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis transformers
 $(VENV)/.python: without := the tests of the Python package are skipped
 $(VENV)/.lint: packages := mypy ruff
 $(VENV)/.lint: without := the Python package is not judged
