@@ -1,0 +1,300 @@
+"""memory_estimate, against what PyTorch's allocators really hand out. SPDX-License-Identifier: MIT"""
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+
+import evenkeel.torch as ek  # noqa: E402
+from evenkeel.torch import _kernels, _memory, _only_memory  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning"),
+    pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning"),
+]
+
+NORMS = {"evenkeel": ek.LayerNorm, "torch": nn.LayerNorm, "evenkeel rms": ek.RMSNorm, "torch rms": nn.RMSNorm}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block."""
+
+    def __init__(self, norm, width, heads, **options):
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_mlp = norm(width, **options), norm(width, **options)
+        self.qkv, self.out = nn.Linear(width, 3 * width, **options), nn.Linear(width, width, **options)
+        self.up, self.down = nn.Linear(width, 4 * width, **options), nn.Linear(4 * width, width, **options)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        qkv = self.qkv(self.before_attention(x)).view(batch, length, 3, self.heads, width // self.heads)
+        attended = F.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4), is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(self.before_mlp(x))))
+
+
+class Scalar(nn.Module):
+    """A loss: its gradient is one number, which comes to the norms expanded; x comes to them transposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = ek.LayerNorm(64), ek.RMSNorm(64)
+
+    def forward(self, x):
+        return self.second(self.first(x.transpose(1, 2))).sum()
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm, self.head = nn.Embedding(500, 64), ek.LayerNorm(64), nn.Linear(64, 500, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.embedding(tokens)))
+
+
+def linears(norm, **options):
+    layers = [(nn.Linear(128, 128, **options), norm(128, **options), nn.GELU()) for _ in range(4)]
+    return nn.Sequential(*(module for layer in layers for module in layer))
+
+
+def blocks(norm, **options):
+    return nn.Sequential(*(Block(norm, 64, 2, **options) for _ in range(2)))
+
+
+def norms(norm, **options):
+    return nn.Sequential(*(norm(512, **options) for _ in range(3)))
+
+
+STACKS = {linears: (256, 128), blocks: (4, 64, 64), norms: (500, 512)}
+
+
+def step(build, x):
+    """What the estimate is of, from nothing to the end."""
+    model = build()
+    inputs = x()
+    y = model(inputs)
+    y.backward(torch.ones_like(y))
+    return model, inputs, y
+
+
+def measured_on_the_cpu(build, x):
+    """The most that PyTorch's allocator has handed out at a time. oneDNN's scratch memory is turned off with oneDNN."""
+    with torch.backends.mkldnn.flags(enabled=False):
+        step(build, x)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+            kept = step(build, x)
+    del kept
+    changes = [e for e in watched.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(changes, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+def measured_on_a_gpu(build, x):
+    step(build, x)  # from which on the process has what cuBLAS works in
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step(build, x)
+    return torch.cuda.max_memory_allocated() - before
+
+
+def agrees(estimate, measured):
+    assert abs(estimate - measured) <= 0.02 * measured, f"estimated {estimate!r}, measured {measured}"
+
+
+# ---- the peak ----
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_estimate_agrees_with_what_was_measured(stack, norm, dtype):
+    shape = STACKS[stack]
+    estimate = ek.memory_estimate(stack(NORMS[norm], dtype=dtype), shape)
+    agrees(
+        estimate, measured_on_the_cpu(lambda: stack(NORMS[norm], dtype=dtype), lambda: torch.ones(shape, dtype=dtype))
+    )
+
+
+@on_a_gpu
+@pytest.mark.parametrize("dtype", DTYPES[:3])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("stack", [linears, norms])
+def test_the_estimate_agrees_with_what_was_measured_on_a_gpu(stack, norm, dtype):
+    shape, options = (4096, STACKS[stack][-1]), {"dtype": dtype, "device": "cuda"}
+    estimate = ek.memory_estimate(stack(NORMS[norm], **options), shape)
+    agrees(estimate, measured_on_a_gpu(lambda: stack(NORMS[norm], **options), lambda: torch.ones(shape, **options)))
+
+
+def test_evenkeels_norms_are_followed_to_the_byte():
+    measured = measured_on_the_cpu(lambda: norms(ek.LayerNorm), lambda: torch.ones(500, 512))
+    assert ek.memory_estimate(norms(ek.LayerNorm), (500, 512)) == measured
+
+
+def test_on_a_gpu_the_workspace_of_backward_is_counted(monkeypatch):
+    monkeypatch.setattr(_only_memory, "_stand_in", lambda t: None if t is None else torch.empty(()).expand(t.shape))
+    with FakeTensorMode():
+        x, weight = torch.empty(500, 512, device="cuda"), torch.empty(512, device="cuda")
+        gradients = _kernels.empty_gradients(x, (512,), x.dtype, True, True, False)
+        workspace = _only_memory._workspace(_kernels.RMS_NORM, x, (512,), weight, gradients)
+    real = torch.empty(500, 512), (512,), torch.empty(512)
+    assert workspace.is_cuda and workspace.nbytes == _kernels.workspace_bytes(_kernels.RMS_NORM, *real, True, False)
+
+
+def test_on_a_gpu_sizes_are_those_of_its_blocks():
+    ledger = _memory._Ledger()
+    with FakeTensorMode():
+        tensors = [torch.empty(size, device="cuda", dtype=torch.uint8) for size in (1, 512, 513)]
+        assert ledger.enter(tensors) == 512 + 512 + 1024
+    del tensors
+    assert ledger.live == 0 and ledger.peak == 2048
+
+
+def test_copies_of_what_does_not_lie_in_rows_are_counted():
+    x = torch.randn(8, 64, 512)
+    assert ek.memory_estimate(Scalar(), x.shape) == measured_on_the_cpu(Scalar, x.clone)
+
+
+def test_a_model_of_tokens_takes_a_tensor_and_counts_tied_weights_once():
+    tokens = torch.randint(500, (4, 64))
+    estimate = ek.memory_estimate(Tied(), tokens)
+    agrees(estimate, measured_on_the_cpu(Tied, tokens.clone))
+    assert estimate.parameters == 4 * (500 * 64 + 2 * 64) == estimate.gradients
+
+
+def test_the_dtype_of_the_input_is_that_of_the_model_or_the_one_given():
+    model = norms(ek.LayerNorm, dtype=torch.bfloat16)
+    estimates = [ek.memory_estimate(model, (9, 512), dtype) for dtype in (None, torch.bfloat16, torch.float32)]
+    assert estimates[0] == estimates[1] < estimates[2]
+
+
+def test_several_inputs():
+    bilinear = nn.Bilinear(20, 30, 40)
+    shapes = (torch.empty(16, 20), torch.empty(16, 30))
+    assert ek.memory_estimate(bilinear, shapes) > ek.memory_estimate(bilinear, [t[:8] for t in shapes])
+
+
+def test_an_input_that_needs_a_gradient_has_one():
+    x = torch.empty(100, 64)
+    with_one = ek.memory_estimate(nn.ReLU(), x.requires_grad_())
+    assert with_one - ek.memory_estimate(nn.ReLU(), x.detach()) == 2 * x.nbytes  # dy and dx
+
+
+def test_a_replaced_hugging_face_model():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = transformers.LlamaConfig(vocab_size=200, use_cache=False, **sizes)
+
+    class Logits(nn.Module):
+        def __init__(self, replaces):
+            super().__init__()
+            self.model = transformers.LlamaForCausalLM(config)
+            assert ek.replace(self.model, ("rms_norm",) if replaces else ()) == 7 * replaces
+
+        def forward(self, tokens):
+            return self.model(tokens).logits
+
+    tokens = torch.randint(200, (2, 64))
+    before, after = (ek.memory_estimate(Logits(replaces), tokens) for replaces in (False, True))
+    agrees(after, measured_on_the_cpu(lambda: Logits(True), tokens.clone))
+    assert after.saved < before.saved and after < before
+
+
+# ---- the parts ----
+
+
+def test_the_parts_of_an_estimate():
+    model, x = nn.Sequential(ek.LayerNorm(64), nn.BatchNorm1d(64, affine=False)), 4 * 100 * 64
+    estimate = ek.memory_estimate(model, (100, 64))
+    assert estimate.parameters == estimate.gradients == 4 * 2 * 64
+    assert estimate.buffers == 4 * 2 * 64 + 8
+    assert estimate.saved == 2 * x + 4 * 3 * 100 + 4 * 2 * 64  # both outputs; three floats a row; two a column
+    assert estimate.peak == int(estimate) > estimate.parameters + estimate.saved + x
+
+
+def test_it_is_a_number_that_explains_itself():
+    estimate = ek.memory_estimate(ek.LayerNorm(64), (100, 64))
+    assert isinstance(estimate, int) and isinstance(estimate, ek.MemoryEstimate)
+    assert repr(estimate) == f"MemoryEstimate({int(estimate)}, parameters=512, buffers=0, gradients=512, saved=26800)"
+    assert str(estimate) == (
+        "77.17 KiB at the peak (parameters 512 bytes, buffers 0 bytes, gradients 512 bytes, saved 26.17 KiB)"
+    )
+    for twin in (copy.copy(estimate), pickle.loads(pickle.dumps(estimate))):
+        assert repr(twin) == repr(estimate)
+
+
+def test_large_models_are_estimated_without_their_memory():
+    with torch.device("meta"):
+        model = linears(ek.LayerNorm)
+        giant = nn.Linear(1_000_000, 1_000_000, bias=False)
+    assert ek.memory_estimate(model, (256, 128)) == ek.memory_estimate(linears(ek.LayerNorm), (256, 128))
+    assert "TiB" in str(ek.memory_estimate(giant, (10, 1_000_000)))
+
+
+def test_without_parameters_to_train_there_is_no_backward():
+    model = ek.LayerNorm(64).requires_grad_(False)
+    estimate = ek.memory_estimate(model, (100, 64))
+    assert estimate.gradients == 0 and estimate.peak < 4 * (2 * 100 * 64 + 2 * 64 + 3 * 100) + 1
+
+
+# ---- what stays ----
+
+
+def test_the_model_and_the_random_state_stay_as_they_are():
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(), ek.LayerNorm(8)).eval()
+    state, parameters = copy.deepcopy(model.state_dict()), list(model.parameters())
+    model[0].weight.grad = torch.ones(8, 8)
+    random = torch.get_rng_state()
+    ek.memory_estimate(model, (16, 8))
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    assert torch.equal(parameters[0].grad, torch.ones(8, 8)) and parameters[1].grad is None
+    assert not any(module.training for module in model.modules())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert type(model(torch.ones(2, 8))) is torch.Tensor
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_the_mode_around_it_does_not_matter(context):
+    expected = ek.memory_estimate(linears(ek.RMSNorm), (64, 128))
+    model = linears(ek.RMSNorm)
+    with context():
+        assert ek.memory_estimate(model, (64, 128)) == expected
+
+
+# ---- what is refused ----
+
+
+def test_wrong_shapes_raise_as_the_model_would():
+    with pytest.raises(RuntimeError, match=r"Given normalized_shape=\[64\], expected input with shape"):
+        ek.memory_estimate(nn.Sequential(ek.LayerNorm(64)), (3, 65))
+    assert ek.layer_norm(torch.ones(2, 4), (4,)).equal(torch.zeros(2, 4))  # and the norms compute again
+
+
+def test_a_model_that_looks_at_values_is_refused():
+    class Looks(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(NotImplementedError, match="the model looks at the values of tensors"):
+        ek.memory_estimate(Looks(), (3,))
+
+
+def test_a_dtype_beside_a_tensor_is_refused():
+    with pytest.raises(ValueError, match=r"dtype \(torch.float16\) is for an input_shape of numbers"):
+        ek.memory_estimate(nn.ReLU(), torch.empty(3), torch.float16)

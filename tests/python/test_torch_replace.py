@@ -1,0 +1,438 @@
+"""replace and restore: a model stays what it is, and evenkeel computes its norms. SPDX-License-Identifier: MIT"""
+
+import ast
+import copy
+import gc
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrizations, parametrize  # noqa: E402
+
+import evenkeel.torch as ek  # noqa: E402
+from evenkeel.torch import _huggingface  # noqa: E402
+
+ROOT = pathlib.Path(__file__).parents[2]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2, torch.float64: 1e-12}
+
+
+class Named(nn.LayerNorm):
+    """A subclass that inherits forward, and has things of its own."""
+
+    def extra_repr(self):
+        return "named"
+
+    def __getstate__(self):
+        return {**self.__dict__, "travelled": True}
+
+
+class Residual(nn.LayerNorm):
+    def forward(self, input):
+        return input + super().forward(input)
+
+
+def small_model(**options):
+    shared = nn.LayerNorm(12, **options)
+    layers = [shared, nn.Linear(12, 12, **options), shared, Named(12, **options), nn.RMSNorm(12, **options)]
+    model = nn.Sequential(*layers, nn.GELU(), Residual(12, **options))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    return model
+
+
+def example(shape=(5, 12), dtype=torch.float32, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def classes(model):
+    return [type(module) for module in model.modules()]
+
+
+# ---- what changes ----
+
+
+def test_each_module_is_counted_once_and_no_module_twice():
+    model = small_model()
+    assert ek.replace(model) == 3
+    assert ek.replace(model) == 0
+    assert ek.restore(model) == 3
+    assert ek.restore(model) == 0
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_the_output_agrees_with_that_of_before(dtype):
+    model, x = small_model(dtype=dtype), example(dtype=dtype)
+    before = model(x)
+    assert ek.replace(model) == 3
+    scale = before.abs().max().item()
+    torch.testing.assert_close(model(x), before, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale)
+
+
+@pytest.mark.parametrize("ours, theirs", [(ek.LayerNorm, nn.LayerNorm), (ek.RMSNorm, nn.RMSNorm)])
+def test_the_bits_are_those_of_evenkeels_module(ours, theirs):
+    model, module, x = theirs(100), ours(100), example((7, 100)).requires_grad_()
+    for parameter, other in zip(model.parameters(), module.parameters(), strict=True):
+        other.data = nn.init.normal_(parameter).data
+    assert model(x).grad_fn.name() != "NormBackward"
+    ek.replace(model)
+    assert isinstance(model, ours) and model(x).grad_fn.name() == "NormBackward"
+    for inputs in (x, x * 1e3 + 1e5):
+        assert torch.equal(model(inputs), module(inputs))
+    results = [torch.autograd.grad(m(x).square().sum(), [x, *m.parameters()]) for m in (model, module)]
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_a_model_may_be_a_norm_itself():
+    norm = nn.RMSNorm(4)
+    assert ek.replace(norm) == 1 and isinstance(norm, ek.RMSNorm)
+
+
+@pytest.mark.parametrize(
+    "kinds, count", [("layer_norm", 2), (["rms_norm"], 1), ((), 0), (("layer_norm", "rms_norm"), 3)]
+)
+def test_kinds_choose(kinds, count):
+    model = small_model()
+    assert ek.replace(model, kinds) == count
+    assert isinstance(model[0], ek.LayerNorm) == ("layer_norm" in kinds)
+    assert isinstance(model[4], ek.RMSNorm) == ("rms_norm" in kinds)
+
+
+def test_an_unknown_kind_is_refused_before_anything_changes():
+    model = small_model()
+    with pytest.raises(ValueError, match="kinds has 'batch_norm': it may have 'layer_norm' and 'rms_norm'"):
+        ek.replace(model, ("layer_norm", "batch_norm"))
+    assert not any(issubclass(cls, ek.LayerNorm) for cls in classes(model))
+
+
+# ---- what stays ----
+
+
+def test_a_module_stays_the_object_it_is():
+    model = small_model().eval()
+    model[0].note = "kept"
+    model[0].register_buffer("extra", torch.ones(2))
+    modules, parameters, attributes = list(model.modules()), list(model.parameters()), dict(vars(model[0]))
+    state, text = model.state_dict(), str(model)
+    ek.replace(model)
+    assert all(a is b for a, b in zip(modules, model.modules(), strict=True))
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    assert vars(model[0]) == attributes
+    assert str(model) == text and not model[0].training and model[0] is model[2]
+    assert list(model.state_dict()) == list(state)
+    model.load_state_dict(state)
+
+
+def test_hooks_stay():
+    model, seen = small_model(), []
+    model[0].register_forward_pre_hook(lambda module, args: seen.append("before"))
+    model[0].register_forward_hook(lambda module, args, output: seen.append("after"))
+    model[0].register_full_backward_hook(lambda module, grad_input, grad_output: seen.append("backward"))
+    ek.replace(model)
+    model(example().requires_grad_()).sum().backward()
+    assert seen == ["before", "after"] * 2 + ["backward"] * 2
+
+
+def test_tied_weights_stay_tied():
+    model = nn.Sequential(nn.LayerNorm(12), nn.LayerNorm(12))
+    model[1].weight = model[0].weight
+    ek.replace(model)
+    model(example()).sum().backward()
+    assert model[1].weight is model[0].weight and len(list(model.parameters())) == 3
+
+
+def test_restore_gives_back_each_class_exactly():
+    model = small_model()
+    before = classes(model)
+    ek.replace(model)
+    assert classes(model) != before
+    ek.restore(model)
+    assert classes(model) == before
+
+
+def test_modules_that_were_evenkeels_are_not_counted_and_not_restored():
+    model = nn.Sequential(ek.LayerNorm(4), ek.RMSNorm(4))
+    assert ek.replace(model) == 0 and ek.restore(model) == 0
+    assert classes(model)[1:] == [ek.LayerNorm, ek.RMSNorm]
+
+
+# ---- subclasses ----
+
+
+def test_a_subclass_keeps_its_name_and_what_it_overrides():
+    model = nn.Sequential(Named(12))
+    ek.replace(model)
+    assert isinstance(model[0], Named) and isinstance(model[0], ek.LayerNorm)
+    assert type(model[0]).__name__ == "Named" and repr(model[0]) == "Named(named)"
+    assert torch.equal(model(example()), ek.layer_norm(example(), (12,), model[0].weight, model[0].bias))
+
+
+def test_a_subclass_with_a_forward_of_its_own_is_left_alone():
+    class Grandchild(Residual):
+        pass
+
+    model = nn.Sequential(Residual(12), Grandchild(12))
+    assert ek.replace(model) == 0 and classes(model)[1:] == [Residual, Grandchild]
+
+
+def test_a_module_whose_object_has_a_forward_is_left_alone():
+    norm = nn.LayerNorm(12)
+    norm.forward = lambda x: x
+    assert ek.replace(norm) == 0 and norm(example()).equal(example())
+
+
+def test_a_parametrized_norm_is_left_alone_until_it_is_none():
+    norm = parametrizations.weight_norm(nn.LayerNorm(12), dim=None)
+    assert ek.replace(norm) == 0
+    parametrize.remove_parametrizations(norm, "weight")
+    assert ek.replace(norm) == 1
+
+
+def test_a_replaced_norm_can_be_parametrized():
+    norm = nn.LayerNorm(12)
+    ek.replace(norm)
+    parametrizations.weight_norm(norm, dim=None)
+    assert ek.restore(norm) == 0  # PyTorch's class of it would be lost
+    torch.testing.assert_close(norm(example()), nn.LayerNorm(12)(example()))
+    parametrize.remove_parametrizations(norm, "weight")
+    assert ek.restore(norm) == 1 and type(norm) is nn.LayerNorm
+
+
+def test_the_class_made_for_a_subclass_goes_with_its_modules():
+    class Passing(nn.LayerNorm):
+        pass
+
+    norm = Passing(4)
+    ek.replace(norm)
+    other = Passing(4)
+    ek.replace(other)
+    assert type(other) is type(norm)
+    made = weakref.ref(type(norm))
+    del norm, other, Passing
+    gc.collect()
+    assert made() is None
+
+
+# ---- copies ----
+
+
+def test_a_copy_is_replaced_too_and_its_own():
+    model = small_model()
+    ek.replace(model)
+    twin = copy.deepcopy(model)
+    assert classes(twin) == classes(model) and twin[0] is twin[2] and twin[0].weight is not model[0].weight
+    assert torch.equal(twin(example()), model(example()))
+    assert ek.restore(twin) == 3 and isinstance(model[0], ek.LayerNorm)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_is_replaced_too(protocol):
+    model = small_model()
+    ek.replace(model)
+    twin = pickle.loads(pickle.dumps(model, protocol))
+    assert classes(twin) == classes(model) and twin[0] is twin[2]
+    assert protocol < 2 or twin[3].travelled
+    assert torch.equal(twin(example()), model(example()))
+
+
+LOADS = """
+import sys, torch
+model, x, y = torch.load(sys.argv[1], weights_only=False)
+import evenkeel.torch
+assert torch.equal(model(x), y) and evenkeel.torch.restore(model) == 3
+"""
+
+
+def in_a_process(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_another_process_reads_a_replaced_model(tmp_path):
+    model, x = small_model(), example()
+    ek.replace(model)
+    torch.save((model, x, model(x)), tmp_path / "model.pt")
+    in_a_process("-c", LOADS, tmp_path / "model.pt")
+
+
+# ---- what others do with modules ----
+
+
+def test_a_compiled_model_gives_the_same():
+    model = small_model()
+    ek.replace(model)
+    assert torch.equal(torch.compile(model, backend="eager")(example()), model(example()))
+
+
+def test_training_goes_on_with_the_optimizer_there_is():
+    model, x = small_model(), example()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ek.replace(model)
+    before = model[0].weight.clone()
+    model(x).square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(model[0].weight, before)
+
+
+# ---- Hugging Face ----
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return pytest.importorskip("transformers.models.llama.modeling_llama")
+
+
+@pytest.fixture
+def llama_norm(llama):
+    norm = llama.LlamaRMSNorm(32, eps=1e-3)
+    nn.init.normal_(norm.weight)
+    return norm
+
+
+def small_config(transformers, family):
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "vocab_size": 60}
+    if family == "T5":
+        return transformers.T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, vocab_size=60)
+    return getattr(transformers, f"{family}Config")(
+        num_hidden_layers=2, num_key_value_heads=2, head_dim=8, pad_token_id=0, **sizes
+    )
+
+
+@pytest.mark.parametrize("family, count", [("Llama", 5), ("Qwen3", 9), ("Olmo2", 9), ("T5", 5), ("Gemma2", 0)])
+def test_the_norms_of_hugging_face_models(family, count):
+    transformers = pytest.importorskip("transformers")
+    base = getattr(transformers, "T5EncoderModel" if family == "T5" else f"{family}Model")
+    model = base(small_config(transformers, family)).eval()
+    tokens = torch.arange(20).view(2, 10)
+    before, names = model(tokens).last_hidden_state, classes(model)
+    assert ek.replace(model) == count
+    torch.testing.assert_close(model(tokens).last_hidden_state, before, rtol=1e-4, atol=1e-5)
+    assert [cls.__name__ for cls in classes(model)] == [cls.__name__ for cls in names]
+    assert ek.restore(model) == count and classes(model) == names
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_llama_norm_becomes_rms_norm(llama_norm, dtype):
+    norm, x = llama_norm.to(dtype), example((3, 4, 32), dtype)
+    before = norm(x)
+    assert ek.replace(norm) == 1
+    assert torch.equal(norm(x), ek.rms_norm(x, (32,), norm.weight, 1e-3)) and norm(x).dtype is before.dtype
+    torch.testing.assert_close(norm(x), before, rtol=max(TOLERANCE[dtype], 1e-5), atol=max(TOLERANCE[dtype], 1e-5))
+
+
+@pytest.mark.parametrize("weight, x", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+def test_where_dtypes_differ_the_llama_norm_promotes_as_it_did(llama_norm, weight, x):
+    norm, x = llama_norm.to(weight), example((3, 32), x)
+    before = norm(x)
+    ek.replace(norm)
+    assert norm(x).dtype is torch.float32 and torch.equal(norm(x), before)
+
+
+def test_under_autocast_the_llama_norm_has_the_dtype_it_had(llama_norm):
+    norm, x = llama_norm.bfloat16(), example((3, 32), torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        before = norm(x).dtype
+        ek.replace(norm)
+        assert norm(x).dtype is before
+
+
+def test_a_norm_without_a_weight():
+    modeling = pytest.importorskip("transformers.models.gemma3n.modeling_gemma3n")
+    norm, x = modeling.Gemma3nRMSNorm(32, with_scale=False), example((3, 32))
+    before = norm(x)
+    assert ek.replace(norm) == 1
+    torch.testing.assert_close(norm(x), before)
+    assert torch.equal(norm(x), ek.rms_norm(x, (32,), None, norm.eps))
+
+
+def test_subclasses_of_a_llama_norm_go_by_who_wrote_forward(llama):
+    class Inherits(llama.LlamaRMSNorm):
+        pass
+
+    class Doubles(llama.LlamaRMSNorm):
+        def forward(self, hidden_states):
+            return 2 * super().forward(hidden_states)
+
+    assert ek.replace(nn.Sequential(Inherits(4), Doubles(4))) == 1
+
+
+def test_a_class_of_the_same_name_elsewhere_is_left_alone():
+    class LlamaRMSNorm(nn.Module):
+        def forward(self, x):
+            return x
+
+    assert ek.replace(LlamaRMSNorm()) == 0
+
+
+def test_a_replaced_llama_norm_is_copied_and_pickled(llama_norm):
+    ek.replace(llama_norm)
+    x = example((3, 32))
+    for twin in (copy.deepcopy(llama_norm), pickle.loads(pickle.dumps(llama_norm))):
+        assert type(twin) is type(llama_norm) and torch.equal(twin(x), llama_norm(x))
+
+
+TO_FLOAT32 = "input_dtype = hidden_states.dtype; hidden_states = hidden_states.to(torch.float32)"
+VARIANCE = "variance = hidden_states.pow(2).mean(-1, keepdim=True)"
+NORMALIZED = "hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)"
+RSQRT = "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)"
+POWER = (
+    "mean_squared = hidden_states.pow(2).mean(-1, keepdim=True) + self.eps; "
+    "return hidden_states * torch.pow(mean_squared, -0.5)"
+)
+# forward, and _norm where it calls one: all that is Llama's formula.
+FORMULAS = {
+    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; return self.weight * hidden_states.to(input_dtype)",
+    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; return (self.weight * hidden_states).to(input_dtype)",
+    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; return (self.weight.to(torch.float32) * hidden_states).to(input_dtype)",
+    f"variance = hidden_states.to(torch.float32).pow(2).mean(-1, keepdim=True); {NORMALIZED}; "
+    "if self.weight.dtype in [torch.float16, torch.bfloat16]: "
+    "hidden_states = hidden_states.to(self.weight.dtype); return self.weight * hidden_states",
+    f"{RSQRT}; output = self._norm(x.float()); output = output * self.weight.float(); return output.type_as(x)",
+    f"{RSQRT}; output = self._norm(x.float()).type_as(x); return output * self.weight",
+    f"{POWER}; normed_output = self._norm(hidden_states.float()); if self.with_scale: "
+    "normed_output = normed_output * self.weight.float(); return normed_output.type_as(hidden_states)",
+}
+
+
+def formula_of(source):
+    """The statements of _norm and forward in one line, without comments, types and documentation."""
+    (cls,) = ast.parse(source).body
+    functions = {node.name: node for node in cls.body if isinstance(node, ast.FunctionDef)}
+    lines = []
+    for name in ("_norm", "forward"):
+        for node in functions[name].body if name in functions else ():
+            if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+                lines.append(re.sub(r":\s+", ": ", ast.unparse(node)))
+    return "; ".join(lines)
+
+
+def test_the_table_has_the_classes_with_the_formula_and_no_others():
+    transformers = pytest.importorskip("transformers")
+    pinned = re.search(r"^transformers==(\S+)", (ROOT / "requirements.txt").read_text(), re.M).group(1)
+    if transformers.__version__ != pinned:
+        pytest.skip(f"transformers is {transformers.__version__}, the table is of {pinned}")
+    found, others = set(), set()
+    for path in pathlib.Path(transformers.__file__).parent.glob("models/*/modeling_*.py"):
+        for source in re.findall(r"^class \w+Norm\w*\(nn\.Module\):\n(?:(?:[ ]+.*)?\n)+", path.read_text(), re.M):
+            name = source[len("class ") : source.index("(")]
+            (found if formula_of(source) in FORMULAS else others).add(name)
+    assert not found & others  # a name stands for one formula
+    assert found == set(_huggingface._EPS_NAMES)
+
+
+# ---- the example ----
+
+
+def test_the_example_runs():
+    pytest.importorskip("transformers")
+    assert "5 norms" in in_a_process(ROOT / "examples" / "replace_norms.py")
