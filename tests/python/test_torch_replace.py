@@ -243,6 +243,14 @@ def test_a_pickle_is_replaced_too(protocol):
     assert torch.equal(twin(example()), model(example()))
 
 
+def test_a_pickle_of_a_class_that_has_a_forward_of_its_own_by_now(monkeypatch):
+    norm = Named(12)
+    ek.replace(norm)
+    data = pickle.dumps(norm)
+    monkeypatch.setattr(Named, "forward", lambda self, input: input)
+    assert type(pickle.loads(data)) is Named
+
+
 LOADS = """
 import sys, torch
 model, x, y = torch.load(sys.argv[1], weights_only=False)
