@@ -43,15 +43,15 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.before_mlp(x))))
 
 
-class Scalar(nn.Module):
-    """A loss: its gradient is one number, which comes to the norms expanded; x comes to them transposed."""
+class Pooled(nn.Module):
+    """x comes to the norms transposed, the gradient expanded: from one number, or from one row."""
 
-    def __init__(self):
+    def __init__(self, dims):
         super().__init__()
-        self.first, self.second = ek.LayerNorm(64), ek.RMSNorm(64)
+        self.dims, self.first, self.second = dims, ek.LayerNorm(64), ek.RMSNorm(64)
 
     def forward(self, x):
-        return self.second(self.first(x.transpose(1, 2))).sum()
+        return self.second(self.first(x.transpose(1, 2))).sum(self.dims)
 
 
 class Tied(nn.Module):
@@ -165,9 +165,10 @@ def test_on_a_gpu_sizes_are_those_of_its_blocks():
     assert ledger.live == 0 and ledger.peak == 2048
 
 
-def test_copies_of_what_does_not_lie_in_rows_are_counted():
+@pytest.mark.parametrize("dims", [(0, 1, 2), (0, 1)])
+def test_copies_of_what_does_not_lie_in_rows_are_counted(dims):
     x = torch.randn(8, 64, 512)
-    assert ek.memory_estimate(Scalar(), x.shape) == measured_on_the_cpu(Scalar, x.clone)
+    assert ek.memory_estimate(Pooled(dims), x.shape) == measured_on_the_cpu(lambda: Pooled(dims), x.clone)
 
 
 def test_a_model_of_tokens_takes_a_tensor_and_counts_tied_weights_once():
