@@ -1,4 +1,4 @@
-/* Which exception a status is. SPDX-License-Identifier: MIT */
+/* Which exception a status is, and what a framework's own becomes. SPDX-License-Identifier: MIT */
 #include "failure.h"
 
 #include "stable_abi.h"
@@ -24,5 +24,39 @@ static PyObject *exception_of(ek_status status)
 int raise_status(ek_status status)
 {
 	PyErr_SetString(exception_of(status), ek_error(NULL));
+	return -1;
+}
+
+/* The first line of what an exception says. */
+static PyObject *first_line(PyObject *exception)
+{
+	PyObject *text = PyObject_Str(exception);
+	PyObject *lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
+	Py_XDECREF(text);
+	PyObject *line = lines && PyList_Size(lines) ? PyList_GetItem(lines, 0) : NULL;
+	Py_XINCREF(line);
+	Py_XDECREF(lines);
+	return line ? line : PyUnicode_FromString("");
+}
+
+int raise_unreadable(const char *name)
+{
+	if (PyErr_Occurred() &&
+	    (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
+		return -1; /* says nothing about the tensor */
+	PyObject *type, *cause, *traceback, *error;
+	PyErr_Fetch(&type, &cause, &traceback);
+	PyErr_NormalizeException(&type, &cause, &traceback);
+	PyObject *line = cause ? first_line(cause) : PyUnicode_FromString("its framework does not say why");
+	if (line)
+		PyErr_Format(PyExc_TypeError, "%s cannot be read: %U", name, line);
+	Py_XDECREF(line);
+	Py_XDECREF(type);
+	Py_XDECREF(traceback);
+	PyErr_Fetch(&type, &error, &traceback);
+	PyErr_NormalizeException(&type, &error, &traceback);
+	if (cause)
+		PyException_SetCause(error, cause); /* which takes the reference */
+	PyErr_Restore(type, error, traceback);
 	return -1;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "exchange.h"
+#include "failure.h"
 
 const char *shape_text(char *text, size_t size, int ndim, const int64_t *shape)
 {
@@ -92,39 +93,6 @@ static int open_otherwise(struct view *view, PyObject *object, void *stream)
 	return status ? -1 : 0;
 }
 
-/* The first line of what an exception says. */
-static PyObject *first_line(PyObject *exception)
-{
-	PyObject *text = PyObject_Str(exception);
-	PyObject *lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
-	Py_XDECREF(text);
-	PyObject *line = lines && PyList_Size(lines) ? PyList_GetItem(lines, 0) : NULL;
-	Py_XINCREF(line);
-	Py_XDECREF(lines);
-	return line ? line : PyUnicode_FromString("");
-}
-
-/* The framework could not say where the tensor lies (it has no memory, or a dtype that DLPack lacks): its exception
- * becomes the cause of ours, so that callers know this from other failures. */
-static int cannot_be_read(const struct view *view)
-{
-	PyObject *type, *cause, *traceback, *error;
-	PyErr_Fetch(&type, &cause, &traceback);
-	PyErr_NormalizeException(&type, &cause, &traceback);
-	PyObject *line = cause ? first_line(cause) : PyUnicode_FromString("its framework does not say why");
-	if (line)
-		PyErr_Format(PyExc_TypeError, "%s cannot be read: %U", view->name, line);
-	Py_XDECREF(line);
-	Py_XDECREF(type);
-	Py_XDECREF(traceback);
-	PyErr_Fetch(&type, &error, &traceback);
-	PyErr_NormalizeException(&type, &error, &traceback);
-	if (cause)
-		PyException_SetCause(error, cause); /* which takes the reference */
-	PyErr_Restore(type, error, traceback);
-	return -1;
-}
-
 int view_open(struct view *view, PyObject *object, const char *name, void *stream)
 {
 	view_clear(view);
@@ -135,7 +103,7 @@ int view_open(struct view *view, PyObject *object, const char *name, void *strea
 		return open_otherwise(view, object, stream);
 	DLTensor tensor;
 	if (view->api->dltensor_from_py_object_no_sync(object, &tensor))
-		return cannot_be_read(view);
+		return raise_unreadable(name);
 	return view_from_dltensor(view, &tensor);
 }
 

@@ -3,6 +3,8 @@
  * SPDX-License-Identifier: MIT */
 #include "view.h"
 
+#include "failure.h"
+
 /* __dlpack_device__()[0], or -1 with an exception. */
 static int device_type_of(PyObject *object)
 {
@@ -65,5 +67,5 @@ int view_open_capsule(struct view *view, PyObject *object, void *stream)
 		view->capsule = export(method, device_type, stream, false);
 	}
 	Py_DECREF(method);
-	return view->capsule ? read_capsule(view) : -1;
+	return view->capsule ? read_capsule(view) : raise_unreadable(view->name);
 }

@@ -125,20 +125,28 @@ def test_a_capsule_may_be_read_only():
         forward(array((4, 6)), out=frozen)
 
 
-def test_what_goes_wrong_in_a_framework_is_passed_on():
+def test_what_goes_wrong_in_a_framework_is_the_cause_of_a_refusal():
     class Broken(Exporter):
+        error = BufferError("on fire\nwith details")
+
         def __dlpack__(self, **words):
-            raise BufferError("on fire")
+            raise self.error
 
     class Nowhere(Exporter):
         def __dlpack_device__(self):
             raise RuntimeError("nowhere")
 
     out = np.empty((4, 6), np.float32)
-    for tensor, exception, words in [
-        (Broken(out), BufferError, "on fire"),
-        (Nowhere(out), RuntimeError, "nowhere"),
-        (Exporter(out, name=b"used_dltensor"), ValueError, "incorrect name"),
-    ]:
-        with pytest.raises(exception, match=words):
+    for tensor, cause, words in [(Broken(out), BufferError, "on fire"), (Nowhere(out), RuntimeError, "nowhere")]:
+        with pytest.raises(TypeError, match=f"^x cannot be read: {words}$") as refusal:
             forward(tensor, out=out)
+        assert type(refusal.value.__cause__) is cause
+    with pytest.raises(ValueError, match="incorrect name"):
+        forward(Exporter(out, name=b"used_dltensor"), out=out)
+    for passed_on in (KeyboardInterrupt, MemoryError):
+        Broken.error = passed_on()
+        with pytest.raises(passed_on):
+            forward(Broken(out), out=out)
+    Broken.error = AssertionError()
+    with pytest.raises(TypeError, match="^x cannot be read: $"):
+        forward(Broken(out), out=out)
