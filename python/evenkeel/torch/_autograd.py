@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import Function
 
 from evenkeel._core import eager_backward, eager_forward_saved
@@ -90,14 +91,16 @@ def _is_plain(dy: Tensor, x: Tensor, weight: Tensor | None) -> bool:
     return is_plain(dy) and is_plain(x) and is_plain(weight) and not sees_operations()
 
 
-def _by_kernels(*call: Any) -> Gradients | None:
-    """None where a tensor has no memory of its own, as the dy of is_grads_batched and of lazy zeros."""
+def _by_kernels(dy: Tensor, *others: Any) -> Gradients | None:
+    """None where dy has no memory of its own: that of is_grads_batched, or lazy zeros."""
     try:
         if torch.is_grad_enabled():
-            return Gradients(*NormBackward.apply(*call))  # type: ignore[no-untyped-call]
-        return _first_order(*call)
+            return Gradients(*NormBackward.apply(dy, *others))  # type: ignore[no-untyped-call]
+        return _first_order(dy, *others)
     except (TypeError, ValueError):
-        return None
+        if is_legacy_batchedtensor(dy) or dy._is_zerotensor():
+            return None
+        raise
 
 
 def _by_formula(
