@@ -1,64 +1,77 @@
-"""PyTorch without DLPack's C exchange API, or as if it had none: tensors are read through __dlpack__.
+"""A PyTorch without DLPack's C exchange API: tensors are read in the way of Python. SPDX-License-Identifier: MIT"""
 
-SPDX-License-Identifier: MIT
-"""
+import os
+import subprocess
+import sys
 
 import pytest
+import torch
 
-from reference import array
+import evenkeel.torch as ek
+from evenkeel.torch import _autograd, _functional, _kernels
+from torch_cases import LAYER, RMS, gradients, require_gradients, same_bits, tensor
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not _kernels.HAS_EXCHANGE, reason="every test goes this way on this PyTorch")
 
-import evenkeel  # noqa: E402
-import evenkeel.torch  # noqa: E402
-from evenkeel.torch import _kernels  # noqa: E402
-
-DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-
-
-def tensor(shape, dtype=torch.float32, seed=0):
-    return torch.from_numpy(array(shape, "f64", seed)).to(dtype).requires_grad_()
+# Hung on the type by PyTorch from 2.10 on, and looked up there by the extension.
+WITHOUT = "import torch, sys, pytest; del torch.Tensor.__dlpack_c_exchange_api__; sys.exit(pytest.main(sys.argv[1:]))"
+FILES = ("test_torch_values.py", "test_torch_gradients.py", "test_torch_errors.py", "test_torch_explicit.py")
 
 
-def results(dtype, norm):
-    """y and all gradients of a norm of rows with gaps."""
-    x, w, b = tensor((3, 5, 48), dtype), tensor((40,), dtype, 1), tensor((40,), dtype, 2)
-    rows = x[..., :40]
-    if norm == "layer_norm":
-        y = evenkeel.torch.layer_norm(rows, (40,), w, b)
-    else:
-        y = evenkeel.torch.rms_norm(rows, (40,), w, 1e-5)
-    y.backward(tensor((5, 3, 40), dtype, 3).detach().transpose(0, 1))
-    return [t for t in (y, x.grad, w.grad, b.grad) if t is not None]
+def test_everything_else_is_as_with_it():
+    folder = os.path.dirname(__file__)
+    command = [sys.executable, "-c", WITHOUT, "-q", "-p", "no:cacheprovider", *FILES]
+    result = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    assert result.returncode == 0, result.stdout
+    assert "passed" in result.stdout and "failed" not in result.stdout
 
 
-@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_way_of_python_gives_the_same_bits(monkeypatch, dtype, norm):
-    expected = results(dtype, norm)
-    monkeypatch.setattr(_kernels, "HAS_EXCHANGE", False)
-    for result, same in zip(results(dtype, norm), expected, strict=True):
-        assert torch.equal(result, same)
+@pytest.fixture
+def way_of_python(monkeypatch):
+    """From its call on, tensors are read as if PyTorch had no exchange API, and no call is served in C."""
+
+    def take():
+        monkeypatch.setattr(_kernels, "HAS_EXCHANGE", False)
+        monkeypatch.setattr(_functional, "eager_forward", lambda *call: None)
+        for name in ("eager_forward_saved", "eager_backward"):
+            monkeypatch.setattr(_autograd, name, lambda *call: None)
+
+    return take
 
 
-def test_explicit_functions_read_tensors_that_need_gradients(monkeypatch):
-    monkeypatch.setattr(_kernels, "HAS_EXCHANGE", False)
-    x, w, dy = tensor((6, 40)), tensor((40,), seed=1), tensor((6, 40), seed=2)
-    _, mean, rstd = evenkeel.torch.layer_norm_forward(x, w)
-    gradients = evenkeel.torch.layer_norm_backward(dy, x, mean.requires_grad_(), rstd.requires_grad_(), w)
-    assert all(gradient is not None and not gradient.requires_grad for gradient in gradients)
+@pytest.mark.parametrize("norm", [LAYER, RMS], ids=str)
+def test_bits_are_the_same_in_both_ways(norm, way_of_python):
+    operands, dy = (tensor((60, 40)), *norm.affine((40,))), tensor((60, 40), seed=1)
+
+    def both():
+        y = norm.ours(operands[0], (40,), *operands[1:])
+        found = gradients(lambda *o: norm.ours(o[0], (40,), *o[1:]), operands, dy)
+        return [y, *(g for g in found if g is not None)]
+
+    expected = both()
+    way_of_python()
+    assert all(map(same_bits, both(), expected))
 
 
-@pytest.mark.skipif(_kernels.HAS_EXCHANGE, reason="this PyTorch has the C exchange API")
-def test_tensors_that_only_the_torch_half_can_take_are_said_to_be_so():
-    with pytest.raises(TypeError, match=r"tensors of PyTorch 2\..* are for evenkeel.torch"):
-        evenkeel.layer_norm(torch.ones(2, 3))
+def test_no_gradient_is_recorded_on_the_way(way_of_python):
+    way_of_python()
+    x, weight = require_gradients(tensor((6, 40)), tensor((40,), seed=1))
+    y, stats = _kernels.forward(_kernels.LAYER_NORM, x, (40,), weight, None, 1e-5, True)
+    assert not y.requires_grad and not stats.requires_grad and torch.isfinite(y).all()
 
 
-def test_a_gradient_without_memory_of_its_own_is_refused(monkeypatch):
-    monkeypatch.setattr(_kernels, "HAS_EXCHANGE", False)
-    x = tensor((6, 40)).detach()
-    _, mean, rstd = evenkeel.torch.layer_norm_forward(x)
-    batched = torch._vmap_internals._vmap(lambda dy: evenkeel.torch.layer_norm_backward(dy, x, mean, rstd).dx)
+def test_explicit_functions_read_tensors_that_need_gradients(way_of_python):
+    way_of_python()
+    x, w, dy = require_gradients(tensor((6, 40)), tensor((40,), seed=1), tensor((6, 40), seed=2))
+    _, mean, rstd = ek.layer_norm_forward(x, w)
+    found = ek.layer_norm_backward(dy, x, mean.requires_grad_(), rstd.requires_grad_(), w)
+    assert all(gradient is not None and not gradient.requires_grad for gradient in found)
+
+
+def test_a_gradient_without_memory_of_its_own_is_refused(way_of_python):
+    way_of_python()
+    x = tensor((6, 40))
+    _, mean, rstd = ek.layer_norm_forward(x)
+    batched = torch._vmap_internals._vmap(lambda dy: ek.layer_norm_backward(dy, x, mean, rstd).dx)
     with pytest.raises(TypeError, match="it has no memory of its own"):
-        batched(torch.ones(2, 6, 40))
+        batched(tensor((2, 6, 40)))

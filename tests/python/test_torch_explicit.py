@@ -1,0 +1,104 @@
+"""Forward and backward with statistics in the open. SPDX-License-Identifier: MIT"""
+
+import pytest
+import torch
+
+import evenkeel.torch as ek
+from torch_cases import DEVICE, LAYER, RMS, close, every_dtype, gradients, same_bits, tensor, wide
+
+
+def statistics_dtype(dtype):
+    return torch.float64 if dtype == "f64" else torch.float32
+
+
+@every_dtype
+def test_layer_norm_forward_gives_y_and_the_statistics(dtype):
+    x, weight, bias = tensor((2, 3, 40), dtype, offset=2.0), *LAYER.affine((40,), dtype)
+    y, mean, rstd, mean_lo = ek.layer_norm_forward(x, weight, bias, 0.1, return_mean_lo=True)
+    assert same_bits(y, ek.layer_norm(x, (40,), weight, bias, 0.1))
+    exact = wide(x)[0]
+    for statistic, expected in ((mean, exact.mean(-1)), (rstd, (exact.var(-1, correction=0) + 0.1).rsqrt())):
+        assert statistic.dtype == mean_lo.dtype == statistics_dtype(dtype)
+        close(statistic, expected)
+    close(mean.double() + mean_lo.double(), exact.mean(-1), "f32")
+    assert mean_lo.shape == (2, 3) and len(ek.layer_norm_forward(x)) == 3
+
+
+@every_dtype
+def test_rms_norm_forward_gives_y_and_rstd(dtype):
+    x, weight = tensor((2, 3, 40), dtype), RMS.affine((40,), dtype)[0]
+    y, rstd = ek.rms_norm_forward(x, weight, 0.1)
+    assert same_bits(y, ek.rms_norm(x, (40,), weight, 0.1)) and rstd.dtype == statistics_dtype(dtype)
+    close(rstd, (wide(x)[0].square().mean(-1) + 0.1).rsqrt())
+
+
+@every_dtype
+def test_backward_from_the_statistics_has_autograd_s_bits(dtype):
+    x, dy, (weight, bias) = tensor((6, 40), dtype), tensor((6, 40), dtype, seed=1), LAYER.affine((40,), dtype)
+    _, mean, rstd, mean_lo = ek.layer_norm_forward(x, weight, bias, return_mean_lo=True)
+    found = ek.layer_norm_backward(dy, x, mean, rstd, weight, mean_lo=mean_lo)
+    expected = gradients(lambda *o: ek.layer_norm(o[0], (40,), *o[1:]), (x, weight, bias), dy)
+    assert all(map(same_bits, found, expected))
+    _, rstd = ek.rms_norm_forward(x, weight)
+    found = ek.rms_norm_backward(dy, x, rstd, weight)
+    expected = gradients(lambda *o: ek.rms_norm(o[0], (40,), o[1]), (x, weight), dy)
+    assert all(map(same_bits, found, expected))
+
+
+def test_the_shape_of_weight_or_bias_says_what_is_normalized():
+    x, w = tensor((2, 3, 4)), tensor((3, 4), seed=1)
+    for weight, bias in ((w, None), (None, w), (w, w)):
+        y, mean, rstd = ek.layer_norm_forward(x, weight, bias)
+        assert same_bits(y, ek.layer_norm(x, (3, 4), weight, bias)) and mean.shape == rstd.shape == (2,)
+    y, mean, _ = ek.layer_norm_forward(x)
+    assert same_bits(y, ek.layer_norm(x, (4,))) and mean.shape == (2, 3)
+    dx, dweight, dbias = ek.layer_norm_backward(x, x, mean, mean)
+    assert dx.shape == x.shape and dweight.shape == dbias.shape == (4,)
+
+
+@pytest.mark.parametrize("needs", range(8), ids=lambda needs: f"{needs:03b}")
+def test_only_what_is_needed_is_computed(needs):
+    x, names = tensor((6, 40)), ("need_dx", "need_dweight", "need_dbias")
+    wanted = [bool(needs >> i & 1) for i in range(3)]
+    _, mean, rstd = ek.layer_norm_forward(x)
+    found = ek.layer_norm_backward(x, x, mean, rstd, **dict(zip(names, wanted, strict=True)))
+    assert [g is not None for g in found] == wanted and (found.dx, found.dweight, found.dbias) == tuple(found)
+    _, rstd = ek.rms_norm_forward(x)
+    found = ek.rms_norm_backward(x, x, rstd, need_dx=wanted[0], need_dweight=wanted[1])
+    assert [g is not None for g in found] == wanted[:2]
+
+
+def test_any_statistics_in_any_layout():
+    x, dy = tensor((6, 40), "f64"), tensor((6, 40), "f64", seed=1)
+    mean, rstd = torch.full((6, 2), 0.5, dtype=torch.float64, device=DEVICE)[:, :1], tensor((1,), "f64").exp().expand(6)
+    dx, dweight, dbias = ek.layer_norm_backward(dy, x, mean, rstd)
+    xhat = (x - 0.5) * rstd[:, None]
+    close(dweight, (dy * xhat).sum(0))
+    close(dbias, dy.sum(0))
+    close(dx, (dy - dy.mean(1, keepdim=True) - xhat * (dy * xhat).mean(1, keepdim=True)) * rstd[:, None])
+    assert same_bits(ek.layer_norm_backward(dy.t().contiguous().t(), x, mean, rstd).dx, dx)
+
+
+def test_there_is_no_autograd():
+    x, weight = tensor((6, 40)).requires_grad_(), tensor((40,), seed=1).requires_grad_()
+    y, mean, rstd = ek.layer_norm_forward(x, weight)
+    assert not any(t.requires_grad for t in (y, mean, rstd))
+    mean.requires_grad_()
+    assert not any(t.requires_grad for t in ek.layer_norm_backward(x, x, mean, rstd, weight))
+
+
+def test_mistakes_name_both_values():
+    x = tensor((6, 40))
+    with pytest.raises(ValueError, match=r"\(6, 40\).*\(41,\)"):
+        ek.layer_norm_forward(x, torch.ones(41, device=DEVICE))
+    with pytest.raises(ValueError, match=r"\(41,\).*\(40,\)"):
+        ek.layer_norm_forward(x, torch.ones(40, device=DEVICE), torch.ones(41, device=DEVICE))
+    with pytest.raises(TypeError, match="weight_dtype f64 does not go with dtype f32"):
+        ek.rms_norm_forward(x, torch.ones(40, dtype=torch.float64, device=DEVICE))
+    _, mean, rstd = ek.layer_norm_forward(x)
+    with pytest.raises(ValueError, match="5.*6"):
+        ek.layer_norm_backward(x, x, mean[:5], rstd)
+    with pytest.raises(ValueError, match=r"\(5, 40\).*\(6, 40\)"):
+        ek.layer_norm_backward(x[:5], x, mean, rstd)
+    with pytest.raises(TypeError, match="x cannot be read: .*meta"):
+        ek.layer_norm_forward(torch.ones(6, 40, device="meta"))
