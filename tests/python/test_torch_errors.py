@@ -1,10 +1,12 @@
 """The same mistakes raise what PyTorch raises, in its words, and compute nothing. SPDX-License-Identifier: MIT"""
 
+import itertools
+
 import pytest
 import torch
 
 import evenkeel.torch as ek
-from torch_cases import DEVICE, tensor
+from torch_cases import DEVICE, DTYPES, tensor
 
 OTHER = "meta"  # a device that is always there, and not the one of the tests
 
@@ -95,6 +97,25 @@ def test_a_wrong_bias_is_what_it_is_in_pytorch(bias):
 
     expected = outcome(call(torch.nn.functional))
     assert issubclass(expected[0], Exception) and outcome(call(ek)) == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [layer_norm, rms_norm])
+def test_dtypes_go_together_as_in_pytorch(make):
+    for dtype, weight_dtype in itertools.product(DTYPES, DTYPES):
+        x, weight = tensor((4, 8), dtype), tensor((8,), weight_dtype)
+        expected = outcome(lambda x=x, weight=weight: make(torch.nn.functional)(x, (8,), weight))
+        assert outcome(lambda x=x, weight=weight: make(ek)(x, (8,), weight)) == expected, (dtype, weight_dtype)
+
+
+def test_so_do_those_of_weight_and_bias():
+    for dtypes in itertools.product(DTYPES, DTYPES, DTYPES):
+        x, weight, bias = (tensor(shape, dtype) for shape, dtype in zip(((4, 8), (8,), (8,)), dtypes, strict=True))
+
+        def call(library, operands=(x, (8,), weight, bias)):
+            return library.layer_norm(*operands)
+
+        assert outcome(lambda call=call: call(ek)) == outcome(lambda call=call: call(torch.nn.functional)), dtypes
 
 
 def test_layer_norm_needs_an_eps():

@@ -79,6 +79,17 @@ def test_any_statistics_in_any_layout():
     assert same_bits(ek.layer_norm_backward(dy.t().contiguous().t(), x, mean, rstd).dx, dx)
 
 
+def test_lazy_negations_are_carried_out():
+    def results(x, dy, weight):
+        y, mean, rstd, mean_lo = ek.layer_norm_forward(x, weight, weight, return_mean_lo=True)
+        statistics = torch._neg_view(-mean), rstd
+        return y, *ek.layer_norm_backward(dy, x, *statistics, weight, mean_lo=mean_lo)
+
+    operands = tensor((6, 40)), tensor((6, 40), seed=1), tensor((40,), seed=2)
+    lazy = [torch._neg_view(-t) for t in operands]
+    assert all(map(same_bits, results(*lazy), results(*operands)))
+
+
 def test_there_is_no_autograd():
     x, weight = tensor((6, 40)).requires_grad_(), tensor((40,), seed=1).requires_grad_()
     y, mean, rstd = ek.layer_norm_forward(x, weight)

@@ -5,12 +5,16 @@ import threading
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
 import evenkeel.torch as ek
 from torch_cases import (
     DEVICE,
+    DTYPES,
     LAYER,
+    NORMS,
     both_norms,
     close,
     every_dtype,
@@ -18,17 +22,18 @@ from torch_cases import (
     gradients,
     require_gradients,
     same_bits,
+    strided,
     tensor,
     wide,
 )
 
 
-def check(norm, x, weight, bias, dy, shape=None):
+def check(norm, x, weight, bias, dy, shape=None, eps=1e-5):
     """The gradients are those of float64, in the dtypes of what they belong to."""
     shape = tuple(x.shape[-1:]) if shape is None else shape
     operands = (x, weight, bias)
-    found = gradients(lambda *o: norm.ours(o[0], shape, *o[1:]), operands, dy)
-    expected = gradients(lambda *o: norm.theirs(o[0], shape, *o[1:]), wide(*operands), wide(dy)[0])
+    found = gradients(lambda *o: norm.ours(o[0], shape, *o[1:], eps), operands, dy)
+    expected = gradients(lambda *o: norm.theirs(o[0], shape, *o[1:], eps), wide(*operands), wide(dy)[0])
     for gradient, correct, operand in zip(found, expected, operands, strict=True):
         assert (gradient is None) == (correct is None)
         if gradient is not None:
@@ -96,6 +101,18 @@ def test_x_of_any_layout(layout):
     (found,) = gradients(lambda b: LAYER.ours(view(b), (40,), weight, bias), [base], dy)
     (expected,) = gradients(lambda b: LAYER.theirs(view(b), (40,), *wide(weight, bias)), wide(base), dy.double())
     close(found, expected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_shape_strides_dtype_and_operands(data):
+    dtype = data.draw(st.sampled_from(sorted(DTYPES)))
+    norm = data.draw(st.sampled_from(NORMS))
+    x = data.draw(strided(dtype))
+    dy = data.draw(st.sampled_from([torch.ones((), dtype=x.dtype, device=DEVICE).expand(x.shape), x.flip(0), x.cos()]))
+    shape = tuple(x.shape[-data.draw(st.integers(1, x.dim())) :])
+    mixed = dtype in ("f16", "bf16") and data.draw(st.booleans())
+    check(norm, x, *norm.affine(shape, "f32" if mixed else dtype), dy, shape, eps=0.5)  # short rows may vary little
 
 
 # ---- exactly what is needed ----

@@ -18,6 +18,7 @@ from torch_cases import (
     every_norm,
     require_gradients,
     same_bits,
+    strided,
     tensor,
     wide,
 )
@@ -136,19 +137,6 @@ def test_operands_are_not_changed():
     before = [t.clone() for t in operands]
     ek.layer_norm(operands[0], (8,), *operands[1:])
     assert all(map(torch.equal, operands, before))
-
-
-@st.composite
-def strided(draw, dtype):
-    """A tensor of any shape, its dimensions permuted, some expanded, some read in steps."""
-    sizes = draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
-    steps = [draw(st.integers(1, 3)) for _ in sizes]
-    order = draw(st.permutations(range(len(sizes))))
-    expanded = [draw(st.booleans()) and draw(st.booleans()) for _ in sizes]
-    base = [1 if wide else size * step for size, step, wide in zip(sizes, steps, expanded, strict=True)]
-    x = tensor(base, dtype, seed=draw(st.integers(0, 99)))
-    x = x[tuple(slice(None, None, 1 if wide else step) for step, wide in zip(steps, expanded, strict=True))]
-    return x.expand(sizes).permute(order)
 
 
 @settings(max_examples=200, deadline=None)

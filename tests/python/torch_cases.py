@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import strategies as st
 from torch.utils._pytree import tree_map_only
 
 import evenkeel.torch as ek
@@ -66,6 +67,19 @@ cpu_only = pytest.mark.skipif(DEVICE != "cpu", reason="about the CPU")
 def tensor(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):
     """Normal numbers, the same for the same arguments."""
     return torch.from_numpy(array(shape, "f64", seed, scale, offset)).to(DEVICE, DTYPES[dtype])
+
+
+@st.composite
+def strided(draw, dtype):
+    """A tensor of any shape, its dimensions permuted, some expanded, some read in steps."""
+    sizes = draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
+    steps = [draw(st.integers(1, 3)) for _ in sizes]
+    order = draw(st.permutations(range(len(sizes))))
+    expanded = [draw(st.booleans()) and draw(st.booleans()) for _ in sizes]
+    base = [1 if is_wide else size * step for size, step, is_wide in zip(sizes, steps, expanded, strict=True)]
+    x = tensor(base, dtype, seed=draw(st.integers(0, 99)))
+    x = x[tuple(slice(None, None, 1 if is_wide else step) for step, is_wide in zip(steps, expanded, strict=True))]
+    return x.expand(sizes).permute(order)
 
 
 def wide(*tensors):
