@@ -51,6 +51,8 @@ int raise_unreadable(const char *name)
 	if (line)
 		PyErr_Format(PyExc_TypeError, "%s cannot be read: %U", name, line);
 	Py_XDECREF(line);
+	if (traceback)
+		(void)PyException_SetTraceback(cause, traceback);
 	Py_XDECREF(type);
 	Py_XDECREF(traceback);
 	PyErr_Fetch(&type, &error, &traceback);

@@ -122,6 +122,7 @@ class Tensor:
     """A tensor of the framework with the exchange API."""
 
     stream = 0
+    readable = True
     memory_left = True
     live = {}  # what the allocator has made and nobody has taken or freed: address of the struct, tensor
 
@@ -145,6 +146,8 @@ class Tensor:
 
 @TensorFromObject
 def tensor_from_object(tensor, out):
+    if not tensor.readable:
+        return -1
     out[0] = tensor.struct
     return 0
 

@@ -147,6 +147,10 @@ def test_what_goes_wrong_in_a_framework_is_the_cause_of_a_refusal():
         Broken.error = passed_on()
         with pytest.raises(passed_on):
             forward(Broken(out), out=out)
+    silent = Tensor(out)
+    silent.readable = False
+    with pytest.raises(TypeError, match="^x cannot be read: its framework does not say why$"):
+        forward(silent, out=Tensor(out))
     Broken.error = AssertionError()
     with pytest.raises(TypeError, match="^x cannot be read: $"):
         forward(Broken(out), out=out)
