@@ -10,7 +10,7 @@ enum { MAX_WATCHERS = 8 };
 /* Callables and types of PyTorch, which live as long as the process. */
 static struct {
 	PyTypeObject *tensor, *parameter;
-	PyObject *empty_like, *get_num_threads, *is_grad_enabled;
+	PyObject *empty_like, *is_neg, *get_num_threads, *is_grad_enabled;
 	PyObject *forward_ad, *current_level; /* a module's dictionary, and the name in it */
 	PyObject *requires_grad;
 	PyObject *watchers[MAX_WATCHERS]; /* each returns something false where it watches nothing */
@@ -18,7 +18,7 @@ static struct {
 } torch;
 
 const char eager_setup_doc[] =
-	"eager_setup(tensor, parameter, empty_like, get_num_threads, is_grad_enabled, forward_ad, watchers)\n"
+	"eager_setup(tensor, parameter, empty_like, is_neg, get_num_threads, is_grad_enabled, forward_ad, watchers)\n"
 	"--\n\nWhat eager_forward needs of PyTorch; _core.pyi has the arguments.";
 
 const char eager_forward_doc[] = "eager_forward(norm, input, normalized_shape, weight, bias, eps)\n--\n\n"
@@ -32,7 +32,17 @@ const char eager_backward_doc[] =
 	"eager_backward(norm, dy, x, normalized_shape, weight, stats, needs)\n--\n\n"
 	"Returns (dx, dweight, dbias), or None where evenkeel.torch must look at the call.";
 
-enum setup { TENSOR, PARAMETER, EMPTY_LIKE, GET_NUM_THREADS, IS_GRAD_ENABLED, FORWARD_AD, WATCHERS, SETUPS };
+enum setup {
+	TENSOR,
+	PARAMETER,
+	EMPTY_LIKE,
+	IS_NEG,
+	GET_NUM_THREADS,
+	IS_GRAD_ENABLED,
+	FORWARD_AD,
+	WATCHERS,
+	SETUPS
+};
 
 static PyObject *held(PyObject *object)
 {
@@ -53,6 +63,7 @@ PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count
 	torch.tensor = (PyTypeObject *)held(given[TENSOR]);
 	torch.parameter = (PyTypeObject *)held(given[PARAMETER]);
 	torch.empty_like = held(given[EMPTY_LIKE]);
+	torch.is_neg = held(given[IS_NEG]);
 	torch.get_num_threads = held(given[GET_NUM_THREADS]);
 	torch.is_grad_enabled = held(given[IS_GRAD_ENABLED]);
 	torch.forward_ad = held(given[FORWARD_AD]);
@@ -73,14 +84,27 @@ static int is_true(PyObject *answer)
 	return truth;
 }
 
-/* Of no type with a dispatch of its own. */
-static bool is_plain(PyObject *object)
+/* Of no type with a dispatch of its own, and what lies in its memory, not lazily minus that (parameters are leaves, not
+ * the imaginary parts of conjugates). */
+static int is_plain(PyObject *object)
 {
-	return object == Py_None || Py_TYPE(object) == torch.parameter || Py_TYPE(object) == torch.tensor;
+	if (object == Py_None || Py_TYPE(object) == torch.parameter)
+		return 1;
+	if (Py_TYPE(object) != torch.tensor)
+		return 0;
+	int negated = is_true(PyObject_CallFunctionObjArgs(torch.is_neg, object, NULL));
+	return negated < 0 ? -1 : !negated;
 }
 
-/* Whether rows have neighbours. Those of a lazily negated tensor, the imaginary part of a conjugate, are two elements
- * apart, and so no case for this file; but an element alone is near to itself. */
+static int are_plain(PyObject *const *tensors, int count)
+{
+	int plain = tensors[0] != Py_None;
+	for (int i = 0; i < count && plain == 1; i++)
+		plain = is_plain(tensors[i]);
+	return plain;
+}
+
+/* Rows of one element may be at any distance, and results like them, too. */
 static bool has_neighbours(PyObject *shape)
 {
 	Py_ssize_t ndim = PyTuple_Check(shape) ? PyTuple_Size(shape) : 0;
@@ -115,16 +139,24 @@ static int needs_gradient(PyObject *const *tensors, int count)
 
 enum argument { NORM, INPUT, SHAPE, WEIGHT, BIAS, EPS, ARGUMENTS };
 
-/* Modes are asked about first: they would see the look at a tensor's attribute. */
+/* LayerNorm must be told its eps. */
+static bool has_eps(PyObject *const *given)
+{
+	return given[EPS] != Py_None || PyLong_AsLong(given[NORM]) == EK_RMS_NORM;
+}
+
+/* Modes are asked about first: they would see the looks at a tensor. */
 static int is_common(PyObject *const *given)
 {
 	PyObject *const tensors[] = {given[INPUT], given[WEIGHT], given[BIAS]};
-	if (given[INPUT] == Py_None || !is_plain(given[INPUT]) || !is_plain(given[WEIGHT]) ||
-	    !is_plain(given[BIAS]) || !has_neighbours(given[SHAPE]))
+	if (!has_neighbours(given[SHAPE]) || !has_eps(given))
 		return 0;
 	int watched = is_watched();
 	if (watched != 0)
 		return watched < 0 ? -1 : 0;
+	int plain = are_plain(tensors, 3);
+	if (plain != 1)
+		return plain;
 	int needs = needs_gradient(tensors, 3);
 	return needs < 0 ? -1 : !needs;
 }
@@ -199,15 +231,17 @@ static int make_gradients(PyObject *const *given, PyObject **gradients)
 /* Gradients, and what hooks have unpacked, may be of any kind; and a backward may be differentiated in turn. */
 static int is_common_backward(PyObject *const *given)
 {
-	if (!torch.tensor || given[DY] == Py_None || !is_plain(given[DY]) || !is_plain(given[X]) ||
-	    !is_plain(given[B_WEIGHT]) || !has_neighbours(given[B_SHAPE]) || !PyTuple_Check(given[NEEDS]) ||
+	PyObject *const tensors[] = {given[DY], given[X], given[B_WEIGHT]};
+	if (!torch.tensor || !has_neighbours(given[B_SHAPE]) || !PyTuple_Check(given[NEEDS]) ||
 	    PyTuple_Size(given[NEEDS]) != 3)
 		return 0;
+	int watched = is_watched();
+	if (watched != 0)
+		return watched < 0 ? -1 : 0;
 	int again = is_true(PyObject_CallNoArgs(torch.is_grad_enabled));
 	if (again != 0)
 		return again < 0 ? -1 : 0;
-	int watched = is_watched();
-	return watched < 0 ? -1 : !watched;
+	return are_plain(tensors, 3);
 }
 
 static PyObject *serve_backward(PyObject *const *given)

@@ -82,6 +82,7 @@ def eager_setup(
     tensor: type,
     parameter: type,
     empty_like: Callable[[Any], Any],
+    is_neg: Callable[[Any], bool],
     get_num_threads: Callable[[], int],
     is_grad_enabled: Callable[[], bool],
     forward_ad: dict[str, Any],  # of the module torch.autograd.forward_ad

@@ -38,6 +38,7 @@ if _kernels.HAS_EXCHANGE:
         Tensor,
         Parameter,
         torch.empty_like,
+        Tensor.is_neg,
         torch.get_num_threads,
         torch.is_grad_enabled,
         vars(forward_ad),
