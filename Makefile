@@ -99,7 +99,7 @@ bench: build $(peer)
 report: build $(VENV)/.report $(if $(findstring --measure,$(OPTIONS)),$(peer))
 	$(VENV)/bin/python tools/report.py $(OPTIONS)
 
-lint: $(cmake_tools) $(VENV)/.lint
+lint: $(cmake_tools) $(VENV)/.lint $(VENV)/.python
 	@$(PYTHON) tools/lint.py
 
 format:

@@ -136,7 +136,8 @@ def test_the_estimate_agrees_with_what_was_measured(stack, norm, dtype):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("stack", [linears, norms])
 def test_the_estimate_agrees_with_what_was_measured_on_a_gpu(stack, norm, dtype):
-    shape, options = (4096, STACKS[stack][-1]), {"dtype": dtype, "device": "cuda"}
+    # so many rows that the scratch memory of cuBLAS, 2 to 3 MB which no estimate sees, is little beside them
+    shape, options = (65536, STACKS[stack][-1]), {"dtype": dtype, "device": "cuda"}
     estimate = ek.memory_estimate(stack(NORMS[norm], **options), shape)
     agrees(estimate, measured_on_a_gpu(lambda: stack(NORMS[norm], **options), lambda: torch.ones(shape, **options)))
 
