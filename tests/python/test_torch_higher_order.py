@@ -89,6 +89,15 @@ def test_a_gradient_penalty_in_f32(norm):
         close(result / correct.abs().max(), correct / correct.abs().max(), "f32")
 
 
+def test_second_derivatives_without_an_eps():
+    found = []
+    for library in (ek, torch.nn.functional):
+        (x,) = require_gradients(tensor((4, 8), "f64", scale=1e-8))
+        (slope,) = torch.autograd.grad(library.rms_norm(x, (8,)).pow(3).sum(), x, create_graph=True)
+        found += torch.autograd.grad(slope.square().sum(), x)
+    assert torch.allclose(*found, rtol=1e-9, atol=1e-9 * found[1].abs().max())
+
+
 @both_norms
 def test_first_derivatives_have_the_same_bits_with_and_without_a_graph(norm):
     x, weight = require_gradients(tensor((40, 100)), tensor((100,), seed=1))

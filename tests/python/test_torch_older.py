@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import evenkeel.torch as ek
-from evenkeel.torch import _autograd, _functional, _kernels
-from torch_cases import LAYER, RMS, gradients, require_gradients, same_bits, tensor
+from evenkeel.torch import _kernels
+from torch_cases import LAYER, RMS, gradients, leave_calls_to_python, require_gradients, same_bits, tensor
 
 pytestmark = pytest.mark.skipif(not _kernels.HAS_EXCHANGE, reason="every test goes this way on this PyTorch")
 
@@ -32,9 +32,7 @@ def way_of_python(monkeypatch):
 
     def take():
         monkeypatch.setattr(_kernels, "HAS_EXCHANGE", False)
-        monkeypatch.setattr(_functional, "eager_forward", lambda *call: None)
-        for name in ("eager_forward_saved", "eager_backward"):
-            monkeypatch.setattr(_autograd, name, lambda *call: None)
+        leave_calls_to_python(monkeypatch)
 
     return take
 

@@ -9,6 +9,8 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 import evenkeel.torch as ek
 from torch_cases import DEVICE, LAYER, both_norms, close, gradients, require_gradients, tensor
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
+
 
 def agree(result, expected):
     assert torch.allclose(result, expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
