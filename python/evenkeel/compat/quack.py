@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.compiler import is_compiling
 
 import evenkeel.torch
@@ -76,7 +77,7 @@ def _norm_and_statistics(
     return y, *(row.view(x.shape[:-1]) for row in stats.unbind())
 
 
-_outside_graphs = torch.compiler.disable(_norm_and_statistics, recursive=True)  # type: ignore[no-untyped-call]
+_outside_graphs = _disable_dynamo(_norm_and_statistics)
 
 
 def _compute(norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:

@@ -18,6 +18,7 @@ from torch._C import (
     _len_torch_dispatch_stack,
     _len_torch_function_stack,
 )
+from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn import Parameter
@@ -130,8 +131,9 @@ def _norm(
     return _aside(norm, x, shape, weight, bias, eps)
 
 
-# torch.compile breaks its graph here, and calls the function as it is.
-_norm_outside_graphs: Callable[..., Tensor] = torch.compiler.disable(_norm)  # type: ignore[no-untyped-call]
+# torch.compile breaks its graph here, and calls the function as it is. (torch.compiler.disable would do the same, and
+# take a second of everybody's import.)
+_norm_outside_graphs: Callable[..., Tensor] = _disable_dynamo(_norm)
 
 
 def layer_norm(
