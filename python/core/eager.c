@@ -84,8 +84,8 @@ static int is_true(PyObject *answer)
 	return truth;
 }
 
-/* Of no type with a dispatch of its own, and what lies in its memory, not lazily minus that (parameters are leaves, not
- * the imaginary parts of conjugates). */
+/* Of no type with a dispatch of its own, and what lies in its memory, not lazily minus that, as the imaginary part of a
+ * conjugate is. A parameter is not asked: no public call makes one of that kind. _plain.py has the same in Python. */
 static int is_plain(PyObject *object)
 {
 	if (object == Py_None || Py_TYPE(object) == torch.parameter)

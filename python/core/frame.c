@@ -186,16 +186,32 @@ static int find_context(struct frame *frame, PyObject *number)
 	return frame->context ? 0 : -1;
 }
 
-/* The stream that the caller asked for, else the one on which x's framework works, else the default one. */
-static int find_stream(struct frame *frame)
+/* The stream that the caller asked for, else the default one. */
+static int read_stream(struct frame *frame, PyObject *number)
 {
+	frame->stream = number == Py_None ? NULL : PyLong_AsVoidPtr(number);
+	return !frame->stream && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Where x's framework says on which stream it works it must be that one: on another, the framework would not wait for it
+ * before it gives memory away. */
+static int check_stream(struct frame *frame, PyObject *number)
+{
+	void *asked = frame->stream;
 	if (frame->device == EK_CPU) {
 		frame->stream = NULL;
 		return 0;
 	}
-	if (frame->stream || !frame->api || !frame->api->current_work_stream)
+	if (!frame->api || !frame->api->current_work_stream)
 		return 0;
-	return frame->api->current_work_stream(kDLCUDA, frame->ordinal, &frame->stream);
+	if (frame->api->current_work_stream(kDLCUDA, frame->ordinal, &frame->stream))
+		return -1;
+	if (number == Py_None || asked == frame->stream)
+		return 0;
+	PyErr_Format(PyExc_ValueError,
+		     "stream is %p, and x's framework works on %p: make it the current stream there", asked,
+		     frame->stream);
+	return -1;
 }
 
 static int read_x(struct frame *frame, PyObject *x, const void **data)
@@ -219,13 +235,9 @@ int frame_open(struct frame *frame, PyObject *x, const struct scalars *scalars, 
 {
 	frame->opened = 0;
 	frame->weight_dtype = 0;
-	frame->stream = NULL;
-	if (scalars->stream != Py_None && !(frame->stream = PyLong_AsVoidPtr(scalars->stream)) &&
-	    PyErr_Occurred())
-		return -1;
-	if (read_norm(frame, scalars->norm) || read_x(frame, x, data) ||
-	    read_normalized(frame, scalars->shape) || find_stream(frame) ||
-	    find_context(frame, scalars->threads))
+	if (read_norm(frame, scalars->norm) || read_stream(frame, scalars->stream) ||
+	    read_x(frame, x, data) || read_normalized(frame, scalars->shape) ||
+	    check_stream(frame, scalars->stream) || find_context(frame, scalars->threads))
 		return -1;
 	int leading = frame->ndim - frame->normalized_ndim;
 	frame->rows = product(leading, frame->shape);

@@ -63,6 +63,8 @@ int frame_statistics(struct frame *frame, PyObject *object, const void **data, i
 struct view *frame_view(struct frame *frame, PyObject *object, const char *name);
 int require_shape(const struct view *view, int ndim, const int64_t *shape);
 int require_dtype(const struct view *view, ek_dtype dtype, const char *like);
+/* Are its strides those of a new tensor, also where a dimension has one element, and any would do? */
+bool is_in_order(const struct view *view);
 /* Do the elements of a tensor follow each other without gaps? */
 bool is_contiguous(const struct view *view);
 /* The distance between rows where a tensor of x's shape lies as rows, else -1. */

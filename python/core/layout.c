@@ -22,6 +22,17 @@ static bool is_empty(const struct view *view)
 	return false;
 }
 
+bool is_in_order(const struct view *view)
+{
+	int64_t expected = 1;
+	for (int i = view->ndim - 1; i >= 0 && view->strides; i--) {
+		if (view->strides[i] != expected)
+			return false;
+		expected *= view->shape[i] > 0 ? view->shape[i] : 1;
+	}
+	return true;
+}
+
 bool is_contiguous(const struct view *view)
 {
 	if (is_empty(view))

@@ -76,6 +76,8 @@ int output_rows(struct frame *frame, PyObject *given, const char *name, struct o
 		open_given(frame, given, name, frame->dtype, frame->ndim, frame->shape, output);
 	if (!view)
 		return -1;
+	if (frame->fresh && !is_in_order(view)) /* made like x: PyTorch's own results are not */
+		return refuse_layout(name, "in order");
 	output->stride = row_stride(frame, view);
 	return output->stride >= 0 ? 0 : refuse_layout(name, "contiguous, or rows at one distance");
 }

@@ -56,6 +56,14 @@ static int read_device(struct view *view, DLDevice device)
 	return -1;
 }
 
+static bool has_elements(const DLTensor *tensor)
+{
+	for (int i = 0; i < tensor->ndim; i++)
+		if (tensor->shape[i] == 0)
+			return false;
+	return true;
+}
+
 int view_from_dltensor(struct view *view, const DLTensor *tensor)
 {
 	if (read_dtype(view, tensor->dtype) || read_device(view, tensor->device))
@@ -63,6 +71,11 @@ int view_from_dltensor(struct view *view, const DLTensor *tensor)
 	if (tensor->ndim > MAX_NDIM) {
 		PyErr_Format(PyExc_ValueError, "%s has %d dimensions: at most %d", view->name, tensor->ndim,
 			     MAX_NDIM);
+		return -1;
+	}
+	if (!tensor->data && has_elements(tensor)) {
+		PyErr_Format(PyExc_TypeError,
+			     "%s has no memory of its own: is it a fake tensor, or a wrapper?", view->name);
 		return -1;
 	}
 	view->data = (char *)tensor->data + tensor->byte_offset;

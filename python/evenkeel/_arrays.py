@@ -4,6 +4,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 Shape = tuple[int, ...]
@@ -32,6 +33,14 @@ class Kind(ABC):
         """Memory of that many bytes on x's GPU; None where the extension can make it."""
         return None
 
+    def plain(self, array: Any) -> Any:
+        """The array as it lies in memory."""
+        return array
+
+    def stream(self, x: Any) -> int | None:
+        """On which x's framework works; None where the extension asks it, or there is none."""
+        return None
+
 
 class _Exchange(Kind):
     """Tensors whose type has DLPack's C exchange API, as PyTorch's."""
@@ -45,6 +54,9 @@ class _Exchange(Kind):
     def contiguous(self, array: Any) -> Any:
         return array.contiguous()
 
+    def plain(self, array: Any) -> Any:
+        return array.resolve_neg() if hasattr(array, "resolve_neg") else array  # PyTorch's lazy negations
+
 
 class _Module(Kind):
     """Arrays of a module with NumPy's functions."""
@@ -52,12 +64,23 @@ class _Module(Kind):
     def __init__(self, module: Any) -> None:
         self.module = module
 
+    def _empty(self, shape: Shape, dtype: Any, like: Any) -> Any:
+        """On the device of `like`: that of CuPy is where a `with` says so."""
+        with like.device if self._is_cuda(like) else nullcontext():
+            return self.module.empty(shape, dtype=dtype)
+
+    def _is_cuda(self, array: Any) -> bool:
+        return hasattr(array, "__cuda_array_interface__") and hasattr(self.module, "cuda")
+
     def empty(self, shape: Shape, like: Any) -> Any:
-        return self.module.empty(shape, dtype=like.dtype)
+        return self._empty(shape, like.dtype, like)
 
     def statistics(self, shape: Shape, x: Any) -> Any:
         wide = x.dtype == self.module.float64
-        return self.module.empty(shape, dtype=self.module.float64 if wide else self.module.float32)
+        return self._empty(shape, self.module.float64 if wide else self.module.float32, x)
+
+    def stream(self, x: Any) -> int | None:
+        return int(self.module.cuda.get_current_stream().ptr) if self._is_cuda(x) else None
 
     def contiguous(self, array: Any) -> Any:
         return self.module.ascontiguousarray(array)
@@ -65,14 +88,14 @@ class _Module(Kind):
     def workspace(self, x: Any, size: Callable[[], int]) -> Any:
         if not hasattr(x, "__cuda_array_interface__"):
             return None
-        return self.module.empty(size() // 4 + 1, dtype=self.module.float32)
+        return self._empty((size() // 4 + 1,), self.module.float32, x)
 
 
 def _view(array: Any) -> Any:
     try:
         return memoryview(array)
     except TypeError:
-        raise TypeError(f"{type(array)} is no array: it has neither a shape nor a buffer") from None
+        raise TypeError(f"{type(array)} is no array of a kind that can be made or copied here: give `out`") from None
 
 
 class _Buffer(Kind):

@@ -1,11 +1,12 @@
 """The ops on arrays of any kind, over the extension _core. SPDX-License-Identifier: MIT"""
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from evenkeel import _core
-from evenkeel._arrays import Kind, kind_of, shape_of
+from evenkeel._arrays import kind_of, shape_of
 
 Array = Any
 Shape = int | Sequence[int] | None
@@ -15,7 +16,7 @@ def _normalized(x: Array, weight: Array | None, shape: Shape) -> tuple[int, ...]
     """The shape that is normalized: as given, else that of the weight, else x's last dimension."""
     if shape is None:
         return shape_of(x)[-1:] if weight is None else shape_of(weight)
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return (operator.index(shape),) if hasattr(shape, "__index__") else tuple(shape)
 
 
 def _leading(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -24,8 +25,12 @@ def _leading(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
     return whole[: len(whole) - len(shape)]
 
 
-def _contiguous(kind: Kind, *arrays: Any) -> tuple[Any, ...]:
-    return tuple(array if array is None else kind.contiguous(array) for array in arrays)
+def _contiguous(*arrays: Any) -> tuple[Any, ...]:
+    return tuple(array if array is None else kind_of(array).contiguous(array) for array in arrays)
+
+
+def _plain(*arrays: Any) -> tuple[Any, ...]:
+    return tuple(array if array is None else kind_of(array).plain(array) for array in arrays)
 
 
 def _forward(
@@ -43,12 +48,14 @@ def _forward(
 ) -> Any:
     """y; (y, stats) where statistics, the number of them that a row has, is not 0."""
     kind = kind_of(x)
+    x, weight, bias = _plain(x, weight, bias)
+    stream = kind.stream(x) if stream is None else stream
     if out is None:
         out = kind.empty(shape_of(x), x)
     stats = kind.statistics((statistics, math.prod(_leading(x, shape))), x) if statistics else None
     result = _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream)
     if result is None:
-        x, weight, bias = _contiguous(kind, x, weight, bias)
+        x, weight, bias = _contiguous(x, weight, bias)
         result = _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream)
     return result
 
@@ -68,6 +75,9 @@ def _backward(
     stream: int | None,
 ) -> tuple[Any, Any, Any]:
     kind = kind_of(x)
+    dy, x, weight, *plain = _plain(dy, x, weight, *stats)
+    stats = tuple(plain)
+    stream = kind.stream(x) if stream is None else stream
     like = x if weight is None else weight
     dx = kind.empty(shape_of(x), x) if need_dx else None
     dweight = kind.empty(shape, like) if need_dweight else None
@@ -78,7 +88,7 @@ def _backward(
     outputs = (0.0, dx, dweight, dbias, workspace, threads, stream)  # eps is not used with statistics
     result = _core.backward(norm, dy, x, shape, weight, stats, *outputs)
     if result is None:
-        dy, x, weight, *copied = _contiguous(kind, dy, x, weight, *stats)
+        dy, x, weight, *copied = _contiguous(dy, x, weight, *stats)
         result = _core.backward(norm, dy, x, shape, weight, tuple(copied), *outputs)
     assert result is not None  # what is contiguous can be read
     return result

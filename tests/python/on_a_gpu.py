@@ -94,6 +94,17 @@ def work_goes_on_the_framework_s_stream():
     assert last_stream() == Tensor.stream and weight.asked[-1]["stream"] == Tensor.stream
 
 
+def another_stream_than_the_framework_s_is_refused():
+    x = array((4, 8))
+    Tensor.stream = new_stream()
+    evenkeel.layer_norm(tensor(x), stream=Tensor.stream)
+    assert last_stream() == Tensor.stream
+    refused(lambda: evenkeel.layer_norm(tensor(x), stream=0), ValueError, "make it the current stream there")
+    Tensor.stream = 0
+    evenkeel.layer_norm(tensor(x), stream=0)
+    assert last_stream() == 0
+
+
 def work_goes_on_the_caller_s_stream():
     stream = new_stream()
     x = gpu_arrays.ndarray(array((4, 8)))

@@ -15,6 +15,7 @@ NAMES = [
     "the_bits_are_the_cpu_s",
     "arrays_without_the_exchange_api_do_too",
     "work_goes_on_the_framework_s_stream",
+    "another_stream_than_the_framework_s_is_refused",
     "work_goes_on_the_caller_s_stream",
     "devices_that_differ_are_refused",
     "a_workspace_is_asked_for_where_it_cannot_be_made",

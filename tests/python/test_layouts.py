@@ -1,10 +1,12 @@
 """Where tensors lie in memory: strides, alignments, overlaps, in place. SPDX-License-Identifier: MIT"""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import evenkeel
-from evenkeel import _core
+from evenkeel import _arrays, _core
 from reference import Norm, array, close
 
 
@@ -99,3 +101,33 @@ def test_overlaps_that_are_no_in_place_form_are_refused():
     whole = array((5, 6))
     with pytest.raises(ValueError, match="overlap"):
         forward(whole[:4], out=whole[1:])
+
+
+def test_a_row_may_be_counted_by_any_whole_number():
+    x = array((3, 8))
+    assert np.array_equal(evenkeel.layer_norm(x, normalized_shape=np.int64(8)), evenkeel.layer_norm(x))
+
+
+class _Stream:
+    ptr = 77
+
+
+class _Device:
+    entered = 0
+
+    def __enter__(self):
+        _Device.entered += 1
+
+    def __exit__(self, *error):
+        pass
+
+
+def test_arrays_of_a_gpu_are_made_on_its_device_and_work_goes_on_its_stream():
+    cupy = SimpleNamespace(
+        cuda=SimpleNamespace(get_current_stream=_Stream), empty=np.empty, float32=np.float32, float64=np.float64
+    )
+    x = SimpleNamespace(__cuda_array_interface__={}, device=_Device(), dtype=np.dtype("f4"))
+    kind = _arrays._Module(cupy)
+    assert kind.stream(x) == 77 and kind.stream(array((2, 2))) is None
+    assert kind.empty((2, 3), x).shape == (2, 3) and kind.statistics((3, 2), x).dtype == np.float32
+    assert _Device.entered == 2

@@ -73,3 +73,9 @@ def test_a_gradient_without_memory_of_its_own_is_refused(way_of_python):
     batched = torch._vmap_internals._vmap(lambda dy: ek.layer_norm_backward(dy, x, mean, rstd).dx)
     with pytest.raises(TypeError, match="it has no memory of its own"):
         batched(tensor((2, 6, 40)))
+
+
+def test_one_that_is_too_old_is_refused():
+    script = "import torch; torch.__version__ = '2.3.1+cpu'; import evenkeel.torch"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "ImportError: PyTorch is 2.3.1+cpu: evenkeel.torch needs 2.4 or newer" in result.stderr

@@ -112,3 +112,16 @@ def test_saved_tensors_may_come_back_as_a_subclass(kernels):
     found = gradients(call, operands, dy)
     assert kernels.backward == 0 and all(type(g) is Wrapped for g in found)
     assert all(torch.allclose(a.inner, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected, strict=True))
+
+
+def test_what_a_hook_raises_is_the_caller_s(fallback):
+    calls = []
+
+    def failing(t):
+        calls.append(t)
+        raise ValueError("not today")
+
+    fallback("error")
+    with saved_tensors_hooks(failing, lambda t: t), pytest.raises(ValueError, match="not today"):
+        ek.layer_norm(tensor((4, 8)).requires_grad_(), (8,))
+    assert len(calls) == 1

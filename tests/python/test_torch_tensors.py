@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import evenkeel
@@ -12,6 +13,8 @@ from reference import Norm, array, close
 torch = pytest.importorskip("torch")
 if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     pytest.skip("this PyTorch has no C exchange API", allow_module_level=True)
+
+import evenkeel.torch  # noqa: E402
 
 TORCH_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 
@@ -101,3 +104,42 @@ except MemoryError as error:
 def test_memory_that_is_not_there_is_an_exception():
     result = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], stdout=subprocess.PIPE, text=True)
     assert result.stdout.startswith("refused: ")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.randn(1, 8, 16).transpose(0, 1),
+        torch.randn(4, 1, 1, 16).to(memory_format=torch.channels_last),
+        torch.randn(1, 16).as_strided((1, 16), (100, 1)),
+    ],
+)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_results_lie_as_pytorch_s_do(x, recorded):
+    x = x.detach().requires_grad_(recorded)
+    y, expected = evenkeel.torch.layer_norm(x, (16,)), torch.nn.functional.layer_norm(x, (16,))
+    assert y.stride() == expected.stride()
+    if recorded:
+        results = [torch.autograd.grad(t, x, torch.ones_like(t))[0] for t in (y, expected)]
+        assert results[0].stride() == results[1].stride()
+
+
+def test_a_negation_of_rows_of_one_element_is_carried_out():
+    z = torch.randn(4, 1, dtype=torch.cfloat).conj().imag
+    assert torch.equal(evenkeel.rms_norm(z, eps=1e-3), evenkeel.rms_norm(z.resolve_neg(), eps=1e-3))
+    assert torch.equal(*(evenkeel.torch.rms_norm_forward(t)[0] for t in (z, z.resolve_neg())))
+
+
+def test_a_tensor_without_memory_is_said_to_be_one():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.empty(4, 8)
+    with pytest.raises(TypeError, match="x (has no memory of its own|cannot be read)"):
+        evenkeel.torch.layer_norm_forward(x)
+
+
+def test_arrays_of_two_kinds_are_each_copied_in_their_own_way():
+    a = np.arange(12, dtype="f4").reshape(4, 3)
+    result = evenkeel.layer_norm(torch.tensor(a).t(), np.ones(4, "f4"))
+    assert torch.equal(result, evenkeel.layer_norm(torch.tensor(a).t().contiguous(), torch.ones(4)))

@@ -6,6 +6,7 @@
 The same bits on CPU and GPU, at any batch size. SPDX-License-Identifier: MIT
 """
 
+from evenkeel.torch import _version as _version  # first: an older PyTorch lacks what the others import
 from evenkeel.torch._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from evenkeel.torch._fallback import set_fallback
 from evenkeel.torch._functional import layer_norm, rms_norm

@@ -55,6 +55,37 @@ def _formula(
     return (inner * rstd).to(x.dtype), dweight.to(columns_dtype), dbias.to(columns_dtype)
 
 
+class Refused(Exception):
+    """evenkeel cannot serve a call; the text says why. (What hooks of autograd raise is another matter.)"""
+
+
+def _is_array(x: Tensor) -> bool:
+    """Whether x has elements at strides, as sparse and nested tensors do not: no result like it can be made."""
+    return x.layout is torch.strided and not x.is_nested
+
+
+def attempt(norm: int, x: Tensor, *call: Any) -> tuple[Tensor, Tensor | None]:
+    """_kernels.forward, or Refused."""
+    try:
+        return _kernels.forward(norm, x, *call)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise Refused(str(error)) from error
+    except RuntimeError as error:
+        if _is_array(x):
+            raise
+        raise Refused(str(error).partition("\n")[0]) from error
+
+
+def save(
+    ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, stats: Tensor | None, options: Options
+) -> None:
+    """What backward needs, and nothing else."""
+    ctx.save_for_backward(x, weight, stats)
+    ctx.options = options
+    columns = bias if weight is None else weight
+    ctx.columns_dtype = x.dtype if columns is None else columns.dtype
+
+
 class Norm(Function):
     """y of (x, weight, bias)."""
 
@@ -63,13 +94,10 @@ class Norm(Function):
         norm, shape, eps, estimate = options
         result = None if estimate else eager_forward_saved(norm, x, shape, weight, bias, eps)
         if result is None:
-            compute = _only_memory.forward if estimate else _kernels.forward
+            compute = _only_memory.forward if estimate else attempt
             result = compute(norm, x, shape, weight, bias, eps, True)
         y, stats = result
-        ctx.save_for_backward(x, weight, stats)
-        ctx.options = options
-        columns = bias if weight is None else weight
-        ctx.columns_dtype = x.dtype if columns is None else columns.dtype
+        save(ctx, x, weight, bias, stats, options)
         return y
 
     @staticmethod

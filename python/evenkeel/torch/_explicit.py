@@ -1,7 +1,5 @@
 """Forward and backward with statistics in the open, and no autograd. SPDX-License-Identifier: MIT"""
 
-from typing import Any
-
 from torch import Tensor
 
 from evenkeel.torch import _kernels
@@ -17,14 +15,8 @@ def _leading(x: Tensor, shape: Shape) -> Shape:
     return tuple(x.shape[: x.dim() - len(shape)])
 
 
-def _resolved(tensor: Any) -> Any:
-    """The tensor with a lazy negation carried out: the kernels read what lies in memory."""
-    return tensor if tensor is None else tensor.resolve_neg()
-
-
 def _forward(norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> tuple[Tensor, ...]:
     """y and all statistics, which have the leading dimensions of x."""
-    x, weight, bias = _resolved(x), _resolved(weight), _resolved(bias)
     shape = _normalized(x, bias if weight is None else weight)
     y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)
     assert stats is not None
@@ -39,7 +31,6 @@ def _backward(
     stats: tuple[Tensor, ...],
     needs: tuple[bool, bool, bool],
 ) -> Gradients:
-    dy, x, weight, stats = _resolved(dy), _resolved(x), _resolved(weight), tuple(map(_resolved, stats))
     shape = _normalized(x, weight)
     gradients = _kernels.empty_gradients(x, shape, x.dtype if weight is None else weight.dtype, *needs)
     return _kernels.backward(norm, dy, x, shape, weight, stats, gradients) if any(needs) else gradients

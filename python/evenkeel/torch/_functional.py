@@ -26,7 +26,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from evenkeel._core import eager_forward, eager_setup
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import Norm, norm_apply, pytorch_norm
+from evenkeel.torch._autograd import Norm, Refused, attempt, norm_apply, pytorch_norm
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
 from evenkeel.torch._plain import is_plain, sees_operations
@@ -97,22 +97,13 @@ def _compute(
     try:
         if _needs_gradient(x, weight, bias):
             return norm_apply(x, weight, bias, (norm, shape, eps, False))
-        return _kernels.forward(norm, x, shape, weight, bias, eps, False)[0]
-    except (ValueError, TypeError, NotImplementedError) as error:
-        reason = str(error)
-    except RuntimeError as error:
-        if _is_array(x):
-            raise
-        reason = str(error).partition("\n")[0]
+        return attempt(norm, x, shape, weight, bias, eps, False)[0]
+    except Refused as refusal:
+        reason = str(refusal)
     y = pytorch_norm(norm, x, shape, weight, bias, eps)
     if not x.is_meta and 0 not in shape:  # nothing to compute there: PyTorch's result is ours
         fall_back(_OPS[norm], reason)
     return y
-
-
-def _is_array(x: Tensor) -> bool:
-    """Whether x has elements at strides, as sparse and nested tensors do not: no result like it can be made."""
-    return x.layout is torch.strided and not x.is_nested
 
 
 def _norm(

@@ -55,6 +55,11 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
+def _resolved(tensor: Any) -> Any:
+    """With a lazy negation carried out: the kernels read what lies in memory."""
+    return None if tensor is None else tensor.resolve_neg()
+
+
 def empty_outputs(norm: int, x: Tensor, shape: Shape, statistics: bool) -> tuple[Tensor, Tensor | None]:
     """y and the statistics of forward, not computed."""
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -68,6 +73,7 @@ def forward(
     norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, statistics: bool
 ) -> tuple[Tensor, Tensor | None]:
     """y, and where they are wanted the statistics as [3, rows]: mean, rstd, mean_lo (RMSNorm [1, rows]: rstd)."""
+    x, weight, bias = _resolved(x), _resolved(weight), _resolved(bias)
     y, stats = empty_outputs(norm, x, shape, statistics)
     outputs = eps, stats, y, torch.get_num_threads(), _stream(x)
     if not HAS_EXCHANGE:
@@ -113,6 +119,8 @@ def backward(
 ) -> Gradients:
     """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one."""
     threads, workspace = torch.get_num_threads(), None
+    dy, x, weight = _resolved(dy), _resolved(x), _resolved(weight)
+    stats = tuple(map(_resolved, stats)) if isinstance(stats, tuple) else stats
     if not HAS_EXCHANGE:
         dy, x, weight = _readable(dy, x, weight)
         stats = tuple(_readable(*stats)) if isinstance(stats, tuple) else stats

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import Norm, Options
+from evenkeel.torch._autograd import Norm, Options, save
 
 
 class NormAndStatistics(Norm):
@@ -18,10 +18,7 @@ class NormAndStatistics(Norm):
         norm, shape, eps, _ = options
         y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)
         assert stats is not None
-        columns = bias if weight is None else weight
-        ctx.save_for_backward(x, weight, stats)
-        ctx.options = options
-        ctx.columns_dtype = x.dtype if columns is None else columns.dtype
+        save(ctx, x, weight, bias, stats, options)
         ctx.mark_non_differentiable(stats)
         ctx.set_materialize_grads(False)
         return y, stats
