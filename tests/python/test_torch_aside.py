@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import evenkeel.torch as ek
+from evenkeel.torch import _kernels
 from torch_cases import (
     DEVICE,
     LAYER,
@@ -244,3 +245,15 @@ def test_every_kind_of_module_hook_is_called():
     assert seen[:4] == ["global before", "before", "global after", "after"]
     assert set(seen[4:]) == {"before backward", "global backward", ("backward", (6, 40), (6, 40))}
     assert torch.allclose(y, torch.nn.functional.layer_norm(x, (40,)) + 1, atol=1e-5)
+
+
+@pytest.mark.skipif(not _kernels.HAS_EXCHANGE, reason="this PyTorch is read in Python")
+@both_norms
+def test_a_call_that_nobody_watches_is_served_in_c(norm, kernels):
+    x, affine = tensor((6, 40)), norm.affine((40,))
+    norm.ours(x, (40,), *affine)
+    assert kernels.last == "eager_forward"
+    y = norm.ours(x.requires_grad_(), (40,), *affine)
+    assert kernels.last == "eager_forward_saved"
+    y.backward(tensor((6, 40), seed=1))
+    assert kernels.last == "eager_backward"
