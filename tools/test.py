@@ -143,6 +143,11 @@ def stage_cli(stage, options):
     stage.checks([sys.executable, "tests/cli/run.py", "build/evenkeel"])
 
 
+def stage_docs(stage, options):
+    """the guides: what they name and quote is in the sources, and every message is in them"""
+    stage.checks([sys.executable, "tests/docs/run.py"])
+
+
 def stage_consumers(stage, options):
     """an installation, and outside programs that use it"""
     stage.checks([sys.executable, "tests/consumers/run.py", "build"])

@@ -1,0 +1,63 @@
+"""docs/troubleshooting.md against the messages of the sources: run.py calls the checks. A message is quoted in the first
+column of a table, `…` for each of its values; a quote may be a part of it. SPDX-License-Identifier: MIT"""
+
+import re
+from typing import NamedTuple
+
+from sources import ROOT, Message, messages, statuses, texts
+
+GUIDE = ROOT / "docs/troubleshooting.md"
+
+
+class Quote(NamedTuple):
+    text: str
+    heading: str  # of level two
+
+
+def _quotes() -> list[Quote]:
+    """What the first columns of the tables have in code type."""
+    found, heading = [], ""
+    for line in GUIDE.read_text().splitlines():
+        if line.startswith("## "):
+            heading = line[3:].strip("` ")
+        elif line.startswith("| `"):
+            cell = re.split(r"(?<!\\)\|", line)[1].replace("\\|", "|")
+            found += [Quote(text.strip(), heading) for text in re.findall(r"`([^`]+)`", cell)]
+    return found
+
+
+def every_status_is_a_heading() -> list[str]:
+    headings = re.findall(r"^## `(EK_\w+)`$", GUIDE.read_text(), re.M)
+    if headings == statuses():
+        return []
+    return [f"headings are {' '.join(headings)}", f"include/evenkeel.h has {' '.join(statuses())}"]
+
+
+def every_quote_is_in_the_sources() -> list[str]:
+    known = texts()
+    return [f"no message has `{quote.text}`" for quote in _quotes() if not any(quote.text in text for text in known)]
+
+
+def _covers(quote: Quote, message: Message) -> bool:
+    """A status that the call names must be the heading, where the message is the library's own."""
+    if quote.text not in message.text:
+        return False
+    return message.status is None or quote.heading == message.status or not quote.heading.startswith("EK_")
+
+
+def every_message_has_an_entry() -> list[str]:
+    quotes = _quotes()
+    wrong = [message for message in messages() if not any(_covers(quote, message) for quote in quotes)]
+    return [f"{message}{f' ({message.status})' if message.status else ''}" for message in wrong]
+
+
+def no_quote_is_so_short_that_it_says_nothing() -> list[str]:
+    return [f"`{q.text}`: give it two words or more" for q in _quotes() if len(re.findall(r"\w+", q.text)) < 2]
+
+
+CHECKS = [
+    every_status_is_a_heading,
+    every_quote_is_in_the_sources,
+    every_message_has_an_entry,
+    no_quote_is_so_short_that_it_says_nothing,
+]
