@@ -10,7 +10,8 @@
 
 int device_exit_status(ek_status status)
 {
-	bool device = status == EK_ERROR_NO_DEVICE || status == EK_ERROR_CUDA || status == EK_ERROR_COMPILE;
+	bool device = status == EK_ERROR_NO_DEVICE || status == EK_ERROR_UNSUPPORTED ||
+		      status == EK_ERROR_CUDA || status == EK_ERROR_COMPILE;
 	return device ? STATUS_NO_DEVICE : STATUS_USAGE;
 }
 
