@@ -1,4 +1,5 @@
-"""ARCHITECTURE.md against the tree: run.py calls the checks, which return what is wrong. SPDX-License-Identifier: MIT"""
+"""ARCHITECTURE.md against the tree: run.py calls the checks, each of which returns what is wrong.
+SPDX-License-Identifier: MIT"""
 
 import re
 from functools import cache

@@ -1,5 +1,5 @@
-"""docs/troubleshooting.md against the messages of the sources: run.py calls the checks. A message is quoted in the first
-column of a table, `…` for each of its values; a quote may be a part of it. SPDX-License-Identifier: MIT"""
+"""docs/troubleshooting.md against the messages of the sources: run.py calls the checks. A message is quoted in the
+first column of a table, `…` for each of its values; a quote may be a part of it. SPDX-License-Identifier: MIT"""
 
 import re
 from typing import NamedTuple
