@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md against the tree: run.py calls the checks, each of which returns what is wrong.
+"""ARCHITECTURE.md and docs/optimization.md against the tree: run.py calls the checks, which return what is wrong.
 SPDX-License-Identifier: MIT"""
 
 import re
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sources import ROOT, defines, sources
 
 GUIDE = ROOT / "ARCHITECTURE.md"
+NAMING = (GUIDE, ROOT / "docs/optimization.md")  # the guides that name files and functions
 CODE = ("include", "src", "cli", "python", "tests", "bench", "examples", "tools", "docs")
 FILE = re.compile(r"[\w./*-]*[\w*]\.(?:inc\.h|c|h|cu|py|pyi|md|sh|txt)\b")
 
@@ -52,12 +53,12 @@ def _trails() -> list[list[Step]]:
     return trails
 
 
-def every_file_it_names_is_there() -> list[str]:
-    names = {name for name in FILE.findall(GUIDE.read_text()) if "NAME" not in name}  # which is to be filled in
+def every_file_they_name_is_there() -> list[str]:
+    names = {name for guide in NAMING for name in FILE.findall(guide.read_text()) if "NAME" not in name}
     return [f"{name}: no file of the project ends so" for name in sorted(names) if not _is_there(name)]
 
 
-def every_folder_it_lists_is_there() -> list[str]:
+def every_folder_of_the_tree_is_there() -> list[str]:
     block = GUIDE.read_text().partition("```\n")[2].partition("```")[0]
     wrong, above = [], [ROOT]
     for line in block.splitlines():
@@ -72,7 +73,7 @@ def every_folder_it_lists_is_there() -> list[str]:
 
 
 def every_word_in_code_type_is_in_the_sources() -> list[str]:
-    words = set(re.findall(r"`_*([A-Za-z]\w*)[`(]", GUIDE.read_text()))
+    words = {word for guide in NAMING for word in re.findall(r"`_*([A-Za-z]\w*)[`(]", guide.read_text())}
     return [f"{word}: in no source" for word in sorted(words) if not re.search(rf"\b_*{word}\b", _code())]
 
 
@@ -102,8 +103,8 @@ def every_step_is_called_from_a_step_before_it() -> list[str]:
 
 
 CHECKS = [
-    every_file_it_names_is_there,
-    every_folder_it_lists_is_there,
+    every_file_they_name_is_there,
+    every_folder_of_the_tree_is_there,
     every_word_in_code_type_is_in_the_sources,
     every_step_is_defined_where_the_trail_says,
     every_step_is_called_from_a_step_before_it,
