@@ -78,7 +78,8 @@ EK_API const char *ek_status_name(ek_status status);
 typedef struct ek_context ek_context;
 
 /* What went wrong in the calling thread's last failed call, naming the argument and its values; "" if
- * nothing has. ctx may be NULL (ek_open failed). Valid until the thread's next call. */
+ * nothing has. ctx may be NULL (ek_open failed). Valid until the thread's next call. docs/troubleshooting.md
+ * has every message, with its usual cause and what to do. */
 EK_API const char *ek_error(const ek_context *ctx);
 
 /* ---- context ---- */

@@ -1,5 +1,5 @@
-/* The tables. Figures are shares of a copy's speed on an H200, bf16 unless said; docs/performance.md has all of
- * them. Called by norm.c. SPDX-License-Identifier: MIT */
+/* The tables. Figures are shares of a copy's speed on an H200, bf16 unless said; docs/optimization.md has what
+ * else was tried. Called by norm.c. SPDX-License-Identifier: MIT */
 #include "policy.h"
 
 #include "../ref/order.h"
