@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sources import ROOT, Message, messages, statuses, texts
 
 GUIDE = ROOT / "docs/troubleshooting.md"
+FAILURE = ROOT / "python/core/failure.c"
 
 
 class Quote(NamedTuple):
@@ -35,6 +36,25 @@ def every_status_is_a_heading() -> list[str]:
     if headings == statuses():
         return []
     return [f"headings are {' '.join(headings)}", f"include/evenkeel.h has {' '.join(statuses())}"]
+
+
+def _exceptions() -> dict[str, str]:
+    """The exception of each status, as the extension raises it."""
+    cases = re.findall(r"((?:case EK_\w+:\s*)+|default:\s*)return PyExc_(\w+);", FAILURE.read_text())
+    named = {status: exception for labels, exception in cases for status in re.findall(r"EK_\w+", labels)}
+    otherwise = next(exception for labels, exception in cases if labels.startswith("default"))
+    return {status: named.get(status, otherwise) for status in statuses() if status != "EK_OK"}
+
+
+def every_status_has_the_exception_that_is_raised() -> list[str]:
+    rows = re.findall(r"^\| (EK_[^|]+) \| `(\w+)` \|", GUIDE.read_text(), re.M)
+    said = {status: exception for names, exception in rows for status in names.split(", ")}
+    raised = _exceptions()
+    return [
+        f"{status}: the guide has {said.get(status)}, {FAILURE.relative_to(ROOT)} {raised.get(status)}"
+        for status in sorted(said.keys() | raised.keys())
+        if said.get(status) != raised.get(status)
+    ]
 
 
 def every_quote_is_in_the_sources() -> list[str]:
@@ -67,6 +87,7 @@ def no_quote_is_so_short_that_it_says_nothing() -> list[str]:
 
 CHECKS = [
     every_status_is_a_heading,
+    every_status_has_the_exception_that_is_raised,
     every_quote_is_in_the_sources,
     every_message_has_an_entry,
     no_quote_is_so_short_that_it_says_nothing,
