@@ -292,8 +292,8 @@ static ek_status check_backward_operands(const ek_norm_backward_args *a)
 		"mean (%p) is given but rstd is NULL: give both or neither", a->mean);
 	REQUIRE(a->norm == EK_RMS_NORM || !a->rstd || a->mean, EK_ERROR_ARGUMENT,
 		"rstd (%p) is given but mean is NULL: give both or neither", a->rstd);
-	REQUIRE(!a->mean_lo || a->mean, EK_ERROR_ARGUMENT, "mean_lo (%p) is given but mean is NULL",
-		a->mean_lo);
+	REQUIRE(!a->mean_lo || a->mean, EK_ERROR_ARGUMENT,
+		"mean_lo (%p) is given but mean is NULL: give mean, too, or leave it out", a->mean_lo);
 	return EK_OK;
 }
 
