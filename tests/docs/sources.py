@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Calls that make a message, and with them whoever sees it.
 MAKERS = {
-    "src": ("ek_fail", "REQUIRE", "ek_gpu_fail", "fail_on_stream", "say", "refuse"),
+    "src": ("ek_fail", "REQUIRE", "ek_gpu_fail", "fail_on_stream", "fail", "say", "refuse"),
     "cli": ("complain", "ek_fail", "ek_gpu_fail", "fail"),
     "python/core": ("PyErr_Format", "PyErr_SetString"),
 }
