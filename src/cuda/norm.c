@@ -627,7 +627,7 @@ ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args 
 	return status;
 }
 
-/* ---- for warm-up without a GPU ---- */
+/* ---- for warm-up and for counting, without a GPU ---- */
 
 static int shared_limit_of(int arch)
 {
@@ -644,4 +644,23 @@ int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_back
 	for (int i = 0; i < keys.count && i < most; i++)
 		ek_norm_write_recipe(keys.at[i], &gpu, &recipes[i]);
 	return keys.count < most ? keys.count : most;
+}
+
+struct ek_norm_cut ek_cuda_norm_cut(const ek_norm_forward_args *forward,
+				    const ek_norm_backward_args *backward, int arch, int multiprocessors)
+{
+	struct ek_gpu gpu = {
+		.arch = arch, .multiprocessors = multiprocessors, .shared_limit = shared_limit_of(arch)};
+	struct ek_norm_key key = forward ? forward_key(forward) : backward_key(backward);
+	struct ek_policy policy = ek_norm_policy(&key, limits_of(&gpu));
+	struct ek_norm_cut cut = {.wide = is_wide(&key, &policy)};
+	if (forward || sums_of(backward) == 0)
+		return cut;
+	struct workspace w = workspace_of(&gpu, backward, &policy, key.access);
+	cut.slots = ek_slot_count(backward->rows, backward->cols);
+	cut.chunk_bytes = (int64_t)w.chunks_bytes;
+	cut.partials[0] = w.partials;
+	for (int i = 0; i < EK_MOST_FOLDS && cut.partials[i] > FOLD_TOGETHER; i++)
+		cut.partials[i + 1] = quotient_up(cut.partials[i], FOLD_TOGETHER);
+	return cut;
 }

@@ -1,0 +1,219 @@
+/* ek_norm_cost: judges its arguments, finds the facts (facts.c), reads the rows of the variant's table (tables.c), and
+ * writes formulas and numbers. SPDX-License-Identifier: MIT */
+#include "cost.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dtype.h"
+#include "status.h"
+#include "tables.h"
+
+#define REQUIRE(condition, status, ...)                      \
+	do {                                                 \
+		if (!(condition))                            \
+			return ek_fail(status, __VA_ARGS__); \
+	} while (0)
+
+#define PASS_ON(call)                       \
+	do {                                \
+		ek_status status_ = (call); \
+		if (status_ != EK_OK)       \
+			return status_;     \
+	} while (0)
+
+/* ---- arguments ---- */
+
+static ek_status check_kind(const ek_cost_args *a)
+{
+	REQUIRE(a->norm == EK_LAYER_NORM || a->norm == EK_RMS_NORM, EK_ERROR_ARGUMENT,
+		"norm (%d) is neither EK_LAYER_NORM (%d) nor EK_RMS_NORM (%d)", (int)a->norm,
+		(int)EK_LAYER_NORM, (int)EK_RMS_NORM);
+	REQUIRE(a->pass == EK_FORWARD || a->pass == EK_BACKWARD, EK_ERROR_ARGUMENT,
+		"pass (%d) is neither EK_FORWARD (%d) nor EK_BACKWARD (%d)", (int)a->pass, (int)EK_FORWARD,
+		(int)EK_BACKWARD);
+	REQUIRE(a->variant >= EK_REFERENCE && a->variant <= EK_EVENKEEL, EK_ERROR_ARGUMENT,
+		"variant (%d) is none of EK_REFERENCE (%d), EK_PYTORCH (%d), EK_EVENKEEL (%d)",
+		(int)a->variant, (int)EK_REFERENCE, (int)EK_PYTORCH, (int)EK_EVENKEEL);
+	REQUIRE(a->device == EK_CPU || a->device == EK_CUDA, EK_ERROR_ARGUMENT,
+		"device (%d) is neither EK_CPU (%d) nor EK_CUDA (%d)", (int)a->device, (int)EK_CPU,
+		(int)EK_CUDA);
+	const int all = EK_NO_WEIGHT | EK_NO_BIAS | EK_NO_STATISTICS | EK_NO_MEAN_LO;
+	REQUIRE((a->absent & ~all) == 0, EK_ERROR_ARGUMENT, "absent (%d) has bits beyond EK_NO_… (%d)",
+		a->absent, all);
+	REQUIRE(a->arch >= 0, EK_ERROR_ARGUMENT, "arch (%d) must not be negative", a->arch);
+	REQUIRE(a->multiprocessors >= 0, EK_ERROR_ARGUMENT, "multiprocessors (%d) must not be negative",
+		a->multiprocessors);
+	return EK_OK;
+}
+
+static ek_status check_dtype(const char *name, ek_dtype *dtype, ek_dtype otherwise)
+{
+	if ((int)*dtype == 0)
+		*dtype = otherwise;
+	REQUIRE(ek_dtype_size(*dtype) > 0, EK_ERROR_DTYPE, "%s (%d) is none of f32, f16, bf16, f64", name,
+		(int)*dtype);
+	return EK_OK;
+}
+
+/* A reference may have any dtypes; stats_dtype and intermediate_dtype stay 0 where they are dtype's. */
+static ek_status check_dtypes(ek_cost_args *a)
+{
+	ek_dtype stats = a->stats_dtype, intermediate = a->intermediate_dtype;
+	REQUIRE(ek_dtype_size(a->dtype) > 0, EK_ERROR_DTYPE, "dtype (%d) is none of f32, f16, bf16, f64",
+		(int)a->dtype);
+	PASS_ON(check_dtype("weight_dtype", &a->weight_dtype, a->dtype));
+	PASS_ON(check_dtype("compute_dtype", &a->compute_dtype, a->dtype));
+	PASS_ON(check_dtype("stats_dtype", &stats, a->dtype));
+	PASS_ON(check_dtype("intermediate_dtype", &intermediate, a->dtype));
+	return EK_OK;
+}
+
+static ek_status check_sizes(const ek_cost_args *a)
+{
+	int64_t rows, bytes;
+	REQUIRE(a->batch_size >= 1, EK_ERROR_ARGUMENT, "batch_size (%" PRId64 ") must be at least 1",
+		a->batch_size);
+	REQUIRE(a->seq_len >= 1, EK_ERROR_ARGUMENT, "seq_len (%" PRId64 ") must be at least 1", a->seq_len);
+	REQUIRE(a->hidden_size >= 1 && a->hidden_size <= EK_MAX_COLS, EK_ERROR_ARGUMENT,
+		"hidden_size (%" PRId64 ") is not in 1 to EK_MAX_COLS (%d)", a->hidden_size, EK_MAX_COLS);
+	/* A tensor must fit the address space; then so do the slots and partial sums over its rows. */
+	bool overflows = __builtin_mul_overflow(a->batch_size, a->seq_len, &rows) ||
+			 __builtin_mul_overflow(rows, a->hidden_size * 8, &bytes) || rows > PTRDIFF_MAX / 64;
+	REQUIRE(!overflows, EK_ERROR_ARGUMENT,
+		"batch_size (%" PRId64 ") times seq_len (%" PRId64 ") times hidden_size (%" PRId64
+		") is more than memory can hold",
+		a->batch_size, a->seq_len, a->hidden_size);
+	return EK_OK;
+}
+
+ek_status ek_cost_check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
+{
+	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL");
+	REQUIRE(cost, EK_ERROR_ARGUMENT, "cost is NULL");
+	REQUIRE(args->size == sizeof *args, EK_ERROR_STRUCT_SIZE,
+		"size (%zu) is not sizeof(ek_cost_args) (%zu): the caller was compiled against another version",
+		args->size, sizeof *args);
+	REQUIRE(cost->size == sizeof *cost, EK_ERROR_STRUCT_SIZE,
+		"size (%zu) is not sizeof(ek_cost) (%zu): the caller was compiled against another version",
+		cost->size, sizeof *cost);
+	*resolved = *args;
+	PASS_ON(check_kind(resolved));
+	PASS_ON(check_dtypes(resolved));
+	PASS_ON(check_sizes(resolved));
+	if (resolved->arch == 0)
+		resolved->arch = 90;
+	if (resolved->multiprocessors == 0)
+		resolved->multiprocessors = 132;
+	return EK_OK;
+}
+
+/* ---- formulas and numbers ---- */
+
+static ek_status fill_metric(const char *kernel, const char *metric, const struct ek_polynomial *p,
+			     const int64_t *values, int64_t *number, char *text)
+{
+	REQUIRE(ek_polynomial_evaluate(p, values, number), EK_ERROR_ARGUMENT,
+		"%s of %s do not fit 64 bits at these sizes", metric, kernel);
+	REQUIRE(ek_polynomial_print(p, text, EK_COST_TEXT), EK_ERROR_ARGUMENT,
+		"%s of %s: the formula is longer than %d characters", metric, kernel, EK_COST_TEXT - 1);
+	return EK_OK;
+}
+
+ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics, const int64_t *values)
+{
+	PASS_ON(fill_metric(kernel->name, "the FLOPs", &metrics->of[EK_METRIC_FLOPS], values, &kernel->flops,
+			    kernel->symbols.flops));
+	PASS_ON(fill_metric(kernel->name, "the bytes read", &metrics->of[EK_METRIC_READ], values,
+			    &kernel->read_bytes, kernel->symbols.read_bytes));
+	return fill_metric(kernel->name, "the bytes written", &metrics->of[EK_METRIC_WRITE], values,
+			   &kernel->write_bytes, kernel->symbols.write_bytes);
+}
+
+_Static_assert(EK_SYMBOL_COUNT <= (int)EK_COST_SYMBOLS, "a formula may use all symbols");
+
+void ek_cost_list_symbols(ek_cost *cost, const struct ek_metrics *total, const int64_t *values)
+{
+	cost->symbol_count = 0;
+	for (int symbol = 0; symbol < EK_SYMBOL_COUNT; symbol++) {
+		bool used = false;
+		for (int metric = 0; metric < EK_METRIC_COUNT; metric++)
+			used = used || ek_polynomial_uses(&total->of[metric], (enum ek_symbol)symbol);
+		if (used)
+			cost->symbols[cost->symbol_count++] =
+				(ek_cost_symbol){.name = ek_symbol_name((enum ek_symbol)symbol),
+						 .origin = ek_symbol_origin((enum ek_symbol)symbol),
+						 .value = values[symbol]};
+	}
+}
+
+/* Who calls, up to the native op. */
+static const char *path_of(const ek_cost_args *a)
+{
+	static const char *const torch[2][2] = {
+		{"torch.nn.LayerNorm.forward -> torch.nn.functional.layer_norm -> aten::native_layer_norm",
+		 "torch.nn.LayerNorm.forward -> torch.nn.functional.layer_norm -> aten::native_layer_norm_backward"},
+		{"torch.nn.RMSNorm.forward -> torch.nn.functional.rms_norm -> aten::_fused_rms_norm",
+		 "torch.nn.RMSNorm.forward -> torch.nn.functional.rms_norm -> aten::_fused_rms_norm_backward"}};
+	static const char *const ours[2][2] = {
+		{"evenkeel.torch.LayerNorm.forward -> evenkeel.torch.layer_norm -> ek_norm_forward",
+		 "evenkeel.torch.LayerNorm.forward -> evenkeel.torch.layer_norm -> ek_norm_backward"},
+		{"evenkeel.torch.RMSNorm.forward -> evenkeel.torch.rms_norm -> ek_norm_forward",
+		 "evenkeel.torch.RMSNorm.forward -> evenkeel.torch.rms_norm -> ek_norm_backward"}};
+	return (a->variant == EK_EVENKEEL ? ours : torch)[a->norm == EK_RMS_NORM][a->pass == EK_BACKWARD];
+}
+
+static void name_kernel(ek_cost_kernel *kernel, const struct ek_cost_row *row, const ek_cost_args *a)
+{
+	kernel->type = row->type;
+	(void)snprintf(kernel->name, sizeof kernel->name, "%s", row->name);
+	(void)snprintf(kernel->origin, sizeof kernel->origin, "%s%s%s", path_of(a), row->call ? " -> " : "",
+		       row->call ? row->call : "");
+}
+
+static bool is_launched(const struct ek_facts *facts, const struct ek_cost_row *row)
+{
+	struct ek_polynomial when;
+	ek_facts_read(facts, row->when, &when);
+	return when.count > 0;
+}
+
+static const char *read_row(const struct ek_facts *facts, const struct ek_cost_row *row,
+			    struct ek_metrics *metrics, struct ek_metrics *total)
+{
+	const char *const texts[] = {row->flops, row->read, row->write};
+	const char *wrong = NULL;
+	for (int metric = 0; metric < EK_METRIC_COUNT && !wrong; metric++) {
+		struct ek_polynomial *sum = &total->of[metric];
+		ek_facts_read(facts, texts[metric], &metrics->of[metric]);
+		wrong = ek_polynomial_add(sum, sum, &metrics->of[metric]);
+	}
+	return wrong;
+}
+
+ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost)
+{
+	ek_cost_args a;
+	struct ek_facts facts;
+	struct ek_metrics metrics, total = {0};
+	PASS_ON(ek_cost_check(args, cost, &a));
+	ek_facts_find(&facts, &a, true);
+	memset(cost, 0, sizeof *cost);
+	cost->size = sizeof *cost;
+	for (const struct ek_cost_row *row = ek_cost_rows(a.variant, a.pass, a.device); row->name; row++) {
+		if (!is_launched(&facts, row))
+			continue;
+		ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++];
+		name_kernel(kernel, row, &a);
+		const char *wrong = read_row(&facts, row, &metrics, &total);
+		REQUIRE(!wrong, EK_ERROR_ARGUMENT, "the sum over the kernels: %s", wrong);
+		PASS_ON(ek_cost_fill(kernel, &metrics, facts.values));
+	}
+	cost->total.type = "total";
+	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
+	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "%s", path_of(&a));
+	PASS_ON(ek_cost_fill(&cost->total, &total, facts.values));
+	ek_cost_list_symbols(cost, &total, facts.values);
+	return EK_OK;
+}

@@ -1,0 +1,22 @@
+/* What ek_norm_cost and ek_reference_cost share. SPDX-License-Identifier: MIT */
+#ifndef EK_COST_COST_H
+#define EK_COST_COST_H
+
+#include "facts.h"
+
+/* FLOPs, bytes read, bytes written. */
+enum ek_metric { EK_METRIC_FLOPS, EK_METRIC_READ, EK_METRIC_WRITE, EK_METRIC_COUNT };
+
+struct ek_metrics {
+	struct ek_polynomial of[EK_METRIC_COUNT];
+};
+
+/* Judges args and fills in the defaults. */
+ek_status ek_cost_check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved);
+
+/* Prints and evaluates the formulas into a kernel of which name, type and origin are set. */
+ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics, const int64_t *values);
+/* The symbols that the formulas of the total use. */
+void ek_cost_list_symbols(ek_cost *cost, const struct ek_metrics *total, const int64_t *values);
+
+#endif

@@ -1,0 +1,237 @@
+/* ek_reference_cost: expressions of references to costs, expanded once for each of FLOPs, bytes read and bytes written.
+ * SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <string.h>
+
+#include "cost.h"
+#include "status.h"
+#include "tables.h"
+
+enum { MOST_TEXT = 300 }; /* so that the message has room for it */
+
+/* What a reference stands for: a whole op, or one kernel of the decomposition. */
+struct known {
+	const char *name;
+	ek_variant variant;
+	ek_norm norm;
+	ek_pass pass;
+	const char *kernel; /* NULL: all that are launched */
+};
+
+static const struct known known[] = {
+	{"torch.nn.LayerNorm", EK_REFERENCE, EK_LAYER_NORM, EK_FORWARD, NULL},
+	{"torch.nn.functional.layer_norm", EK_REFERENCE, EK_LAYER_NORM, EK_FORWARD, NULL},
+	{"torch.native_layer_norm", EK_PYTORCH, EK_LAYER_NORM, EK_FORWARD, NULL},
+	{"torch.native_layer_norm_backward", EK_PYTORCH, EK_LAYER_NORM, EK_BACKWARD, NULL},
+	{"torch.nn.RMSNorm", EK_REFERENCE, EK_RMS_NORM, EK_FORWARD, NULL},
+	{"torch.nn.functional.rms_norm", EK_REFERENCE, EK_RMS_NORM, EK_FORWARD, NULL},
+	{"torch.var_mean", EK_REFERENCE, EK_LAYER_NORM, EK_FORWARD, "var_mean"},
+	{"torch.rsqrt", EK_REFERENCE, EK_LAYER_NORM, EK_FORWARD, "rsqrt"},
+	{"torch.addcmul", EK_REFERENCE, EK_LAYER_NORM, EK_FORWARD, "affine"},
+	{"torch.Tensor.to", EK_REFERENCE, EK_LAYER_NORM, EK_FORWARD, "cast_in"},
+	{"evenkeel.layer_norm", EK_EVENKEEL, EK_LAYER_NORM, EK_FORWARD, NULL},
+	{"evenkeel.rms_norm", EK_EVENKEEL, EK_RMS_NORM, EK_FORWARD, NULL},
+};
+
+enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
+_Static_assert(KNOWN_COUNT <= EK_COST_KERNELS, "all may be met in one expression");
+
+const char *ek_reference_name(int index)
+{
+	return index >= 0 && index < KNOWN_COUNT ? known[index].name : NULL;
+}
+
+/* ---- an expression in the making ---- */
+
+struct expansion {
+	const ek_cost_args *args;
+	enum ek_metric metric; /* that is being expanded */
+	char problem[640];     /* a message that is put together */
+	bool met[KNOWN_COUNT];
+	int order[KNOWN_COUNT], count; /* the references, as they are first met */
+};
+
+static const enum ek_symbol sizes[] = {EK_SYMBOL_BATCH_SIZE, EK_SYMBOL_SEQ_LEN, EK_SYMBOL_HIDDEN_SIZE};
+static const enum ek_symbol variables[] = {EK_SYMBOL_BATCH_SIZE, EK_SYMBOL_SEQ_LEN, EK_SYMBOL_HIDDEN_SIZE,
+					   EK_SYMBOL_A_BYTES, EK_SYMBOL_W_BYTES};
+
+enum { VARIABLE_COUNT = sizeof variables / sizeof variables[0] };
+
+/* "unknown variable x, must be batch_size, …" */
+static const char *unknown(struct expansion *e, const char *kind, const char *name, size_t length, int count,
+			   const char *(*at)(int))
+{
+	int used = snprintf(e->problem, sizeof e->problem, "unknown %s %.*s, must be", kind,
+			    length < 60 ? (int)length : 60, name);
+	for (int i = 0; i < count && used >= 0 && (size_t)used < sizeof e->problem; i++)
+		used += snprintf(e->problem + used, sizeof e->problem - (size_t)used, "%s %s",
+				 i == 0           ? ""
+				 : i + 1 == count ? " or"
+						  : ",",
+				 at(i));
+	return e->problem;
+}
+
+static const char *variable_name(int i)
+{
+	return ek_symbol_name(variables[i]);
+}
+
+static bool is_named(const char *known_name, const char *name, size_t length)
+{
+	return strlen(known_name) == length && memcmp(known_name, name, length) == 0;
+}
+
+static const char *variable(void *user, const char *name, size_t length, struct ek_polynomial *value)
+{
+	for (int i = 0; i < VARIABLE_COUNT; i++)
+		if (is_named(variable_name(i), name, length)) {
+			ek_polynomial_symbol(value, variables[i]);
+			return NULL;
+		}
+	return unknown(user, "variable", name, length, VARIABLE_COUNT, variable_name);
+}
+
+/* The metric of a reference in its own sizes. RMSNorm has no bias in PyTorch. */
+static const char *formula(const struct expansion *e, const struct known *reference,
+			   struct ek_polynomial *value)
+{
+	ek_cost_args args = *e->args;
+	struct ek_facts facts;
+	const char *wrong = NULL;
+	args.variant = reference->variant;
+	args.norm = reference->norm;
+	args.pass = reference->pass;
+	if (args.norm == EK_RMS_NORM)
+		args.absent |= EK_NO_BIAS;
+	ek_facts_find(&facts, &args, false);
+	ek_polynomial_number(value, 0);
+	for (const struct ek_cost_row *row = ek_cost_rows(args.variant, args.pass, args.device); row->name;
+	     row++) {
+		const char *const texts[] = {row->flops, row->read, row->write};
+		struct ek_polynomial part;
+		ek_facts_read(&facts, row->when, &part);
+		if (reference->kernel ? strcmp(reference->kernel, row->name) != 0 : part.count == 0)
+			continue;
+		ek_facts_read(&facts, texts[e->metric], &part);
+		wrong = wrong ? wrong : ek_polynomial_add(value, value, &part);
+	}
+	return wrong;
+}
+
+static const char *reference(void *user, const char *name, size_t length,
+			     const struct ek_polynomial *arguments, struct ek_polynomial *value)
+{
+	struct expansion *e = user;
+	int found = 0;
+	while (found < KNOWN_COUNT && !is_named(known[found].name, name, length))
+		found++;
+	if (found == KNOWN_COUNT)
+		return unknown(e, "reference", name, length, KNOWN_COUNT, ek_reference_name);
+	if (!e->met[found]) {
+		e->met[found] = true;
+		e->order[e->count++] = found;
+	}
+	if (!arguments)
+		return NULL;
+	const struct ek_polynomial *by[EK_SYMBOL_COUNT] = {NULL};
+	struct ek_polynomial own;
+	for (int i = 0; i < EK_REFERENCE_ARGUMENTS; i++)
+		by[sizes[i]] = &arguments[i];
+	const char *wrong = formula(e, &known[found], &own);
+	return wrong ? wrong : ek_polynomial_substitute(value, &own, by);
+}
+
+/* ---- the whole ---- */
+
+static ek_status fail_at(const char *text, struct ek_mistake mistake)
+{
+	return ek_fail(EK_ERROR_ARGUMENT, "%s\n  %s\n  %*s", mistake.what, text, (int)mistake.at + 1, "^");
+}
+
+static ek_status check_text(const char *text)
+{
+	if (!text)
+		return ek_fail(EK_ERROR_ARGUMENT, "text is NULL");
+	if (strlen(text) > MOST_TEXT)
+		return ek_fail(EK_ERROR_ARGUMENT, "the expression has %zu characters, more than %d",
+			       strlen(text), MOST_TEXT);
+	for (const char *at = text; *at; at++)
+		if ((unsigned char)*at < ' ' || (unsigned char)*at > '~')
+			return ek_fail(
+				EK_ERROR_ARGUMENT,
+				"the expression has a character at place %d that is not printable ASCII",
+				(int)(at - text) + 1);
+	return EK_OK;
+}
+
+/* The references that were met, each with the formula of its own sizes. */
+static ek_status list_references(const struct expansion *e, ek_cost *cost, const int64_t *values)
+{
+	struct expansion one = *e;
+	for (int i = 0; i < e->count; i++) {
+		const struct known *met = &known[e->order[i]];
+		ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++];
+		struct ek_metrics metrics;
+		kernel->type = "reference";
+		(void)snprintf(kernel->name, sizeof kernel->name, "%s", met->name);
+		(void)snprintf(kernel->origin, sizeof kernel->origin, "%s of %s, variant %s",
+			       met->kernel ? met->kernel : "all kernels",
+			       met->norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
+			       met->variant == EK_REFERENCE ? "reference"
+			       : met->variant == EK_PYTORCH ? "pytorch"
+							    : "evenkeel");
+		for (int metric = 0; metric < EK_METRIC_COUNT; metric++) {
+			one.metric = (enum ek_metric)metric;
+			(void)formula(&one, met, &metrics.of[metric]);
+		}
+		ek_status status = ek_cost_fill(kernel, &metrics, values);
+		if (status != EK_OK)
+			return status;
+	}
+	return EK_OK;
+}
+
+/* What a reference does not need of args has values all the same, so that they can be judged together. */
+static ek_status check(const char *text, const ek_cost_args *args, const ek_cost *cost,
+		       ek_cost_args *resolved)
+{
+	ek_status status = check_text(text);
+	if (status != EK_OK || !args)
+		return status != EK_OK ? status : ek_cost_check(args, cost, resolved);
+	ek_cost_args any = *args;
+	any.norm = EK_LAYER_NORM;
+	any.pass = EK_FORWARD;
+	any.variant = EK_REFERENCE;
+	return ek_cost_check(&any, cost, resolved);
+}
+
+ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost *cost)
+{
+	ek_cost_args a;
+	struct ek_facts facts;
+	struct ek_metrics total;
+	ek_status status = check(text, args, cost, &a);
+	if (status != EK_OK)
+		return status;
+	struct expansion e = {.args = &a};
+	const struct ek_meaning meaning = {.name = variable, .reference = reference, .user = &e};
+	memset(cost, 0, sizeof *cost);
+	cost->size = sizeof *cost;
+	for (int metric = 0; metric < EK_METRIC_COUNT; metric++) {
+		e.metric = (enum ek_metric)metric;
+		struct ek_mistake mistake = ek_expression_read(text, &meaning, &total.of[metric]);
+		if (mistake.what)
+			return fail_at(text, mistake);
+	}
+	ek_facts_find(&facts, &a, false);
+	cost->total.type = "total";
+	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
+	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "the expression");
+	status = list_references(&e, cost, facts.values);
+	if (status == EK_OK)
+		status = ek_cost_fill(&cost->total, &total, facts.values);
+	if (status == EK_OK)
+		ek_cost_list_symbols(cost, &total, facts.values);
+	return status;
+}

@@ -1,0 +1,161 @@
+/* What each variant launches, forward and backward, LayerNorm and RMSNorm in one table each. docs/cost.md explains the
+ * counts, facts.h the names: elements, rows and hidden are sizes; a, t, s and w the bytes of an activation, of what lies
+ * between casts, of a statistic, of a weight; the others are 0 or 1, or small numbers.
+ * SPDX-License-Identifier: MIT */
+#include "tables.h"
+
+#define END                  \
+	{                    \
+		.name = NULL \
+	}
+
+/* clang-format off */
+
+/* ---- reference: every step of the formula a kernel of its own ---- */
+
+static const struct ek_cost_row reference_forward[] = {
+	{"cast_in", "cast", "torch.Tensor.to", "casts",
+	 "0", "elements*a", "elements*t"},
+	{"var_mean", "reduction", "torch.var_mean", "centred",
+	 "4*elements", "elements*t", "2*rows*s"},
+	{"mean_square", "reduction", "torch.mean", "1 - centred",
+	 "2*elements", "elements*t", "rows*s"},
+	{"rsqrt", "elementwise", "torch.rsqrt", "1",
+	 "2*rows", "rows*s", "rows*s"},
+	{"normalize", "elementwise", "torch.sub, torch.mul", "centred",
+	 "2*elements", "elements*t + 2*rows*s", "elements*t"},
+	{"normalize", "elementwise", "torch.mul", "1 - centred",
+	 "elements", "elements*t + rows*s", "elements*t"},
+	{"affine", "elementwise", "torch.addcmul", "weight + bias",
+	 "(weight + bias)*elements", "elements*t + (weight + bias)*hidden*w", "elements*t"},
+	{"cast_out", "cast", "torch.Tensor.to", "casts",
+	 "0", "elements*t", "elements*a"},
+	END,
+};
+
+static const struct ek_cost_row reference_backward[] = {
+	{"cast_in", "cast", "torch.Tensor.to", "casts",
+	 "0", "2*elements*a", "2*elements*t"},
+	{"normalize", "elementwise", "torch.sub, torch.mul", "centred",
+	 "2*elements", "elements*t + 2*rows*s", "elements*t"},
+	{"normalize", "elementwise", "torch.mul", "1 - centred",
+	 "elements", "elements*t + rows*s", "elements*t"},
+	{"scale", "elementwise", "torch.mul", "weight",
+	 "elements", "elements*t + hidden*w", "elements*t"},
+	{"row_means", "reduction", "torch.mean", "1",
+	 "(2 + centred)*elements", "2*elements*t", "(1 + centred)*rows*s"},
+	{"dx", "elementwise", "torch.sub, torch.mul", "1",
+	 "(3 + centred)*elements", "2*elements*t + (2 + centred)*rows*s", "elements*t"},
+	{"dweight", "reduction", "torch.sum", "weight",
+	 "2*elements", "2*elements*t", "hidden*w"},
+	{"dbias", "reduction", "torch.sum", "bias",
+	 "elements", "elements*t", "hidden*w"},
+	{"cast_out", "cast", "torch.Tensor.to", "casts",
+	 "0", "elements*t", "elements*a"},
+	END,
+};
+
+/* ---- pytorch: what version 2.11 launches on a GPU ---- */
+
+static const struct ek_cost_row pytorch_forward[] = {
+	{"vectorized_layer_norm_kernel", "fused", NULL, "vectors",
+	 "(3 + 7*centred + weight + centred*bias)*elements + 3*rows",
+	 "elements*a + (weight + centred*bias)*hidden*w", "elements*a + (1 + centred)*rows*s"},
+	{"RowwiseMomentsCUDAKernel", "reduction", NULL, "1 - vectors",
+	 "(2 + 5*centred)*elements + 3*rows", "elements*a", "(1 + centred)*rows*s"},
+	{"LayerNormForwardCUDAKernel", "elementwise", NULL, "1 - vectors",
+	 "(1 + centred + weight + centred*bias)*elements",
+	 "elements*a + (1 + centred)*rows*s + (weight + centred*bias)*hidden*w", "elements*a"},
+	/* PyTorch's rms_norm has no bias: a user adds it. */
+	{"vectorized_elementwise_kernel", "elementwise", "torch.add", "bias - centred*bias",
+	 "elements", "elements*a + hidden*w", "elements*a"},
+	END,
+};
+
+static const struct ek_cost_row pytorch_backward[] = {
+	{"layer_norm_grad_input_kernel", "fused", NULL, "1",
+	 "(8 + 4*centred + 2*weight)*elements + 2*rows",
+	 "2*elements*a + (1 + centred)*rows*s + weight*hidden*w", "elements*a"},
+	{"GammaBetaBackwardCUDAKernelTemplate", "reduction", NULL, "(weight + centred*bias)*(1 - row_sums)",
+	 "((3 + centred)*weight + centred*bias)*elements",
+	 "(1 + weight)*elements*a + weight*(1 + centred)*rows*s", "(weight + centred*bias)*hidden*w"},
+	/* Many narrow rows: blocks of rows first, then torch.sum for each of the two. */
+	{"GammaBetaBackwardCUDAKernelTemplate", "reduction", NULL, "(weight + centred*bias)*row_sums",
+	 "((3 + centred)*weight + centred*bias)*elements",
+	 "(1 + weight)*elements*a + weight*(1 + centred)*rows*s", "(weight + centred*bias)*row_blocks*hidden*w"},
+	{"reduce_kernel", "reduction", "torch.sum", "weight*row_sums",
+	 "row_blocks*hidden", "row_blocks*hidden*w", "hidden*w"},
+	{"reduce_kernel", "reduction", "torch.sum", "centred*bias*row_sums",
+	 "row_blocks*hidden", "row_blocks*hidden*w", "hidden*w"},
+	{"reduce_kernel", "reduction", "torch.sum", "bias - centred*bias",
+	 "elements", "elements*a", "hidden*w"},
+	END,
+};
+
+/* ---- evenkeel: rules 3 to 6 of docs/numerics.md; an fma counts two, a sum one for every term ---- */
+
+#define FORWARD_FLOPS "(3 + 5*centred + weight + bias)*elements + (4 + 8*centred)*rows"
+#define STATISTICS    "statistics*(1 + centred + centred*low)*rows*s"
+#define ANEW          " + (1 - statistics)*((2 + 3*centred)*elements + (4 + 7*centred)*rows)"
+#define COLUMN_SUMS   "(2*weight + bias)*elements + sums*slots*hidden"
+
+static const struct ek_cost_row evenkeel_forward[] = {
+	{"forward", "fused", "src/cuda/kernels/norm_forward.cu", "1 - wide",
+	 FORWARD_FLOPS, "elements*a + sums*hidden*w", "elements*a + " STATISTICS},
+	{"forward_wide", "fused", "src/cuda/kernels/norm_wide.cu", "wide",
+	 FORWARD_FLOPS, "elements*a + sums*hidden*w", "elements*a + " STATISTICS},
+	END,
+};
+
+static const struct ek_cost_row evenkeel_backward[] = {
+	{"backward", "fused", "src/cuda/kernels/norm_backward.cu", "1 - wide",
+	 "(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" ANEW " + " COLUMN_SUMS,
+	 "2*elements*a + " STATISTICS " + weight*hidden*w + chunk_bytes",
+	 "elements*a + sums*partials*padded*s + chunk_bytes"},
+	{"backward_wide_rows", "fused", "src/cuda/kernels/norm_wide.cu", "wide",
+	 "(3 + 3*centred + weight)*elements + (1 + 2*centred)*rows" ANEW
+	 " + (1 - any_sums)*(3 + centred)*elements",
+	 "2*elements*a + " STATISTICS " + weight*hidden*w",
+	 "any_sums*5*rows*s + (1 - any_sums)*elements*a"},
+	{"backward_wide_columns", "fused", "src/cuda/kernels/norm_wide.cu", "wide*any_sums",
+	 "(4 + 3*centred + weight)*elements + " COLUMN_SUMS,
+	 "2*elements*a + 8*rows*s + weight*hidden*w",
+	 "elements*a + sums*partials*padded*s"},
+	{"backward_fold", "reduction", "src/cuda/kernels/norm_columns.cu", "fold_1",
+	 "sums*partials*hidden", "sums*partials*padded*s", "sums*partials_2*padded*s"},
+	{"backward_fold", "reduction", "src/cuda/kernels/norm_columns.cu", "fold_2",
+	 "sums*partials_2*hidden", "sums*partials_2*padded*s", "sums*partials_3*padded*s"},
+	{"backward_fold", "reduction", "src/cuda/kernels/norm_columns.cu", "fold_3",
+	 "sums*partials_3*hidden", "sums*partials_3*padded*s", "sums*partials_4*padded*s"},
+	{"backward_final", "reduction", "src/cuda/kernels/norm_columns.cu", "any_sums",
+	 "sums*last_partials*hidden", "sums*last_partials*padded*s", "sums*hidden*w"},
+	END,
+};
+
+/* On the CPU a call is one sweep, and what it keeps in its workspace stays in the caches. */
+static const struct ek_cost_row evenkeel_forward_cpu[] = {
+	{"forward", "fused", "src/cpu/norm.c", "1",
+	 FORWARD_FLOPS, "elements*a + sums*hidden*w", "elements*a + " STATISTICS},
+	END,
+};
+
+static const struct ek_cost_row evenkeel_backward_cpu[] = {
+	{"backward", "fused", "src/cpu/norm.c", "1",
+	 "(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" ANEW " + " COLUMN_SUMS,
+	 "2*elements*a + " STATISTICS " + weight*hidden*w", "elements*a + sums*hidden*w"},
+	END,
+};
+
+/* clang-format on */
+
+const struct ek_cost_row *ek_cost_rows(ek_variant variant, ek_pass pass, ek_device device)
+{
+	static const struct ek_cost_row *const tables[][2] = {
+		{reference_forward, reference_backward},
+		{pytorch_forward, pytorch_backward},
+		{evenkeel_forward, evenkeel_backward},
+		{evenkeel_forward_cpu, evenkeel_backward_cpu},
+	};
+	int table = variant == EK_EVENKEEL && device == EK_CPU ? 3 : (int)variant - 1;
+	return tables[table][pass - 1];
+}

@@ -1,0 +1,20 @@
+/* The kernels of each variant as rows of text (tables.c), and how a row becomes polynomials. Called by cost.c and
+ * references.c. SPDX-License-Identifier: MIT */
+#ifndef EK_COST_TABLES_H
+#define EK_COST_TABLES_H
+
+#include "evenkeel.h"
+#include "polynomial.h"
+
+/* A kernel. The last five are expressions (expression.h) of the names that facts.c knows. */
+struct ek_cost_row {
+	const char *name, *type;
+	const char *call; /* what comes last in its origin; NULL: nothing after the native op */
+	const char *when; /* 0: it is not launched */
+	const char *flops, *read, *write;
+};
+
+/* The rows of a variant and pass, up to one without a name. */
+const struct ek_cost_row *ek_cost_rows(ek_variant variant, ek_pass pass, ek_device device);
+
+#endif
