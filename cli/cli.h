@@ -32,5 +32,6 @@ int command_run(const struct options *options);
 int command_verify(const struct options *options);
 int command_bench(const struct options *options);
 int command_warmup(const struct options *options);
+int command_explain(const struct options *options);
 
 #endif

@@ -1,4 +1,4 @@
-/* A recursive-descent JSON reader. Called by compare.c. SPDX-License-Identifier: MIT */
+/* A recursive-descent JSON reader. Called by compare.c and machine.c. SPDX-License-Identifier: MIT */
 #include "json.h"
 
 #include <errno.h>
@@ -217,11 +217,8 @@ static void say_where(const struct reader *reader, char *error, size_t error_siz
 		       (int)(reader->at - line_start) + 1);
 }
 
-struct json *json_read(const char *path, char *error, size_t error_size)
+struct json *json_parse(const char *text, char *error, size_t error_size)
 {
-	char *text = read_file(path, error, error_size);
-	if (!text)
-		return NULL;
 	struct reader reader = {.start = text, .at = text};
 	struct json *json = read_value(&reader);
 	skip_space(&reader);
@@ -232,6 +229,15 @@ struct json *json_read(const char *path, char *error, size_t error_size)
 	}
 	if (!json)
 		say_where(&reader, error, error_size);
+	return json;
+}
+
+struct json *json_read(const char *path, char *error, size_t error_size)
+{
+	char *text = read_file(path, error, error_size);
+	if (!text)
+		return NULL;
+	struct json *json = json_parse(text, error, error_size);
 	free(text);
 	return json;
 }

@@ -1,4 +1,4 @@
-/* A small JSON reader, for the files that bench writes. SPDX-License-Identifier: MIT */
+/* A small JSON reader, for the files that the program writes. SPDX-License-Identifier: MIT */
 #ifndef CLI_JSON_H
 #define CLI_JSON_H
 
@@ -17,6 +17,8 @@ struct json {
 
 /* Reads a file. NULL with a message (what is wrong, line and column) in error if it is not JSON. */
 struct json *json_read(const char *path, char *error, size_t error_size);
+/* The same of a text. */
+struct json *json_parse(const char *text, char *error, size_t error_size);
 void json_free(struct json *json);
 
 /* The member of an object, NULL if there is none. */

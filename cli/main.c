@@ -65,6 +65,20 @@ static const struct command_entry commands[] = {
 	 "  evenkeel bench --compare before.json       what changed since then\n"
 	 "  evenkeel bench layer_norm --shapes 512x768,333x1000 --dtype f32,bf16 --csv -\n"
 	 "  evenkeel bench --device cuda --quick\n"},
+	{"explain", COMMAND_EXPLAIN, command_explain, "OP|REFERENCE [options]",
+	 "what an op costs: FLOPs, bytes, the least time",
+	 "Counts FLOPs, bytes read and bytes written, kernel by kernel, as formulas and as numbers, for the\n"
+	 "decomposition (reference), for what PyTorch launches (pytorch) and for evenkeel, with the arithmetic\n"
+	 "intensity, whether memory or arithmetic is the limit, and the least time that a measured machine allows.\n"
+	 "Nothing is run. Assumptions are listed, each with the option that switches it; docs/cost.md explains.\n"
+	 "An expression of references, quoted, is expanded; its variables are batch_size, seq_len, hidden_size,\n"
+	 "a_bytes and w_bytes.\n\n"
+	 "Examples\n"
+	 "  evenkeel explain layer_norm --batch 8 --seq 2048 --hidden 4096 --dtype bf16\n"
+	 "  evenkeel explain layer_norm --dtype bf16 --compute-dtype f32 --stats-dtype f32\n"
+	 "  evenkeel explain rms_norm --pass backward --machine here.json\n"
+	 "  evenkeel explain layer_norm --device cpu              on this machine, measured first\n"
+	 "  evenkeel explain '2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)'\n"},
 	{"warmup", COMMAND_WARMUP, command_warmup, "[OP...] --cols N,N [options]",
 	 "compile GPU kernels ahead of their first use",
 	 "Compiles the kernels that calls with these widths and dtypes need, forward and backward, into the cache\n"
@@ -110,7 +124,8 @@ static const struct command_entry *command_named(const char *name)
 
 static int unknown_command(const char *name)
 {
-	return complain(STATUS_USAGE, "%s: unknown command, must be info, run, verify, bench, warmup or help",
+	return complain(STATUS_USAGE,
+			"%s: unknown command, must be info, run, verify, bench, explain, warmup or help",
 			name);
 }
 
@@ -129,7 +144,8 @@ static int print_help(FILE *out)
 		"  evenkeel info                what runs on this machine\n"
 		"  evenkeel run layer_norm      one shape, checked and timed\n"
 		"  evenkeel verify --quick      every kernel against the reference\n"
-		"  evenkeel bench --quick       speed beside a copy of the same bytes\n\n"
+		"  evenkeel bench --quick       speed beside a copy of the same bytes\n"
+		"  evenkeel explain layer_norm  what it costs, and the least time that it can take\n\n"
 		"Exit status: 0 fine, 1 a check failed, 2 bad arguments, 3 the device is not there or cannot be used.\n",
 		out);
 	return STATUS_FINE;

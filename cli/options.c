@@ -161,10 +161,30 @@ static const char *set_dtype(struct options *options, char **values)
 	}
 }
 
-static const char *set_weight_dtype(struct options *options, char **values)
+#define SET_DTYPE(field)                                                       \
+	static const char *set_##field(struct options *options, char **values) \
+	{                                                                      \
+		options->field = dtype_named(values[0], strlen(values[0]));    \
+		return options->field ? NULL : "f32, f16, bf16 or f64";        \
+	}
+SET_DTYPE(weight_dtype)
+SET_DTYPE(compute_dtype)
+SET_DTYPE(stats_dtype)
+SET_DTYPE(intermediate_dtype)
+
+static const char *set_batch(struct options *options, char **values)
 {
-	options->weight_dtype = dtype_named(values[0], strlen(values[0]));
-	return options->weight_dtype ? NULL : "f32, f16, bf16 or f64";
+	return parse_count(values[0], 1, MAX_ROWS, &options->batch) ? NULL : rows_range;
+}
+
+static const char *set_seq(struct options *options, char **values)
+{
+	return parse_count(values[0], 1, MAX_ROWS, &options->seq) ? NULL : rows_range;
+}
+
+static const char *set_hidden(struct options *options, char **values)
+{
+	return parse_count(values[0], 1, EK_MAX_COLS, &options->hidden) ? NULL : cols_range;
 }
 
 static const char *set_pass(struct options *options, char **values)
@@ -268,6 +288,7 @@ static const char *set_weight(struct options *options, char **values)
 
 static const char *set_bias(struct options *options, char **values)
 {
+	options->bias_given = true;
 	return set_switch(&options->bias, values[0]);
 }
 
@@ -292,6 +313,22 @@ SET_TEXT(csv)
 SET_TEXT(compare)
 SET_TEXT(measure)
 SET_TEXT(pack)
+SET_TEXT(machine)
+
+static const char *set_statistics(struct options *options, char **values)
+{
+	bool statistics = true;
+	const char *allowed = set_switch(&statistics, values[0]);
+	options->no_statistics = !statistics;
+	return allowed;
+}
+
+static const char *set_markdown(struct options *options, char **values)
+{
+	(void)values;
+	options->markdown = true;
+	return NULL;
+}
 
 static const char *set_quick(struct options *options, char **values)
 {
@@ -320,7 +357,8 @@ enum {
 	TO_LISTS = COMMAND_VERIFY | COMMAND_BENCH,
 	TO_CPU = TO_OPS | COMMAND_INFO, /* what the CPU alone has */
 	TO_KERNELS = TO_OPS | COMMAND_WARMUP,
-	TO_ALL = TO_KERNELS | COMMAND_INFO
+	TO_EXPLAIN = COMMAND_EXPLAIN,
+	TO_ALL = TO_KERNELS | COMMAND_INFO | COMMAND_EXPLAIN
 };
 
 static const struct option table[] = {
@@ -328,16 +366,32 @@ static const struct option table[] = {
 	{"--full", "", 0, COMMAND_VERIFY, set_full, "the whole list, several minutes"},
 	{"--rows", "M", 1, TO_OPS, set_rows, "rows of the tensors (run: 2048; else: the list's)"},
 	{"--cols", "N", 1, TO_OPS, set_cols, "columns, the normalized size (run: 4096; else: the list's)"},
+	{"--batch", "B", 1, TO_EXPLAIN, set_batch, "batch_size (8)"},
+	{"--seq", "S", 1, TO_EXPLAIN, set_seq, "seq_len; rows are batch_size * seq_len (2048)"},
+	{"--hidden", "H", 1, TO_EXPLAIN, set_hidden, "hidden_size, the normalized size (4096)"},
+	{"--rows", "M", 1, TO_EXPLAIN, set_rows, "the same as --batch M --seq 1"},
+	{"--cols", "N", 1, TO_EXPLAIN, set_cols, "the same as --hidden N"},
 	{"--cols", "N,N", 1, COMMAND_WARMUP, set_cols, "the widths that will be used"},
 	{"--length", "M N", 2, TO_OPS, set_length, "rows and columns at once"},
 	{"--shapes", "MxN,MxN", 1, TO_LISTS, set_shapes, "these shapes instead of the list's"},
 	{"--pass", "PASS", 1, TO_KERNELS, set_pass, "forward or backward (run: forward; else: both)"},
 	{"--dtype", "TYPE", 1, TO_OPS, set_dtype, "f32, f16, bf16 or f64 (run: f32; else: the list's)"},
+	{"--pass", "PASS", 1, TO_EXPLAIN, set_pass, "forward or backward (forward)"},
+	{"--dtype", "TYPE", 1, TO_EXPLAIN, set_dtype, "f32, f16, bf16 or f64 (f32)"},
 	{"--dtype", "TYPE", 1, COMMAND_WARMUP, set_dtype, "f32, f16, bf16 or f64 (f32, f16 and bf16)"},
-	{"--weight-dtype", "TYPE", 1, TO_KERNELS, set_weight_dtype,
+	{"--weight-dtype", "TYPE", 1, TO_KERNELS | TO_EXPLAIN, set_weight_dtype,
 	 "f32 beside 16-bit tensors (the same as --dtype)"},
-	{"--weight", "0|1", 1, TO_KERNELS, set_weight, "with a weight, and its gradient (1)"},
+	{"--compute-dtype", "TYPE", 1, TO_EXPLAIN, set_compute_dtype,
+	 "in which the reference computes; casts where it is not --dtype (--dtype)"},
+	{"--stats-dtype", "TYPE", 1, TO_EXPLAIN, set_stats_dtype,
+	 "of the reference's statistics (--dtype, as analyses by hand count; f32 is the truth)"},
+	{"--intermediate-dtype", "TYPE", 1, TO_EXPLAIN, set_intermediate_dtype,
+	 "of what lies between the reference's casts (--dtype)"},
+	{"--weight", "0|1", 1, TO_KERNELS | TO_EXPLAIN, set_weight, "with a weight, and its gradient (1)"},
 	{"--bias", "0|1", 1, TO_KERNELS, set_bias, "with a bias, and its gradient (1)"},
+	{"--bias", "0|1", 1, TO_EXPLAIN, set_bias, "with a bias, and its gradient (1; rms_norm: 0)"},
+	{"--statistics", "0|1", 1, TO_EXPLAIN, set_statistics,
+	 "evenkeel returns statistics, or is given them (1)"},
 	{"--eps", "E", 1, TO_OPS, set_eps, "added to the variance (1e-5)"},
 	{"--init", "KIND", 1, TO_OPS, set_init,
 	 "ones, integers from -5 to 4, or decimals; or 0, 1, 2 (decimals)"},
@@ -349,6 +403,10 @@ static const struct option table[] = {
 	{"--device", "NAME", 1, COMMAND_RUN | COMMAND_INFO, set_device, "cpu, cuda or cuda:N (cpu)"},
 	{"--device", "NAME", 1, TO_LISTS, set_device, "cpu, cuda, cuda:N, or all that are there (cpu)"},
 	{"--device", "NAME", 1, COMMAND_WARMUP, set_device, "cuda or cuda:N (cuda)"},
+	{"--device", "NAME", 1, TO_EXPLAIN, set_device, "cpu or cuda, where evenkeel runs (cuda)"},
+	{"--machine", "NAME", 1, TO_EXPLAIN, set_machine,
+	 "whose roofline: this, h200 or a file from info --measure (h200; with --device cpu: this)"},
+	{"--markdown", "", 0, TO_EXPLAIN, set_markdown, "tables for a document"},
 	{"--arch", "N,N", 1, COMMAND_WARMUP, set_arch,
 	 "for --pack: compute capabilities, such as 90,80 (the GPU's)"},
 	{"--pack", "FILE", 1, COMMAND_WARMUP, set_pack, "write the kernels into one file; needs no GPU"},
@@ -358,7 +416,7 @@ static const struct option table[] = {
 	 "show what changed since that --json, mark losses"},
 	{"--measure", "FILE", 1, COMMAND_INFO, set_measure,
 	 "measure copies and FLOP rate, write a machine file"},
-	{"--json", "FILE", 1, COMMAND_INFO | COMMAND_RUN | COMMAND_BENCH, set_json,
+	{"--json", "FILE", 1, COMMAND_INFO | COMMAND_RUN | COMMAND_BENCH | COMMAND_EXPLAIN, set_json,
 	 "write JSON; - is standard output"},
 	{"--csv", "FILE", 1, COMMAND_RUN | COMMAND_BENCH, set_csv, "write CSV; - is standard output"},
 	{"--help", "", 0, TO_ALL, set_help, "this text"},
@@ -422,7 +480,16 @@ static int parse_op(struct options *options, const char *name)
 			options->ops[options->op_count++] = &ops[i];
 			return STATUS_FINE;
 		}
-	return complain(STATUS_USAGE, "%s: unknown op, must be layer_norm or rms_norm", name);
+	bool explain = options->command == COMMAND_EXPLAIN;
+	if (!explain || !strpbrk(name, "$(){}+*")) /* neither is it meant as an expression */
+		return complain(STATUS_USAGE, "%s: unknown op, must be layer_norm or rms_norm%s", name,
+				explain ? ", or an expression of references such as "
+					  "'${torch.nn.LayerNorm}(batch_size, seq_len, hidden_size)'"
+					: "");
+	if (options->expression)
+		return complain(STATUS_USAGE, "explain: must be followed by one expression, quoted");
+	options->expression = name;
+	return STATUS_FINE;
 }
 
 bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype)
@@ -459,12 +526,28 @@ static int check_warmup(const struct options *options)
 	return STATUS_FINE;
 }
 
+static int check_explain(const struct options *options)
+{
+	if (options->op_count + (options->expression != NULL) != 1)
+		return complain(STATUS_USAGE, "explain: must be followed by one op, layer_norm or rms_norm, "
+					      "or by one expression of references");
+	if (options->dtype_count > 1)
+		return complain(STATUS_USAGE, "--dtype: explain takes one dtype, f32, f16, bf16 or f64");
+	if (options->rows && (options->batch || options->seq))
+		return complain(STATUS_USAGE, "--rows: must be without --batch and --seq");
+	if (options->cols && options->hidden)
+		return complain(STATUS_USAGE, "--cols: must be without --hidden");
+	return STATUS_FINE;
+}
+
 /* What no single option can see: how they go together. */
 static int check_together(struct options *options, enum command command)
 {
 	int status = check_device(options);
 	if (status == STATUS_FINE && command == COMMAND_WARMUP)
 		status = check_warmup(options);
+	if (status == STATUS_FINE && command == COMMAND_EXPLAIN)
+		status = check_explain(options);
 	if (status != STATUS_FINE)
 		return status;
 	if (options->quick && options->full)
@@ -484,7 +567,7 @@ static int check_together(struct options *options, enum command command)
 	if (options->json && options->csv && strcmp(options->json, "-") == 0 &&
 	    strcmp(options->csv, "-") == 0)
 		return complain(STATUS_USAGE, "--json - --csv -: only one of them can be standard output");
-	if (command == COMMAND_RUN || (!options->rows && !options->cols))
+	if (command == COMMAND_RUN || command == COMMAND_EXPLAIN || (!options->rows && !options->cols))
 		return STATUS_FINE;
 	if (options->shape_count)
 		return complain(STATUS_USAGE, "--shapes: must be without --rows, --cols and --length");
@@ -498,7 +581,7 @@ static int check_together(struct options *options, enum command command)
 int options_parse(struct options *options, enum command command, int argc, char **argv)
 {
 	*options = (struct options){.command = command,
-				    .device = command == COMMAND_WARMUP ? EK_CUDA : EK_CPU,
+				    .device = command & (COMMAND_WARMUP | COMMAND_EXPLAIN) ? EK_CUDA : EK_CPU,
 				    .init = DECIMALS,
 				    .seed = 1,
 				    .eps = 1e-5,

@@ -15,7 +15,8 @@ enum command {
 	COMMAND_RUN = 2,
 	COMMAND_VERIFY = 4,
 	COMMAND_BENCH = 8,
-	COMMAND_WARMUP = 16
+	COMMAND_WARMUP = 16,
+	COMMAND_EXPLAIN = 32
 };
 
 enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
@@ -35,6 +36,7 @@ struct options {
 	uint64_t seed;
 	double eps;
 	bool weight, bias;
+	bool bias_given; /* --bias */
 	bool verify, time;
 	double rotate; /* bytes that buffers rotate through; 0: the device's default */
 	ek_device device;
@@ -46,6 +48,12 @@ struct options {
 	const char *json, *csv, *compare, *measure, *pack;
 	int archs[MAX_ARCHS]; /* --arch: 90 is compute capability 9.0 */
 	int arch_count;
+	/* explain */
+	const char *expression;     /* of references, instead of an op */
+	int64_t batch, seq, hidden; /* 0: not given */
+	ek_dtype compute_dtype, stats_dtype, intermediate_dtype;
+	bool no_statistics, markdown;
+	const char *machine; /* NULL: the device's default */
 	bool help;
 };
 

@@ -1,0 +1,129 @@
+/* evenkeel explain: what an op costs by the library's model (ek_norm_cost, ek_reference_cost), and the least time that a
+ * measured machine allows for it. Shown by explain_write.c. SPDX-License-Identifier: MIT */
+#include "explain.h"
+
+#include <stdlib.h>
+
+#include "cli.h"
+#include "report.h"
+
+/* Shown where none are given. */
+enum { EXAMPLE_BATCH = 8, EXAMPLE_SEQ = 2048, EXAMPLE_HIDDEN = 4096 };
+
+static struct roof roof_of(const struct machine *machine, const ek_cost_kernel *kernel, ek_dtype dtype)
+{
+	double bytes = (double)kernel->read_bytes + (double)kernel->write_bytes;
+	double flops = (double)kernel->flops;
+	double moving = machine_copy_seconds(machine, bytes);
+	double computing = flops / machine_flop_rate(machine, dtype);
+	return (struct roof){.intensity = bytes > 0 ? flops / bytes : 0,
+			     .computes = computing > moving,
+			     .seconds = computing > moving ? computing : moving};
+}
+
+/* Kernels run one after the other: the total is the sum of their times. Of references it is not known how often each is
+ * met, and the time is that of all bytes at once. */
+static void add_roofs(struct variant *variant, const struct machine *machine, ek_dtype dtype, bool references)
+{
+	double seconds = 0;
+	for (int i = 0; i < variant->cost.kernel_count; i++) {
+		variant->kernels[i] = roof_of(machine, &variant->cost.kernels[i], dtype);
+		seconds += variant->kernels[i].seconds;
+	}
+	variant->total = roof_of(machine, &variant->cost.total, dtype);
+	if (!references)
+		variant->total.seconds = seconds;
+}
+
+static ek_cost_args arguments_of(const struct options *options)
+{
+	bool rows = options->rows > 0;
+	bool rms = options->op_count && options->ops[0]->norm == EK_RMS_NORM;
+	bool bias = rms && !options->bias_given ? false : options->bias; /* PyTorch's RMSNorm has none */
+	int64_t hidden = options->hidden ? options->hidden : options->cols;
+	int64_t batch = options->batch ? options->batch : rows ? options->rows : EXAMPLE_BATCH;
+	int64_t seq = options->seq ? options->seq : rows ? 1 : EXAMPLE_SEQ;
+	return (ek_cost_args){.size = sizeof(ek_cost_args),
+			      .norm = options->op_count ? options->ops[0]->norm : EK_LAYER_NORM,
+			      .pass = options->pass[BACKWARD] ? EK_BACKWARD : EK_FORWARD,
+			      .device = options->device,
+			      .batch_size = batch,
+			      .seq_len = seq,
+			      .hidden_size = hidden ? hidden : EXAMPLE_HIDDEN,
+			      .dtype = options->dtype_count ? options->dtypes[0] : EK_F32,
+			      .weight_dtype = options->weight_dtype,
+			      .compute_dtype = options->compute_dtype,
+			      .stats_dtype = options->stats_dtype,
+			      .intermediate_dtype = options->intermediate_dtype,
+			      .absent = (options->weight ? 0 : EK_NO_WEIGHT) | (bias ? 0 : EK_NO_BIAS) |
+					(options->no_statistics ? EK_NO_STATISTICS : 0)};
+}
+
+static int fill(struct explanation *e, const char *name, const char *about, ek_variant variant)
+{
+	struct variant *to = &e->variants[e->count++];
+	ek_cost_args args = e->args;
+	to->name = name;
+	to->about = about;
+	to->cost.size = sizeof to->cost;
+	args.variant = variant;
+	ek_status status = e->expression ? ek_reference_cost(e->subject, &args, &to->cost)
+					 : ek_norm_cost(&args, &to->cost);
+	if (status != EK_OK)
+		return complain(STATUS_USAGE, "explain: %s", ek_error(NULL));
+	add_roofs(to, &e->machine, args.dtype, e->expression);
+	return STATUS_FINE;
+}
+
+static int fill_all(struct explanation *e)
+{
+	if (e->expression)
+		return fill(e, "expression", "the references, each with the sizes of its own arguments",
+			    EK_REFERENCE);
+	int status =
+		fill(e, "reference", "the decomposition, every step of it a kernel of its own", EK_REFERENCE);
+	if (status == STATUS_FINE)
+		status = fill(e, "pytorch", "what PyTorch 2.11 launches on a GPU", EK_PYTORCH);
+	if (status == STATUS_FINE)
+		status = fill(e, "evenkeel",
+			      e->args.device == EK_CUDA ? "what evenkeel launches on a GPU"
+							: "what evenkeel does on the CPU, in one sweep",
+			      EK_EVENKEEL);
+	return status;
+}
+
+static int show(const struct explanation *e, const struct options *options)
+{
+	FILE *out = report_stream(options);
+	(options->markdown ? explain_markdown : explain_text)(out, e);
+	if (!options->json)
+		return STATUS_FINE;
+	FILE *file = open_output("--json", options->json);
+	if (!file)
+		return STATUS_USAGE;
+	explain_json(file, e);
+	return close_output(file, "--json", options->json);
+}
+
+int command_explain(const struct options *options)
+{
+	bool gpu = options->device == EK_CUDA;
+	const char *machine = options->machine ? options->machine : gpu ? "h200" : "this";
+	int status = report_files_possible(options);
+	if (status != STATUS_FINE)
+		return status;
+	struct explanation *e = calloc(1, sizeof *e);
+	if (!e)
+		return complain(STATUS_USAGE, "explain: no memory");
+	e->subject = options->expression ? options->expression : options->ops[0]->name;
+	e->expression = options->expression != NULL;
+	e->sizes_given = options->batch || options->seq || options->hidden || options->rows || options->cols;
+	e->args = arguments_of(options);
+	status = machine_find(&e->machine, machine, gpu ? "cuda" : "cpu");
+	if (status == STATUS_FINE)
+		status = fill_all(e);
+	if (status == STATUS_FINE)
+		status = show(e, options);
+	free(e);
+	return status;
+}

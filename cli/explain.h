@@ -1,0 +1,49 @@
+/* What evenkeel explain has found out, and how it is shown. SPDX-License-Identifier: MIT */
+#ifndef CLI_EXPLAIN_H
+#define CLI_EXPLAIN_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "machine.h"
+#include "options.h"
+
+enum { MOST_VARIANTS = 3 };
+
+/* A cost on a machine. */
+struct roof {
+	double intensity; /* FLOP for a byte */
+	double seconds;   /* that the machine allows, at least */
+	bool computes;    /* bound by arithmetic; else by memory */
+};
+
+struct variant {
+	const char *name, *about;
+	ek_cost cost;
+	struct roof kernels[EK_COST_KERNELS], total;
+};
+
+struct explanation {
+	const char *subject; /* the op, or the expression */
+	bool expression;
+	bool sizes_given;
+	ek_cost_args args; /* norm, pass, sizes, dtypes, operands */
+	struct machine machine;
+	int count;
+	struct variant variants[MOST_VARIANTS];
+};
+
+/* What is counted how, and the option that changes it; NULL names past the last. */
+struct assumption {
+	char text[128];
+	const char *option;
+};
+enum { MOST_ASSUMPTIONS = 9 };
+int explain_assumptions(const struct explanation *e, struct assumption *assumptions);
+
+void explain_text(FILE *out, const struct explanation *e);
+void explain_markdown(FILE *out, const struct explanation *e);
+/* The object of explain --json. */
+void explain_json(FILE *out, const struct explanation *e);
+
+#endif

@@ -1,0 +1,179 @@
+/* Machines out of files, of the program's own text, or measured here. Called by explain.c.
+ * SPDX-License-Identifier: MIT */
+#include "machine.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "copy.h"
+#include "flops.h"
+#include "json.h"
+#include "machine_text.h"
+#include "term.h"
+
+static const char how[] = "evenkeel info --measure FILE writes one";
+
+/* ---- from JSON ---- */
+
+/* Keeps the copies in the order of their sizes; of one size the fastest, which is that of all threads. */
+static bool add_copy(struct machine *machine, double bytes, double rate)
+{
+	int at = 0;
+	if (!(bytes >= 1 && rate > 0 && bytes < 1e18 && rate < 1e18))
+		return false;
+	while (at < machine->copy_count && machine->copies[at].bytes < bytes)
+		at++;
+	if (at < machine->copy_count && machine->copies[at].bytes == bytes) {
+		if (bytes / rate < machine->copies[at].seconds)
+			machine->copies[at].seconds = bytes / rate;
+		return true;
+	}
+	if (machine->copy_count == MOST_COPIES)
+		return false;
+	memmove(&machine->copies[at + 1], &machine->copies[at],
+		(size_t)(machine->copy_count - at) * sizeof machine->copies[0]);
+	machine->copies[at].bytes = bytes;
+	machine->copies[at].seconds = bytes / rate;
+	machine->copy_count++;
+	return true;
+}
+
+static bool read_copies(struct machine *machine, const struct json *copies)
+{
+	if (!copies || copies->kind != JSON_ARRAY)
+		return false;
+	for (const struct json *copy = copies->first; copy; copy = copy->next)
+		if (!add_copy(machine, json_number(copy, "bytes", 0),
+			      json_number(copy, "bytes_per_second", 0)))
+			return false;
+	return machine->copy_count > 0;
+}
+
+static bool read_flops(struct machine *machine, const struct json *flops)
+{
+	static const char *const dtypes[] = {"f32", "f64"};
+	if (!flops || flops->kind != JSON_ARRAY)
+		return false;
+	for (const struct json *rate = flops->first; rate; rate = rate->next)
+		for (int i = 0; i < 2; i++) {
+			double number = json_number(rate, "flops_per_second", 0);
+			if (strcmp(json_text(rate, "dtype", ""), dtypes[i]) == 0 &&
+			    number > machine->flops[i])
+				machine->flops[i] = number;
+		}
+	return machine->flops[0] > 0 && machine->flops[1] > 0;
+}
+
+/* Returns what is missing, NULL if nothing is. */
+static const char *read_machine(struct machine *machine, const struct json *file)
+{
+	const struct json *about = json_member(file, "machine");
+	if (!json_member(file, "evenkeel") || !about || about->kind != JSON_OBJECT)
+		return "\"evenkeel\" and \"machine\"";
+	(void)snprintf(machine->name, sizeof machine->name, "%s",
+		       json_text(about, "gpu", json_text(about, "cpu", "unnamed machine")));
+	if (!read_copies(machine, json_member(file, "copy")))
+		return "a list \"copy\" of bytes and bytes_per_second above 0";
+	if (!read_flops(machine, json_member(file, "flops")))
+		return "a list \"flops\" of f32 and f64 with flops_per_second above 0";
+	return NULL;
+}
+
+static int take_json(struct machine *machine, const char *name, struct json *file, const char *error,
+		     bool built_in)
+{
+	if (!file)
+		return complain(STATUS_USAGE, "--machine %s: %s; %s", name, error, how);
+	const char *missing = read_machine(machine, file);
+	char version[32];
+	(void)snprintf(version, sizeof version, "%s", json_text(file, "evenkeel", "?"));
+	json_free(file);
+	if (missing)
+		return complain(STATUS_USAGE, "--machine %s: is no machine file, it lacks %s; %s", name,
+				missing, how);
+	/* What was measured is the machine's and not the version's. */
+	if (!built_in && strcmp(version, ek_version()) != 0)
+		(void)complain(STATUS_FINE,
+			       "--machine %s: measured by evenkeel %s, this is %s; its figures are used",
+			       name, version, ek_version());
+	return STATUS_FINE;
+}
+
+/* ---- measured here ---- */
+
+static int measure_here(struct machine *machine)
+{
+	static const size_t sizes[] = {65536, 1048576, 16777216, 67108864, 268435456};
+	enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
+	ek_context *ctx;
+	ek_description description = {.size = sizeof description};
+	int status = open_context(&ctx, NULL, 0, 0);
+	if (status != STATUS_FINE)
+		return status;
+	(void)ek_describe(ctx, &description);
+	ek_close(ctx);
+	struct team *team = team_create(description.threads);
+	if (!team)
+		return complain(STATUS_USAGE, "--machine this: %d threads cannot be started",
+				description.threads);
+	(void)snprintf(machine->name, sizeof machine->name, "%s", description.name);
+	progress_begin(SIZE_COUNT + 2);
+	for (int i = 0; i < SIZE_COUNT; i++) {
+		progress_step("copy of %zu KB", sizes[i] / 1024);
+		(void)add_copy(machine, (double)sizes[i], copy_rate(team, sizes[i]));
+	}
+	for (int i = 0; i < 2; i++) {
+		progress_step("arithmetic");
+		machine->flops[i] = flop_rate(team, i == 0 ? EK_F32 : EK_F64);
+	}
+	progress_clear();
+	team_destroy(team);
+	return STATUS_FINE;
+}
+
+int machine_find(struct machine *machine, const char *name, const char *device)
+{
+	char error[256] = "";
+	*machine = (struct machine){.copy_count = 0};
+	if (strcmp(name, "this") == 0 && strcmp(device, "cpu") != 0)
+		return complain(STATUS_USAGE,
+				"--machine this: measures the CPU, with --device cpu; for a GPU name a file: "
+				"evenkeel info --measure FILE --device cuda");
+	if (strcmp(name, "this") == 0)
+		return measure_here(machine);
+	if (strcmp(name, "h200") == 0)
+		return take_json(machine, name, json_parse(text_machine_h200, error, sizeof error), error,
+				 true);
+	struct json *file = json_read(name, error, sizeof error);
+	return take_json(machine, name, file, error, false);
+}
+
+/* ---- the roofline ---- */
+
+/* Time grows along straight lines between the sizes; what is smaller than all takes as long as the smallest. */
+double machine_copy_seconds(const struct machine *machine, double bytes)
+{
+	int last = machine->copy_count - 1, at = 0;
+	if (bytes <= machine->copies[0].bytes)
+		return machine->copies[0].seconds;
+	if (bytes >= machine->copies[last].bytes)
+		return bytes / machine_bandwidth(machine);
+	while (machine->copies[at + 1].bytes < bytes)
+		at++;
+	double from = machine->copies[at].bytes, to = machine->copies[at + 1].bytes;
+	double share = (bytes - from) / (to - from);
+	return machine->copies[at].seconds * (1 - share) + machine->copies[at + 1].seconds * share;
+}
+
+double machine_flop_rate(const struct machine *machine, ek_dtype dtype)
+{
+	return machine->flops[dtype == EK_F64];
+}
+
+double machine_bandwidth(const struct machine *machine)
+{
+	int last = machine->copy_count - 1;
+	return machine->copies[last].bytes / machine->copies[last].seconds;
+}

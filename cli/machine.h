@@ -1,0 +1,30 @@
+/* A measured machine and its roofline: how long at least an op takes that computes and moves so much. Called by
+ * explain.c. SPDX-License-Identifier: MIT */
+#ifndef CLI_MACHINE_H
+#define CLI_MACHINE_H
+
+#include "evenkeel.h"
+
+enum { MOST_COPIES = 64 };
+
+struct machine {
+	char name[96];
+	struct {
+		double bytes, seconds; /* read and written together */
+	} copies[MOST_COPIES];         /* by size, each slower than the one before */
+	int copy_count;
+	double flops[2]; /* a second, of f32 and f64 */
+};
+
+/* name: "this" measures the CPU, "h200" is built in, else a file from info --measure. Returns an exit status, having
+ * complained. */
+int machine_find(struct machine *machine, const char *name, const char *device);
+
+/* Seconds that a copy of so many bytes takes: between the sizes that were measured, and at the speed of the largest beyond
+ * it. */
+double machine_copy_seconds(const struct machine *machine, double bytes);
+double machine_flop_rate(const struct machine *machine, ek_dtype dtype);
+/* Bytes a second of the largest copy. */
+double machine_bandwidth(const struct machine *machine);
+
+#endif
