@@ -45,6 +45,7 @@ const char *ek_reference_name(int index)
 
 struct expansion {
 	const ek_cost_args *args;
+	const int64_t *values; /* of the symbols */
 	enum ek_metric metric; /* that is being expanded */
 	char problem[640];     /* a message that is put together */
 	bool met[KNOWN_COUNT];
@@ -119,6 +120,25 @@ static const char *formula(const struct expansion *e, const struct known *refere
 	return wrong;
 }
 
+/* Sizes are whole numbers from 1, in a reference's arguments as everywhere. */
+static const char *check_sizes(struct expansion *e, const struct ek_polynomial *arguments)
+{
+	for (int i = 0; i < EK_REFERENCE_ARGUMENTS; i++) {
+		int64_t value;
+		const char *name = ek_symbol_name(sizes[i]);
+		if (!ek_polynomial_evaluate(&arguments[i], e->values, &value)) {
+			(void)snprintf(e->problem, sizeof e->problem, "its %s does not fit 64 bits", name);
+			return e->problem;
+		}
+		if (value < 1) {
+			(void)snprintf(e->problem, sizeof e->problem, "its %s is %lld, must be at least 1",
+				       name, (long long)value);
+			return e->problem;
+		}
+	}
+	return NULL;
+}
+
 static const char *reference(void *user, const char *name, size_t length,
 			     const struct ek_polynomial *arguments, struct ek_polynomial *value)
 {
@@ -134,11 +154,13 @@ static const char *reference(void *user, const char *name, size_t length,
 	}
 	if (!arguments)
 		return NULL;
+	const char *wrong = check_sizes(e, arguments);
 	const struct ek_polynomial *by[EK_SYMBOL_COUNT] = {NULL};
 	struct ek_polynomial own;
 	for (int i = 0; i < EK_REFERENCE_ARGUMENTS; i++)
 		by[sizes[i]] = &arguments[i];
-	const char *wrong = formula(e, &known[found], &own);
+	if (!wrong)
+		wrong = formula(e, &known[found], &own);
 	return wrong ? wrong : ek_polynomial_substitute(value, &own, by);
 }
 
@@ -214,7 +236,8 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 	ek_status status = check(text, args, cost, &a);
 	if (status != EK_OK)
 		return status;
-	struct expansion e = {.args = &a};
+	ek_facts_find(&facts, &a, false);
+	struct expansion e = {.args = &a, .values = facts.values};
 	const struct ek_meaning meaning = {.name = variable, .reference = reference, .user = &e};
 	memset(cost, 0, sizeof *cost);
 	cost->size = sizeof *cost;
@@ -224,7 +247,6 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 		if (mistake.what)
 			return fail_at(text, mistake);
 	}
-	ek_facts_find(&facts, &a, false);
 	cost->total.type = "total";
 	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
 	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "the expression");
