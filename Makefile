@@ -21,7 +21,7 @@
 ##   make fuzz         libFuzzer over the argument structs; FUZZ_SECONDS=60
 ##   make coverage     lines and branches that the tests reach; pages in build-coverage/html/
 ##   make mutate       breaks the code on purpose and sees the tests catch it; writes docs/mutation.md
-##   make golden       regenerates the golden digests and outputs (the diff is for a person to read)
+##   make golden       regenerates the golden digests and outputs, and docs/cost.md (the diff is for a person to read)
 ##   make venv         everything in requirements.txt into .venv, and the Python package (pip install -e .)
 ##   make clean        removes the build folders (not .venv)
 ##
@@ -117,6 +117,7 @@ mutate: $(cmake_tools)
 golden: build
 	build/tests/test_golden --update
 	$(PYTHON) tests/cli/run.py build/evenkeel --update
+	$(PYTHON) tools/cost_tables.py build/evenkeel --update
 
 install: build
 	$(CMAKE) --install build --prefix "$(PREFIX)"

@@ -75,20 +75,22 @@ static int fill(struct explanation *e, const char *name, const char *about, ek_v
 	return STATUS_FINE;
 }
 
-static int fill_all(struct explanation *e)
+/* Those that are asked for, 0: all. */
+static int fill_variants(struct explanation *e, int asked)
 {
+	static const char *const about[] = {"the decomposition, every step of it a kernel of its own",
+					    "what PyTorch 2.11 launches on a GPU",
+					    "what evenkeel launches on a GPU",
+					    "what evenkeel does on the CPU, in one sweep"};
+	int status = STATUS_FINE;
 	if (e->expression)
-		return fill(e, "expression", "the references, each with the sizes of its own arguments",
+		return fill(e, "expression", "the references, then all with their own arguments",
 			    EK_REFERENCE);
-	int status =
-		fill(e, "reference", "the decomposition, every step of it a kernel of its own", EK_REFERENCE);
-	if (status == STATUS_FINE)
-		status = fill(e, "pytorch", "what PyTorch 2.11 launches on a GPU", EK_PYTORCH);
-	if (status == STATUS_FINE)
-		status = fill(e, "evenkeel",
-			      e->args.device == EK_CUDA ? "what evenkeel launches on a GPU"
-							: "what evenkeel does on the CPU, in one sweep",
-			      EK_EVENKEEL);
+	for (int i = EK_REFERENCE; i <= EK_EVENKEEL && status == STATUS_FINE; i++) {
+		bool cpu = i == EK_EVENKEEL && e->args.device == EK_CPU;
+		if (asked == 0 || asked == i)
+			status = fill(e, variant_names[i - 1], about[cpu ? i : i - 1], (ek_variant)i);
+	}
 	return status;
 }
 
@@ -118,10 +120,11 @@ int command_explain(const struct options *options)
 	e->subject = options->expression ? options->expression : options->ops[0]->name;
 	e->expression = options->expression != NULL;
 	e->sizes_given = options->batch || options->seq || options->hidden || options->rows || options->cols;
+	e->all = options->variant == 0;
 	e->args = arguments_of(options);
 	status = machine_find(&e->machine, machine, gpu ? "cuda" : "cpu");
 	if (status == STATUS_FINE)
-		status = fill_all(e);
+		status = fill_variants(e, options->variant);
 	if (status == STATUS_FINE)
 		status = show(e, options);
 	free(e);

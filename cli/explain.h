@@ -27,6 +27,7 @@ struct explanation {
 	const char *subject; /* the op, or the expression */
 	bool expression;
 	bool sizes_given;
+	bool all;          /* variants, not one that was named */
 	ek_cost_args args; /* norm, pass, sizes, dtypes, operands */
 	struct machine machine;
 	int count;

@@ -82,7 +82,8 @@ static void format_count(char *text, size_t size, double number, const char *uni
 	int i = 0;
 	for (; number >= 999.95 && i < 6; i++)
 		number /= 1000;
-	(void)snprintf(text, size, i ? "%.1f %s%s" : "%.0f %s%s", number, prefixes[i], unit);
+	const char *space = i > 0 || *unit ? " " : "";
+	(void)snprintf(text, size, i > 0 ? "%.1f%s%s%s" : "%.0f%s%s%s", number, space, prefixes[i], unit);
 }
 
 static void print_count(FILE *out, double number, const char *unit)
@@ -191,7 +192,7 @@ static void print_machine(FILE *out, const struct explanation *e)
 		(void)fprintf(out, "  %-10s bound by %s: %.2f FLOP/byte, no faster than %s", v->name,
 			      bound(&v->total), v->total.intensity, time);
 		if (i > 0)
-			(void)fprintf(out, " (%s / %.2f)", e->variants[0].name,
+			(void)fprintf(out, "; %s takes %.2f times as long", e->variants[0].name,
 				      e->variants[0].total.seconds / v->total.seconds);
 		(void)fputc('\n', out);
 	}
@@ -261,16 +262,13 @@ static void write_kernel_row(FILE *out, const ek_cost_kernel *kernel, bool total
 	(void)fputc('\n', out);
 }
 
-static void write_variant_tables(FILE *out, const struct variant *v)
+static void write_kernel_table(FILE *out, const struct variant *v)
 {
-	(void)fprintf(
-		out,
-		"**%s**: %s\n\n| kernel | type | FLOP | bytes read | bytes written |\n|---|---|---|---|---|\n",
-		v->name, v->about);
+	(void)fprintf(out, "**%s**: %s\n\n", v->name, v->about);
+	(void)fputs("| kernel | type | FLOP | bytes read | bytes written |\n|---|---|---|---|---|\n", out);
 	for (int i = 0; i < v->cost.kernel_count; i++)
 		write_kernel_row(out, &v->cost.kernels[i], false);
 	write_kernel_row(out, &v->cost.total, true);
-	(void)fputc('\n', out);
 }
 
 static void write_symbol_table(FILE *out, const struct explanation *e)
@@ -285,32 +283,44 @@ static void write_symbol_table(FILE *out, const struct explanation *e)
 			(void)fprintf(out, "| %s | `%s` | %lld | %s |\n", letter ? letter : "", symbol->name,
 				      (long long)symbol->value, symbol->origin);
 		}
-	(void)fputc('\n', out);
+}
+
+static void write_cell(FILE *out, double number, const char *unit)
+{
+	char text[32];
+	format_count(text, sizeof text, number, unit);
+	(void)fprintf(out, " %s |", text);
 }
 
 static void write_numbers_table(FILE *out, const struct explanation *e)
 {
-	(void)fprintf(
-		out,
-		"| variant | kernels | FLOP | bytes read | bytes written | FLOP/byte | bound | at least, "
-		"on %s |\n|---|---|---|---|---|---|---|---|\n",
-		e->machine.name);
+	(void)fprintf(out,
+		      "| variant | kernels | FLOP | read | written | FLOP/byte | bound by | %s: at least |\n"
+		      "|---|---|---|---|---|---|---|---|\n",
+		      e->machine.name);
 	for (int i = 0; i < e->count; i++) {
 		const struct variant *v = &e->variants[i];
 		char time[32];
 		format_seconds(time, sizeof time, v->total.seconds);
-		(void)fprintf(out, "| %s | %d | %lld | %lld | %lld | %.2f | %s | %s |\n", v->name,
-			      v->cost.kernel_count, (long long)v->cost.total.flops,
-			      (long long)v->cost.total.read_bytes, (long long)v->cost.total.write_bytes,
-			      v->total.intensity, bound(&v->total), time);
+		(void)fprintf(out, "| %s | %d |", v->name, v->cost.kernel_count);
+		write_cell(out, (double)v->cost.total.flops, "");
+		write_cell(out, (double)v->cost.total.read_bytes, "B");
+		write_cell(out, (double)v->cost.total.write_bytes, "B");
+		(void)fprintf(out, " %.2f | %s | %s |\n", v->total.intensity, bound(&v->total), time);
 	}
 }
 
 void explain_markdown(FILE *out, const struct explanation *e)
 {
-	for (int i = 0; i < e->count; i++)
-		write_variant_tables(out, &e->variants[i]);
+	for (int i = 0; i < e->count; i++) {
+		(void)fputs(i ? "\n" : "", out);
+		write_kernel_table(out, &e->variants[i]);
+	}
+	if (!e->all)
+		return;
+	(void)fputc('\n', out);
 	write_symbol_table(out, e);
+	(void)fputc('\n', out);
 	write_numbers_table(out, e);
 }
 

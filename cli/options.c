@@ -323,6 +323,18 @@ static const char *set_statistics(struct options *options, char **values)
 	return allowed;
 }
 
+const char *const variant_names[3] = {"reference", "pytorch", "evenkeel"};
+
+static const char *set_variant(struct options *options, char **values)
+{
+	for (int i = 0; i < 3; i++)
+		if (strcmp(values[0], variant_names[i]) == 0) {
+			options->variant = i + 1;
+			return NULL;
+		}
+	return "reference, pytorch or evenkeel";
+}
+
 static const char *set_markdown(struct options *options, char **values)
 {
 	(void)values;
@@ -406,6 +418,7 @@ static const struct option table[] = {
 	{"--device", "NAME", 1, TO_EXPLAIN, set_device, "cpu or cuda, where evenkeel runs (cuda)"},
 	{"--machine", "NAME", 1, TO_EXPLAIN, set_machine,
 	 "whose roofline: this, h200 or a file from info --measure (h200; with --device cpu: this)"},
+	{"--variant", "NAME", 1, TO_EXPLAIN, set_variant, "reference, pytorch or evenkeel alone (all)"},
 	{"--markdown", "", 0, TO_EXPLAIN, set_markdown, "tables for a document"},
 	{"--arch", "N,N", 1, COMMAND_WARMUP, set_arch,
 	 "for --pack: compute capabilities, such as 90,80 (the GPU's)"},

@@ -21,6 +21,9 @@ enum command {
 
 enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
 
+/* Of EK_REFERENCE and so on. */
+extern const char *const variant_names[3];
+
 struct options {
 	enum command command;
 	const struct op *ops[OP_COUNT];  /* in the order given */
@@ -52,6 +55,7 @@ struct options {
 	const char *expression;     /* of references, instead of an op */
 	int64_t batch, seq, hidden; /* 0: not given */
 	ek_dtype compute_dtype, stats_dtype, intermediate_dtype;
+	int variant; /* 0: all */
 	bool no_statistics, markdown;
 	const char *machine; /* NULL: the device's default */
 	bool help;

@@ -438,7 +438,7 @@ static void expressions_expand(void)
 		/* (1 + 1) * (rsqrt of one row: 2) rows, twice that */
 		{"${torch.rsqrt}((1+1)*${torch.rsqrt}(1,1,1), 1, 1)", "8", 8},
 		{"${torch.var_mean}(batch_size*batch_size, 1, 7)", "28*batch_size*batch_size", 112},
-		{" ( 3 ) * batch_size ", "3*batch_size", 6},
+		{" ( 3 )\n\t* batch_size ", "3*batch_size", 6},
 		{"-batch_size + 5", "-batch_size + 5", 3},
 		{"batch_size - batch_size", "0", 0},
 		{"${evenkeel.rms_norm}" OWN_SIZES, "4*batch_size*seq_len*hidden_size + 4*batch_size*seq_len",
@@ -504,8 +504,9 @@ static void bad_expressions_get_a_caret(void)
 		{"${torch.rsqrt}(1,1)", "a reference has three arguments: a , is missing", 18},
 		{"${torch.rsqrt}(1,1,1,1)", "a reference has three arguments: a ) is missing", 20},
 		{"${torch.rsqrt}(1,,1)", "a number, a variable, a reference or a ( is missing", 17},
-		{"${torch.rsqrt}(batch_size - 2,1,1)", "its batch_size is 0, must be at least 1", 2},
-		{"1 + ${torch.rsqrt}(1,0,1)", "its seq_len is 0, must be at least 1", 6},
+		{"${torch.rsqrt}(batch_size - 2,1,1)",
+		 "the batch_size of this reference is 0, must be at least 1", 2},
+		{"1 + ${torch.rsqrt}(1,0,1)", "the seq_len of this reference is 0, must be at least 1", 6},
 		{"9223372036854775807 + 1", "a factor does not fit 64 bits", 21},
 		{"9223372036854775807*2", "a factor does not fit 64 bits", 20},
 		{"((((((((((((((((1))))))))))))))))", "it is nested more than 16 deep", 16},
@@ -532,7 +533,7 @@ static void expressions_that_are_too_much_are_refused(void)
 	text[sizeof text - 1] = 0;
 	EXPECT(expand(text, &cost) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "399 characters"), "%s",
 	       ek_error(NULL));
-	EXPECT(expand("2\n", &cost) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "at place 2"), "%s",
+	EXPECT(expand("2\x01", &cost) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "at place 2"), "%s",
 	       ek_error(NULL));
 	EXPECT(expand(NULL, &cost) == EK_ERROR_ARGUMENT, "NULL is taken");
 	EXPECT(expand("4611686018427387904*batch_size", &cost) == EK_ERROR_ARGUMENT &&

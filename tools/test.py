@@ -139,8 +139,9 @@ def stage_c(stage, options):
 
 
 def stage_cli(stage, options):
-    """the program's output and exit statuses"""
+    """the program's output and exit statuses, and what of it is in docs/cost.md"""
     stage.checks([sys.executable, "tests/cli/run.py", "build/evenkeel"])
+    stage.checks([sys.executable, "tools/cost_tables.py", "build/evenkeel"])
 
 
 def stage_docs(stage, options):

@@ -127,12 +127,14 @@ static const char *check_sizes(struct expansion *e, const struct ek_polynomial *
 		int64_t value;
 		const char *name = ek_symbol_name(sizes[i]);
 		if (!ek_polynomial_evaluate(&arguments[i], e->values, &value)) {
-			(void)snprintf(e->problem, sizeof e->problem, "its %s does not fit 64 bits", name);
+			(void)snprintf(e->problem, sizeof e->problem,
+				       "the %s of this reference does not fit 64 bits", name);
 			return e->problem;
 		}
 		if (value < 1) {
-			(void)snprintf(e->problem, sizeof e->problem, "its %s is %lld, must be at least 1",
-				       name, (long long)value);
+			(void)snprintf(e->problem, sizeof e->problem,
+				       "the %s of this reference is %lld, must be at least 1", name,
+				       (long long)value);
 			return e->problem;
 		}
 	}
@@ -171,19 +173,21 @@ static ek_status fail_at(const char *text, struct ek_mistake mistake)
 	return ek_fail(EK_ERROR_ARGUMENT, "%s\n  %s\n  %*s", mistake.what, text, (int)mistake.at + 1, "^");
 }
 
-static ek_status check_text(const char *text)
+/* The text as one line, which a caret can point into. */
+static ek_status take_text(const char *text, char *line)
 {
 	if (!text)
 		return ek_fail(EK_ERROR_ARGUMENT, "text is NULL");
 	if (strlen(text) > MOST_TEXT)
 		return ek_fail(EK_ERROR_ARGUMENT, "the expression has %zu characters, more than %d",
 			       strlen(text), MOST_TEXT);
-	for (const char *at = text; *at; at++)
-		if ((unsigned char)*at < ' ' || (unsigned char)*at > '~')
-			return ek_fail(
-				EK_ERROR_ARGUMENT,
-				"the expression has a character at place %d that is not printable ASCII",
-				(int)(at - text) + 1);
+	for (size_t i = 0; i <= strlen(text); i++) {
+		line[i] = strchr("\t\r\n", text[i]) && text[i] ? ' ' : text[i];
+		if (text[i] && (line[i] < ' ' || line[i] > '~'))
+			return ek_fail(EK_ERROR_ARGUMENT,
+				       "the expression has a character at place %zu that is not plain ASCII",
+				       i + 1);
+	}
 	return EK_OK;
 }
 
@@ -214,13 +218,11 @@ static ek_status list_references(const struct expansion *e, ek_cost *cost, const
 	return EK_OK;
 }
 
-/* What a reference does not need of args has values all the same, so that they can be judged together. */
-static ek_status check(const char *text, const ek_cost_args *args, const ek_cost *cost,
-		       ek_cost_args *resolved)
+/* What a reference does not need of args gets values all the same, so that all can be judged as elsewhere. */
+static ek_status check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
 {
-	ek_status status = check_text(text);
-	if (status != EK_OK || !args)
-		return status != EK_OK ? status : ek_cost_check(args, cost, resolved);
+	if (!args || args->size != sizeof *args)
+		return ek_cost_check(args, cost, resolved);
 	ek_cost_args any = *args;
 	any.norm = EK_LAYER_NORM;
 	any.pass = EK_FORWARD;
@@ -233,7 +235,10 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 	ek_cost_args a;
 	struct ek_facts facts;
 	struct ek_metrics total;
-	ek_status status = check(text, args, cost, &a);
+	char line[MOST_TEXT + 1];
+	ek_status status = take_text(text, line);
+	if (status == EK_OK)
+		status = check(args, cost, &a);
 	if (status != EK_OK)
 		return status;
 	ek_facts_find(&facts, &a, false);
@@ -243,9 +248,9 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 	cost->size = sizeof *cost;
 	for (int metric = 0; metric < EK_METRIC_COUNT; metric++) {
 		e.metric = (enum ek_metric)metric;
-		struct ek_mistake mistake = ek_expression_read(text, &meaning, &total.of[metric]);
+		struct ek_mistake mistake = ek_expression_read(line, &meaning, &total.of[metric]);
 		if (mistake.what)
-			return fail_at(text, mistake);
+			return fail_at(line, mistake);
 	}
 	cost->total.type = "total";
 	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");

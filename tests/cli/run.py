@@ -258,6 +258,42 @@ def check_info(program, checks):
                  and {f["dtype"] for f in measured["flops"]} == {"f32", "f64"}, done.stderr)
 
 
+def explain(program, *arguments):
+    done = program.run(["explain", *arguments, "--json", "-"])
+    return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}
+
+
+def check_explain(program, checks):
+    numbers = ("flops", "read_bytes", "write_bytes")
+    for arguments in (["layer_norm"], ["rms_norm", "--pass", "backward", "--dtype", "bf16", "--compute-dtype", "f32"]):
+        data = explain(program, *arguments)
+        name = f"explain {' '.join(arguments)} --json"
+        checks.check(f"{name} has the three variants", [v["name"] for v in data.get("variants", [])]
+                     == ["reference", "pytorch", "evenkeel"] and data["op"] == arguments[0]
+                     and data["pass"] in ("forward", "backward") and data["sizes"]["hidden_size"] == 4096, data)
+        kernels = [k for v in data["variants"] for k in v["kernels"]]
+        checks.check("its kernels have numbers, formulas, a type and an origin",
+                     all(set(k) >= {"name", "type", "origin", "symbols", *numbers} and set(k["symbols"]) == set(numbers)
+                         for k in kernels), kernels)
+        checks.check("its totals are the sums of the kernels",
+                     all(v["total"][n] == sum(k[n] for k in v["kernels"]) for v in data["variants"] for n in numbers))
+        checks.check("and have intensity, bound and the time of the roofline",
+                     all(abs(t["intensity"] - t["flops"] / (t["read_bytes"] + t["write_bytes"])) < 1e-5
+                         and t["bound"] == "memory" and t["roofline_seconds"] > 0
+                         for t in (v["total"] for v in data["variants"])), data)
+        used = {name for v in data["variants"] for name in re.findall(r"[a-z]\w+", str(v["total"]["symbols"].values()))}
+        known = {s["name"] for v in data["variants"] for s in v["symbols"] if s["origin"] and s["value"] > 0}
+        checks.check("every symbol has an origin and a value", used - {"dict_values"} == known, used ^ known)
+    data = explain(program, "${torch.rsqrt}(2, 3, 1) + 1")
+    checks.check("explain --json of an expression has its total",
+                 data.get("variants", [{}])[0].get("total", {}).get("flops") == 13, data)
+    data = explain(program, "layer_norm", "--device", "cpu", "--batch", "1", "--seq", "1", "--hidden", "64")
+    checks.check("explain --device cpu measures this machine",
+                 data.get("machine", {}).get("bytes_per_second", 0) > 1e8 and data["machine"]["ridge"] > 0, data)
+    checks.check("info --measure writes what --machine takes",
+                 "error" not in explain(program, "layer_norm", "--machine", "here.json"))
+
+
 def check_cuda(program, checks):
     info = json.loads(program.run(["info", "--json", "-"]).stdout)
     checks.check("info --json lists the GPU", [gpu["device"] for gpu in info["gpus"]] == ["cuda:0"]
@@ -344,6 +380,7 @@ def main():
         check_bench_list(program, checks)
         check_csv(program, checks)
         check_info(program, checks)
+        check_explain(program, checks)
         if programs["cuda"]:
             check_cuda(programs["cuda"], checks)
             check_quick_on_gpu(programs["cuda"], checks)
