@@ -3,8 +3,10 @@
 #include "explain.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
+#include "device.h"
 #include "report.h"
 
 /* Shown where none are given. */
@@ -46,7 +48,6 @@ static ek_cost_args arguments_of(const struct options *options)
 	return (ek_cost_args){.size = sizeof(ek_cost_args),
 			      .norm = options->op_count ? options->ops[0]->norm : EK_LAYER_NORM,
 			      .pass = options->pass[BACKWARD] ? EK_BACKWARD : EK_FORWARD,
-			      .device = options->device,
 			      .batch_size = batch,
 			      .seq_len = seq,
 			      .hidden_size = hidden ? hidden : EXAMPLE_HIDDEN,
@@ -107,10 +108,25 @@ static int show(const struct explanation *e, const struct options *options)
 	return close_output(file, "--json", options->json);
 }
 
+/* Where evenkeel runs: without --device on a GPU, but for `this` machine where it has none. */
+static ek_device device_of(const struct options *options)
+{
+	bool here = options->machine && strcmp(options->machine, "this") == 0;
+	return here && !options->device_given && device_gpus() == 0 ? EK_CPU : options->device;
+}
+
+static int explain(struct explanation *e, const struct options *options)
+{
+	bool gpu = e->args.device == EK_CUDA;
+	const char *machine = options->machine ? options->machine : gpu ? "h200" : "this";
+	int status = machine_find(&e->machine, machine, gpu);
+	if (status == STATUS_FINE)
+		status = fill_variants(e, options->variant);
+	return status == STATUS_FINE ? show(e, options) : status;
+}
+
 int command_explain(const struct options *options)
 {
-	bool gpu = options->device == EK_CUDA;
-	const char *machine = options->machine ? options->machine : gpu ? "h200" : "this";
 	int status = report_files_possible(options);
 	if (status != STATUS_FINE)
 		return status;
@@ -122,11 +138,8 @@ int command_explain(const struct options *options)
 	e->sizes_given = options->batch || options->seq || options->hidden || options->rows || options->cols;
 	e->all = options->variant == 0;
 	e->args = arguments_of(options);
-	status = machine_find(&e->machine, machine, gpu ? "cuda" : "cpu");
-	if (status == STATUS_FINE)
-		status = fill_variants(e, options->variant);
-	if (status == STATUS_FINE)
-		status = show(e, options);
+	e->args.device = device_of(options);
+	status = explain(e, options);
 	free(e);
 	return status;
 }

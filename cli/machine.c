@@ -2,7 +2,6 @@
  * SPDX-License-Identifier: MIT */
 #include "machine.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -133,14 +132,15 @@ static int measure_here(struct machine *machine)
 	return STATUS_FINE;
 }
 
-int machine_find(struct machine *machine, const char *name, const char *device)
+int machine_find(struct machine *machine, const char *name, bool gpu)
 {
 	char error[256] = "";
 	*machine = (struct machine){.copy_count = 0};
-	if (strcmp(name, "this") == 0 && strcmp(device, "cpu") != 0)
-		return complain(STATUS_USAGE,
-				"--machine this: measures the CPU, with --device cpu; for a GPU name a file: "
-				"evenkeel info --measure FILE --device cuda");
+	if (strcmp(name, "this") == 0 && gpu)
+		return complain(
+			STATUS_USAGE,
+			"--machine this: with --device cuda measure the GPU first, evenkeel info --measure FILE "
+			"--device cuda, and name the FILE");
 	if (strcmp(name, "this") == 0)
 		return measure_here(machine);
 	if (strcmp(name, "h200") == 0)

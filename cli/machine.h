@@ -3,6 +3,8 @@
 #ifndef CLI_MACHINE_H
 #define CLI_MACHINE_H
 
+#include <stdbool.h>
+
 #include "evenkeel.h"
 
 enum { MOST_COPIES = 64 };
@@ -16,9 +18,9 @@ struct machine {
 	double flops[2]; /* a second, of f32 and f64 */
 };
 
-/* name: "this" measures the CPU, "h200" is built in, else a file from info --measure. Returns an exit status, having
- * complained. */
-int machine_find(struct machine *machine, const char *name, const char *device);
+/* name: "this" measures (the CPU, unless gpu), "h200" is built in, else a file from info --measure. Returns an exit
+ * status, having complained. */
+int machine_find(struct machine *machine, const char *name, bool gpu);
 
 /* Seconds that a copy of so many bytes takes: between the sizes that were measured, and at the speed of the largest beyond
  * it. */

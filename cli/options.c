@@ -261,6 +261,7 @@ static const char *set_device(struct options *options, char **values)
 	bool lists = options->command & (COMMAND_VERIFY | COMMAND_BENCH);
 	int64_t ordinal = 0;
 	options->device = EK_CPU;
+	options->device_given = true;
 	options->every_device = lists && strcmp(name, "all") == 0;
 	if (options->every_device || strcmp(name, "cpu") == 0)
 		return NULL;

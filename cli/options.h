@@ -44,6 +44,7 @@ struct options {
 	double rotate; /* bytes that buffers rotate through; 0: the device's default */
 	ek_device device;
 	int ordinal;       /* of the GPU */
+	bool device_given; /* --device */
 	bool every_device; /* --device all: the CPU and each GPU in turn */
 	int threads;       /* 0: all */
 	const char *isa;   /* NULL: the best */

@@ -287,9 +287,9 @@ def check_explain(program, checks):
     data = explain(program, "${torch.rsqrt}(2, 3, 1) + 1")
     checks.check("explain --json of an expression has its total",
                  data.get("variants", [{}])[0].get("total", {}).get("flops") == 13, data)
-    data = explain(program, "layer_norm", "--device", "cpu", "--batch", "1", "--seq", "1", "--hidden", "64")
-    checks.check("explain --device cpu measures this machine",
-                 data.get("machine", {}).get("bytes_per_second", 0) > 1e8 and data["machine"]["ridge"] > 0, data)
+    data = explain(program, "layer_norm", "--machine", "this", "--rows", "1", "--cols", "64")
+    checks.check("explain --machine this measures the CPU where there is no GPU",
+                 data.get("device") == "cpu" and data.get("machine", {}).get("bytes_per_second", 0) > 1e8 and data["machine"]["ridge"] > 0, data)
     checks.check("info --measure writes what --machine takes",
                  "error" not in explain(program, "layer_norm", "--machine", "here.json"))
 
