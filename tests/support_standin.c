@@ -36,6 +36,8 @@ void standin_open(void)
 	void *library = standin.driver_library = open_library("EVENKEEL_LIBCUDA", standin.driver);
 	standin_find(library, "standin_count", &standin.count);
 	standin_find(library, "standin_last_launch", &standin.last_launch);
+	standin_find(library, "standin_traffic_count", &standin.traffic_count);
+	standin_find(library, "standin_traffic_get", &standin.traffic_get);
 	standin_find(library, "standin_live", &standin.live);
 	standin_find(library, "standin_context_create", &standin.context_create);
 	standin_find(library, "standin_context_destroy", &standin.context_destroy);

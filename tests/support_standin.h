@@ -8,6 +8,8 @@
 struct standin {
 	int64_t (*count)(const char *name);
 	bool (*last_launch)(struct standin_launch *launch);
+	void (*traffic_count)(bool on);
+	bool (*traffic_get)(int index, struct standin_traffic *record);
 	int64_t (*live)(const char *kind);
 	CUcontext (*context_create)(CUdevice device);
 	void (*context_destroy)(CUcontext context);

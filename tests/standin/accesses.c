@@ -1,4 +1,4 @@
-/* Words that touch memory: global memory by 16 bytes, asynchronous copies, the shared memory of other blocks.
+/* Words that touch memory: global memory, asynchronous copies, the shared memory of other blocks.
  * Rules that hardware leaves to chance are enforced here. SPDX-License-Identifier: MIT */
 #include "emulator.h"
 
@@ -7,6 +7,7 @@
 
 #include "memory.h"
 #include "order.h"
+#include "traffic.h"
 
 static bool is_aligned(const void *address, size_t bytes)
 {
@@ -26,24 +27,43 @@ static size_t own_offset(const void *address, size_t bytes, const struct standin
 	return wanted - start;
 }
 
-static void check_range(const void *address, size_t bytes, const struct standin_place *place)
+static bool is_shared(const void *address)
 {
-	const struct thread *self = emulator_cluster.running;
-	if (!is_aligned(address, 16))
-		emulator_report(place, "%p is not a multiple of 16", address);
-	if (!self->waited)
-		emulator_report(place, "global memory before wait_for_kernels_before");
-	size_t offset = (uintptr_t)address - (uintptr_t)self->here.shared;
-	if (offset < (size_t)emulator_cluster.launch->shared_bytes)
-		emulator_report(place, "%p is in shared memory", address);
-	if (!emulator_cluster.launch->host_addresses && !memory_holds(address, bytes))
-		emulator_report(place, "%zu bytes at %p are not in device memory%s", bytes, address,
-				memory_describe(address));
+	size_t offset = (uintptr_t)address - (uintptr_t)emulator_cluster.running->here.shared;
+	return offset < (size_t)emulator_cluster.launch->shared_bytes;
 }
 
-void accesses_check_global(const void *address, const struct standin_place *place)
+/* Of `bytes` out of the `unit` that an address is a multiple of. */
+static void look_at(const void *address, size_t bytes, size_t unit, enum traffic_kind kind,
+		    const struct standin_place *place)
 {
-	check_range(address, 16, place);
+	if (!is_aligned(address, unit))
+		emulator_report(place, "%p is not a multiple of %zu", address, unit);
+	if (is_shared(address)) {
+		if (unit == 16)
+			emulator_report(place, "%p is in shared memory", address);
+		return;
+	}
+	if (!emulator_cluster.running->waited)
+		emulator_report(place, "global memory before wait_for_kernels_before");
+	const struct memory_range *range = memory_range_of(address, bytes);
+	if (!range && !emulator_cluster.launch->host_addresses)
+		emulator_report(place, "%zu bytes at %p are not in device memory%s", bytes, address,
+				memory_describe(address));
+	if (range && traffic_counts)
+		traffic_add(range, address, bytes, kind);
+}
+
+const void *accesses_reading(const void *address, size_t bytes, const struct standin_place *place)
+{
+	look_at(address, bytes, bytes, TRAFFIC_READ, place);
+	return address;
+}
+
+void *accesses_writing(void *address, size_t bytes, const struct standin_place *place)
+{
+	look_at(address, bytes, bytes, TRAFFIC_WRITTEN, place);
+	return address;
 }
 
 void accesses_wait_for_kernels_before(void)
@@ -82,7 +102,7 @@ void accesses_fetch(void *to, const void *from, int bytes, const struct standin_
 	if (bytes < 0 || bytes > 16)
 		emulator_report(place, "%d bytes are not from 0 to 16", bytes);
 	if (bytes > 0)
-		check_range(from, (size_t)bytes, place);
+		look_at(from, (size_t)bytes, 16, TRAFFIC_READ, place);
 	if (self->fetch_end == self->fetch_room)
 		make_room(self);
 	struct fetch *fetch = &self->fetches[self->fetch_end++];

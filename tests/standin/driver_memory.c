@@ -18,56 +18,51 @@ struct memory {
 	CUdevice device;
 };
 
-struct range {
-	const unsigned char *start;
-	size_t bytes;
-};
-
 static bool covers(const struct object *object, const void *wanted)
 {
 	const struct memory *memory = (const struct memory *)object;
-	const struct range *range = wanted;
+	const struct memory_range *range = wanted;
 	size_t offset = (uintptr_t)range->start - (uintptr_t)memory->data;
 	return offset <= memory->bytes && memory->bytes - offset >= range->bytes;
 }
 
 static struct memory *find(const void *start, size_t bytes)
 {
-	struct range range = {start, bytes};
+	struct memory_range range = {start, bytes};
 	return (struct memory *)object_find(KIND_MEMORY, covers, &range);
 }
 
 /* A kernel asks at each access: the ranges found last are looked at first, as long as nothing is freed. */
 enum { REMEMBERED = 8 };
-static struct range remembered[REMEMBERED];
+static struct memory_range remembered[REMEMBERED];
 static int newest;
 static _Atomic bool outdated;
 
-bool memory_holds(const void *address, size_t bytes)
+const struct memory_range *memory_range_of(const void *address, size_t bytes)
 {
 	if (outdated) {
 		memset(remembered, 0, sizeof(remembered));
 		outdated = false;
 	}
 	for (int i = 0; i < REMEMBERED; i++) {
-		const struct range *range = &remembered[(newest + i) % REMEMBERED];
+		const struct memory_range *range = &remembered[(newest + i) % REMEMBERED];
 		size_t offset = (uintptr_t)address - (uintptr_t)range->start;
 		if (offset < range->bytes && range->bytes - offset >= bytes)
-			return true;
+			return range;
 	}
 	const struct memory *memory = find(address, bytes);
 	if (!memory)
-		return false;
+		return NULL;
 	newest = (newest + REMEMBERED - 1) % REMEMBERED;
-	remembered[newest] = (struct range){memory->data, memory->bytes};
-	return true;
+	remembered[newest] = (struct memory_range){memory->data, memory->bytes};
+	return &remembered[newest];
 }
 
 /* Is a range within `bytes` of an allocation's ends? */
 static bool is_near(const struct object *object, const void *wanted)
 {
 	const struct memory *memory = (const struct memory *)object;
-	const struct range *range = wanted;
+	const struct memory_range *range = wanted;
 	return (uintptr_t)range->start + range->bytes - (uintptr_t)memory->data <=
 	       memory->bytes + 2 * range->bytes;
 }
@@ -77,7 +72,7 @@ const char *memory_describe(const void *address)
 	static char text[120];
 	const struct memory *memory = NULL;
 	for (size_t distance = 16; !memory && distance <= 4096; distance *= 16) {
-		struct range range = {address, distance};
+		struct memory_range range = {address, distance};
 		memory = (const struct memory *)object_find(KIND_MEMORY, is_near, &range);
 	}
 	if (!memory)

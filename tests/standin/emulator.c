@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "order.h"
+#include "traffic.h"
 
 /* Neighbouring stacks start at other cache lines, so that the lanes of a warp do not evict each other. */
 enum { STACK_STRIDE = FIBER_STACK_BYTES + 17 * 64 };
@@ -22,7 +23,8 @@ struct cluster emulator_cluster;
 
 const struct standin_machine emulator_machine = {
 	.here = (const struct standin_here *const *)&emulator_cluster.running,
-	.check_global = accesses_check_global,
+	.reading = accesses_reading,
+	.writing = accesses_writing,
 	.start_fetch = accesses_fetch,
 	.fetch_close = accesses_fetch_close,
 	.fetch_wait = accesses_fetch_wait,
@@ -216,8 +218,10 @@ void emulator_run(const struct emulator_launch *launch, char *order)
 	(void)snprintf(order, 32, "%s", order_text());
 	allocate_shared(launch->cluster, launch->shared_bytes);
 	int64_t clusters = launch->blocks / launch->cluster;
+	traffic_begin(launch->name);
 	for (int64_t i = 0; i < clusters; i++)
 		run_cluster(order_block(i, clusters));
+	traffic_end();
 	free_shared(launch->cluster);
 	(void)pthread_mutex_unlock(&one_at_a_time);
 }

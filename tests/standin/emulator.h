@@ -126,7 +126,8 @@ void letters_wait(const void *box, int round, const struct standin_place *place)
 void *letters_send(const void *own, int rank, int bytes, const void *box, const struct standin_place *place);
 
 /* accesses.c */
-void accesses_check_global(const void *address, const struct standin_place *place);
+const void *accesses_reading(const void *address, size_t bytes, const struct standin_place *place);
+void *accesses_writing(void *address, size_t bytes, const struct standin_place *place);
 void accesses_fetch(void *to, const void *from, int bytes, const struct standin_place *place);
 void accesses_fetch_close(void);
 void accesses_fetch_wait(int open, const struct standin_place *place);

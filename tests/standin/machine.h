@@ -30,8 +30,10 @@ struct standin_kernel {
 struct standin_machine {
 	const struct standin_here *const *here;
 
-	/* Looks at an access of 16 bytes to global memory, and does not return from a wrong one. */
-	void (*check_global)(const void *address, const struct standin_place *place);
+	/* Look at an access to global memory and count it, and do not return from a wrong one; give the address.
+	 * Under 16 bytes may be shared memory's, too. */
+	const void *(*reading)(const void *address, size_t bytes, const struct standin_place *place);
+	void *(*writing)(void *address, size_t bytes, const struct standin_place *place);
 
 	void (*start_fetch)(void *to, const void *from, int bytes, const struct standin_place *place);
 	void (*fetch_close)(void);

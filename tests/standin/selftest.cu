@@ -213,6 +213,20 @@ KERNEL(waits_for_kernels_before, BLOCK_THREADS, 1)(const struct arguments a)
 	store_once(a.to + own_bytes(), four_times((float)value));
 }
 
+/* ---- accesses to be counted: of a thread's 16 bytes, 8 are fetched, 4 read as a number and 2 written; all threads read
+ * the first 16 ---- */
+
+KERNEL(all_kinds_of_accesses, BLOCK_THREADS, 1)(const struct arguments a)
+{
+	u8 *shared = shared_memory() + thread_index() * 16;
+	fetch_some(shared, a.from + own_bytes(), 8);
+	fetch_close();
+	FETCH_WAIT(0);
+	store_one(u16, shared + 8, load_one(u16, shared));
+	const u32 number = load_one(u32, a.from + own_bytes() + 12) + load_once(a.from).w[0];
+	store_one(u16, a.to + own_bytes(), (u16)(number + load_one(u16, shared + 8)));
+}
+
 /* ---- rules broken so that the emulator stops ---- */
 
 KERNEL(divergent_shuffle, BLOCK_THREADS, 1)(const struct arguments a)
@@ -266,10 +280,15 @@ KERNEL(fetch_past_end, BLOCK_THREADS, 1)(const struct arguments a)
 	fetch_some(shared_memory() + thread_index() * 16, a.from + a.bytes, 4);
 }
 
+KERNEL(odd_number, BLOCK_THREADS, 1)(const struct arguments a)
+{
+	store_one(u32, a.to + own_bytes() + 2, load_one(u32, a.from));
+}
+
 KERNEL(byte_past_end, BLOCK_THREADS, 1)(const struct arguments a)
 {
 	if (thread_index() == 0)
-		a.to[0] = a.from[a.bytes];
+		store_one(u8, a.to, load_one(u8, a.from + a.bytes));
 }
 
 KERNEL(past_shared, BLOCK_THREADS, 1)(const struct arguments a)

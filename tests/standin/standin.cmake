@@ -2,7 +2,7 @@
 # by the root where tests are built; sets standin_environment, what a test needs that uses them.
 # SPDX-License-Identifier: MIT
 set(standin "${PROJECT_SOURCE_DIR}/tests/standin")
-set(standin_threads accesses emulator fiber letters meetings order) # what runs on stacks of its own
+set(standin_threads accesses emulator fiber letters meetings order traffic) # what runs on stacks of its own
 list(TRANSFORM standin_threads REPLACE "(.+)" "${standin}/\\1.c")
 
 add_library(standin_cuda SHARED ${standin_threads}

@@ -41,6 +41,21 @@ STANDIN_EXPORT int64_t standin_count(const char *name);
 /* The newest launch or captured launch. false: there was none since the start or the last reset. */
 STANDIN_EXPORT bool standin_last_launch(struct standin_launch *launch);
 
+/* What a launch moved of one allocation of device memory, shared memory not counted. */
+struct standin_traffic {
+	char kernel[128];
+	int launch;                          /* its number since counting began, from 0 */
+	const void *buffer;                  /* where the allocation starts */
+	int64_t read, written;               /* different bytes */
+	int64_t read_in_all, written_in_all; /* those of every access: what the L2 is asked for */
+};
+
+/* Launches are counted from now on (off at the start), or no longer; what was counted is forgotten. */
+STANDIN_EXPORT void standin_traffic_count(bool on);
+/* The records in the order of launches and, of a launch, of first accesses. false: there is no such record. Not while
+ * a launch runs. */
+STANDIN_EXPORT bool standin_traffic_get(int index, struct standin_traffic *record);
+
 /* Objects that live: "module", "stream", "event", "graph", "executable", "memory", "context". -1: no such kind. */
 STANDIN_EXPORT int64_t standin_live(const char *kind);
 

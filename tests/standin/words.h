@@ -83,20 +83,22 @@ DEVICE int cluster_rank(void)
 
 DEVICE quad standin_load(const void *from, const struct standin_place *place)
 {
-	standin_machine->check_global(from, place);
-	return *(const quad *)from;
+	return *(const quad *)standin_machine->reading(from, sizeof(quad), place);
 }
 
 DEVICE void standin_store(void *to, quad v, const struct standin_place *place)
 {
-	standin_machine->check_global(to, place);
-	*(quad *)to = v;
+	*(quad *)standin_machine->writing(to, sizeof(quad), place) = v;
 }
 
 #define load_once(from) standin_load(from, STANDIN_PLACE("load_once"))
 #define load_shared_by_all(from) standin_load(from, STANDIN_PLACE("load_shared_by_all"))
 #define store_once(to, v) standin_store(to, v, STANDIN_PLACE("store_once"))
 #define store_kept(to, v) standin_store(to, v, STANDIN_PLACE("store_kept"))
+#define load_one(type, from) \
+	(*(const type *)standin_machine->reading(from, sizeof(type), STANDIN_PLACE("load_one")))
+#define store_one(type, to, value) \
+	(*(type *)standin_machine->writing(to, sizeof(type), STANDIN_PLACE("store_one")) = (value))
 
 /* ---- shared memory ---- */
 

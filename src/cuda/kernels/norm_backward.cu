@@ -379,7 +379,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 		for (int i = 0; i < ELEMENTS; i++) {
 			sums[k][i] = 0;
 			if (chunked)
-				slot_sums[(k * ELEMENTS + i) * THREADS] = 0;
+				store_one(real, slot_sums + (k * ELEMENTS + i) * THREADS, 0);
 		}
 	}
 	if (GIVEN)
@@ -403,7 +403,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 		for (int k = 0; k < WANT_SUMS; k++) {
 			UNROLL
 			for (int i = 0; i < ELEMENTS; i++)
-				sums[k][i] = slot_sums[(k * ELEMENTS + i) * THREADS];
+				sums[k][i] = load_one(real, slot_sums + (k * ELEMENTS + i) * THREADS);
 		}
 	}
 	fold_warp(sums);

@@ -37,7 +37,7 @@ DEVICE real fold_some(const struct arguments *a, i64 first, int count, int at)
 	UNROLL
 	for (int i = 0; i < MOST; i++) {
 		int there = i < count && first + i < a->count && at < COLUMNS;
-		part[i] = there ? a->partials[(first + i) * COLUMNS + at] : 0;
+		part[i] = there ? load_one(real, a->partials + (first + i) * COLUMNS + at) : 0;
 	}
 	return fold_array(part, MOST);
 }
@@ -70,5 +70,5 @@ KERNEL(KERNEL_NAME, 32 * WARPS, 4)(const struct arguments a)
 	if (FINAL)
 		write_gradient(&a, at, sum + 0);
 	else
-		a.folded[fold * COLUMNS + at] = sum;
+		store_one(real, a.folded + fold * COLUMNS + at, sum);
 }

@@ -164,10 +164,10 @@ DEVICE u64 load_bits(const u8 *from, int bytes)
 	u64 bits = 0;
 	UNROLL
 	for (int i = 0; i < bytes; i++)
-		bits |= (u64)from[i] << 8 * i;
+		bits |= (u64)load_one(u8, from + i) << 8 * i;
 	return bits;
 #else
-	return bytes == 2 ? *(const u16 *)from : bytes == 4 ? *(const u32 *)from : *(const u64 *)from;
+	return bytes == 2 ? load_one(u16, from) : bytes == 4 ? load_one(u32, from) : load_one(u64, from);
 #endif
 }
 
@@ -176,14 +176,14 @@ DEVICE void store_bits(u8 *to, int bytes, u64 bits)
 #if BYTES
 	UNROLL
 	for (int i = 0; i < bytes; i++)
-		to[i] = (u8)(bits >> 8 * i);
+		store_one(u8, to + i, (u8)(bits >> 8 * i));
 #else
 	if (bytes == 2)
-		*(u16 *)to = (u16)bits;
+		store_one(u16, to, (u16)bits);
 	else if (bytes == 4)
-		*(u32 *)to = (u32)bits;
+		store_one(u32, to, (u32)bits);
 	else
-		*(u64 *)to = bits;
+		store_one(u64, to, bits);
 #endif
 }
 

@@ -22,7 +22,8 @@ DEVICE void close_chunk(real *slot_sums, real (*sums)[ELEMENTS])
 	for (int k = 0; k < WANT_SUMS; k++) {
 		UNROLL
 		for (int i = 0; i < ELEMENTS; i++) {
-			slot_sums[(k * ELEMENTS + i) * THREADS] = slot_sums[(k * ELEMENTS + i) * THREADS] + sums[k][i];
+			real *slot_sum = slot_sums + (k * ELEMENTS + i) * THREADS;
+			store_one(real, slot_sum, load_one(real, slot_sum) + sums[k][i]);
 			sums[k][i] = 0;
 		}
 	}

@@ -387,11 +387,11 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS)(const struct arguments a)
 		write_row(a.y + number * a.y_stride, pass_of(PASSES + 1, AGAIN), r.s, mean_gx, mean_g, &a, &w);
 	} else if (speaks) {
 		real *to = a.numbers + number * ROW_NUMBERS;
-		to[MEAN] = r.s.mean;
-		to[RSTD] = r.s.rstd;
-		to[SHIFT] = r.s.shift;
-		to[MEAN_GX] = mean_gx;
-		to[MEAN_G] = mean_g;
+		store_one(real, to + MEAN, r.s.mean);
+		store_one(real, to + RSTD, r.s.rstd);
+		store_one(real, to + SHIFT, r.s.shift);
+		store_one(real, to + MEAN_GX, mean_gx);
+		store_one(real, to + MEAN_G, mean_g);
 	}
 #endif
 }

@@ -46,7 +46,7 @@ DEVICE int cluster_rank(void)
 	return (int)rank;
 }
 
-/* ---- global memory; addresses are multiples of 16 ---- */
+/* ---- global memory; addresses of quads are multiples of 16 ---- */
 
 /* Read once. */
 DEVICE quad load_once(const void *from)
@@ -87,6 +87,10 @@ DEVICE void store_kept(void *to, quad v)
 		     : "l"(to), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
 		     : "memory");
 }
+
+/* One number: in global memory or, where a pointer may be either, in shared memory. */
+#define load_one(type, from) (*(const type *)(from))
+#define store_one(type, to, value) (*(type *)(to) = (value))
 
 /* ---- shared memory: all of it is dynamic, and each kernel lays out its own ---- */
 
