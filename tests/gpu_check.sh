@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage() {
 	cat <<'END'
-usage: tests/gpu_check.sh [PART …]        (no PART: all but bench)
+usage: tests/gpu_check.sh [PART …]        (no PART: all but dram and bench)
 
 Checks evenkeel on this machine's GPU. Each part takes under eight minutes on 16 cores, and can be run alone. Most of the
 time goes into compiling kernels, so a part is many processes at once; each says a line when it ends, and the part
@@ -22,6 +22,7 @@ ends with `PART: N passed, N failed, N skipped, N s`. What failed is shown with 
   graphs     graphs, many threads and streams at once, the host's cost of a call
   large      tensors of over 2^31 elements and of over 2^31 rows (up to 60 GB of GPU memory)
   python     the tests of evenkeel.torch on the GPU, where $PYTHON has PyTorch and pytest
+  dram       the bytes that the memory moves, counted by ncu (Nsight Compute), beside those of evenkeel explain
   bench      evenkeel bench, into $BUILD/bench-cuda.json; nothing else should run on the GPU
 
   tests/gpu_check.sh bits golden             two parts
@@ -286,6 +287,20 @@ part_python() {
 		job "$(basename "$file" .py)" python env EVENKEEL_TEST_DEVICE=cuda "PYTHONPATH=$build/package" \
 			"$python" -m pytest -q -p no:cacheprovider "$file"
 	done
+}
+
+# Where counters are for the administrator alone, ncu says ERR_NVGPUCTRPERM: run it as root.
+part_dram() {
+	local ncu words=()
+	ncu=$(command -v ncu || echo "${CUDA_HOME:-/usr/local/cuda}/bin/ncu")
+	if [ ! -x "$ncu" ]; then
+		skip "dram: ncu is not there: install Nsight Compute, or set CUDA_HOME"
+		return
+	fi
+	[ "$mode" != short ] || words=(--quick)
+	job count dram python3 "$root/tests/dram/count.py" "$build/evenkeel" --ncu "$ncu" --keep "$logs/ncu" "${words[@]}"
+	wait
+	cat "$logs/count.log"
 }
 
 part_bench() {

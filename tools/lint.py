@@ -102,7 +102,7 @@ def ruff(options):
     command = [venv_tool("ruff")]
     found = {}
     for arguments in (["format", "--diff"], ["check"]):
-        status, text = run([*command, *arguments, "python", "tests/python", "tests/docs", "examples", "bench"])
+        status, text = run([*command, *arguments, "python", "tests/python", "tests/docs", "tests/dram", "examples", "bench"])
         found[arguments[0]] = text.strip() if status else ""
     return found
 

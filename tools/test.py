@@ -149,6 +149,11 @@ def stage_docs(stage, options):
     stage.checks([sys.executable, "tests/docs/run.py"])
 
 
+def stage_scripts(stage, options):
+    """the script that reads what Nsight Compute counts"""
+    stage.checks([sys.executable, "tests/dram/test.py"])
+
+
 def stage_consumers(stage, options):
     """an installation, and outside programs that use it"""
     stage.checks([sys.executable, "tests/consumers/run.py", "build"])

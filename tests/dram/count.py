@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""The bytes that a GPU's memory moves for a norm, counted by Nsight Compute, beside those of `evenkeel explain`.
+
+    python3 tests/dram/count.py build/evenkeel              every case; exit status 0 where all agree, else 1
+    python3 tests/dram/count.py build/evenkeel --quick      two cases
+    python3 tests/dram/count.py build/evenkeel --keep DIR   keeps what ncu wrote, a file a case
+
+A case is one call of the op by `evenkeel run`. ncu empties the caches before every kernel, so that all that a kernel
+reads comes from memory. What it writes may still be in the L2 when it ends: `dram out` may be less than the model's by
+what an L2 holds, and `L2 out`, what the multiprocessors sent to the L2, says whether it was all written. Called by
+tests/gpu_check.sh (part dram). SPDX-License-Identifier: MIT"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+SENT = "lts__t_sectors_srcunit_tex_op_write.sum"  # by multiprocessors to the L2; sectors of 32 bytes
+ASKED = "lts__t_sectors_srcunit_tex_op_read.sum"  # of the L2: weights are asked for again and again
+METRICS = (READ, WRITTEN, SENT, ASKED)
+SECTOR = 32
+TOLERANCE = 0.05
+MOST_IN_L2 = 64 << 20  # the L2 of an H200 has 50 MB
+
+UNITS = {"byte": 1, "sector": SECTOR, "": 1}
+PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call. Large, so that what is read beside the tensors and what stays in the L2 is little."""
+
+    op: str
+    direction: str
+    dtype: str
+    rows: int
+    cols: int
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.direction} {self.rows}x{self.cols} {self.dtype}"
+
+    def words(self) -> list[str]:
+        return [self.op, "--pass", self.direction, "--dtype", self.dtype, "--device", "cuda"]
+
+
+SHAPES = (
+    ("layer_norm", "bf16", 32768, 4096),
+    ("layer_norm", "bf16", 131072, 4096),  # a gigabyte is written: an L2 holds under a twentieth of it
+    ("layer_norm", "bf16", 16384, 8192),
+    ("layer_norm", "bf16", 65536, 512),
+    ("layer_norm", "bf16", 4096, 32768),
+    ("layer_norm", "f32", 16384, 4096),
+    ("rms_norm", "bf16", 32768, 4096),
+)
+CASES = [Case(op, direction, *shape) for op, *shape in SHAPES for direction in ("forward", "backward")]
+QUICK = CASES[:2]
+
+
+class Unreadable(Exception):
+    """What a tool wrote is not what was expected; the text says what."""
+
+
+@dataclass
+class Kernel:
+    name: str
+    bytes: dict[str, float]
+
+
+# ---- what ncu writes ----
+
+
+def number_of(text: str) -> float:
+    """1,234,567.8 and 1234567.8 alike."""
+    try:
+        return float(text.replace(",", "").replace("\u202f", "").replace(" ", ""))
+    except ValueError:
+        raise Unreadable(f"{text!r} is no number") from None
+
+
+def bytes_of(text: str, unit: str) -> float:
+    """A value of ncu in bytes: of byte, Kbyte, Mbyte, Gbyte, sector, …"""
+    word = unit.strip().lower()
+    for name, size in UNITS.items():
+        prefix = word[: len(word) - len(name)] if word.endswith(name) else None
+        if prefix in PREFIXES:
+            return number_of(text) * PREFIXES[prefix] * size
+    raise Unreadable(f"{unit!r} is no unit of bytes")
+
+
+def raw_page(rows: list[list[str]]) -> list[Kernel]:
+    """--page raw: a row a kernel, a column a metric; the second row has the units."""
+    head, units = rows[0], rows[1]
+    columns = {metric: head.index(metric) for metric in METRICS if metric in head}
+    name = head.index("Kernel Name")
+    kernels = []
+    for row in rows[2:]:
+        counted = {metric: bytes_of(row[at], units[at]) for metric, at in columns.items()}
+        kernels.append(Kernel(row[name], counted))
+    return kernels
+
+
+def details_page(rows: list[list[str]]) -> list[Kernel]:
+    """--page details: a row for each metric of a kernel."""
+    at = {word: rows[0].index(word) for word in ("ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value")}
+    kernels: dict[str, Kernel] = {}
+    for row in rows[1:]:
+        kernel = kernels.setdefault(row[at["ID"]], Kernel(row[at["Kernel Name"]], {}))
+        if row[at["Metric Name"]] in METRICS:
+            kernel.bytes[row[at["Metric Name"]]] = bytes_of(row[at["Metric Value"]], row[at["Metric Unit"]])
+    return list(kernels.values())
+
+
+def read_csv(text: str) -> list[Kernel]:
+    """The kernels in what `ncu --csv` wrote, whatever it or the program said before."""
+    lines = text.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if first is None:
+        said = [line for line in lines if "==ERROR==" in line or "==WARNING==" in line]
+        raise Unreadable(said[0] if said else "ncu wrote no table")
+    rows = [row for row in csv.reader(line for line in lines[first:] if line.startswith('"')) if row]
+    kernels = details_page(rows) if "Metric Name" in rows[0] else raw_page(rows)
+    for kernel in kernels:
+        missing = [metric for metric in METRICS if metric not in kernel.bytes]
+        if missing:
+            raise Unreadable(f"{kernel.name} has no {missing[0]}")
+    return kernels
+
+
+# ---- a case ----
+
+
+def said_by(command: list[str]) -> str:
+    """Standard output; a program that fails is unreadable."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise Unreadable(f"{Path(command[0]).name} ended with status {done.returncode}: {lines[-1] if lines else ''}")
+    return done.stdout
+
+
+def model_of(program: str, case: Case) -> dict[str, list]:
+    """The kernels of the cost model, and their bytes."""
+    sizes = ["--batch", "1", "--seq", str(case.rows), "--hidden", str(case.cols)]
+    text = said_by([program, "explain", *case.words(), *sizes, "--json", "-"])
+    variant = next(each for each in json.loads(text)["variants"] if each["name"] == "evenkeel")
+    return {key: [kernel[key] for kernel in variant["kernels"]] for key in ("name", "read_bytes", "write_bytes")}
+
+
+def count(program: str, ncu: str, case: Case, folder: Path) -> list[Kernel]:
+    """The kernels of one call. `run` checks it on the CPU, by rows of a sample, which also shows that it is right."""
+    log = folder / (str(case).replace(" ", "-") + ".csv")
+    said_by([ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log), "--force-overwrite",
+             "--cache-control", "all", "--clock-control", "none", "--kernel-name", f"regex:_{case.direction}_",
+             "--metrics", ",".join(METRICS), program, "run", *case.words(), "--rows", str(case.rows),
+             "--cols", str(case.cols), "--time", "0"])  # fmt: skip
+    return read_csv(log.read_text())
+
+
+@dataclass
+class Row:
+    """A line of the table: bytes that the model has, and bytes counted."""
+
+    case: Case
+    kernels: int
+    model_read: float
+    model_written: float
+    read: float
+    written: float
+    sent: float
+    asked: float
+
+    def complaints(self) -> list[str]:
+        found = []
+        if abs(self.read / self.model_read - 1) > TOLERANCE:
+            found.append("read")
+        if abs(self.sent / self.model_written - 1) > TOLERANCE:
+            found.append("sent to the L2")
+        least = (self.model_written - self.kernels * MOST_IN_L2) * (1 - TOLERANCE)
+        if not least <= self.written <= self.model_written * (1 + TOLERANCE):
+            found.append("written")
+        return found
+
+
+def row_of(case: Case, model: dict[str, list], kernels: list[Kernel]) -> Row:
+    if len(kernels) != len(model["name"]):
+        names = ", ".join(kernel.name for kernel in kernels) or "none"
+        raise Unreadable(f"{len(model['name'])} kernels in the model, {len(kernels)} counted: {names}")
+    counted = {metric: sum(kernel.bytes[metric] for kernel in kernels) for metric in METRICS}
+    return Row(case, len(kernels), sum(model["read_bytes"]), sum(model["write_bytes"]), counted[READ],
+               counted[WRITTEN], counted[SENT], counted[ASKED])  # fmt: skip
+
+
+HEAD = (
+    f"{'MB':38} {'model in':>9} {'dram in':>9} {'ratio':>6} {'L2 in':>9}"
+    f"  {'model out':>9} {'L2 out':>9} {'ratio':>6} {'dram out':>9} {'ratio':>6}"
+)
+
+
+def line_of(row: Row) -> str:
+    mb = 1e-6
+    verdict = ", ".join(row.complaints())
+    return (
+        f"{row.case!s:38} {row.model_read * mb:9.1f} {row.read * mb:9.1f} {row.read / row.model_read:6.3f}"
+        f" {row.asked * mb:9.1f}  {row.model_written * mb:9.1f} {row.sent * mb:9.1f}"
+        f" {row.sent / row.model_written:6.3f} {row.written * mb:9.1f} {row.written / row.model_written:6.3f}"
+        f"  {'ok' if not verdict else 'DIFFERS: ' + verdict}"
+    )
+
+
+def count_all(program: str, ncu: str, cases: list[Case], folder: Path) -> int:
+    """Prints the table; how many cases differ or could not be counted."""
+    wrong = 0
+    print(HEAD)
+    for case in cases:
+        try:
+            row = row_of(case, model_of(program, case), count(program, ncu, case, folder))
+            wrong += bool(row.complaints())
+            print(line_of(row), flush=True)
+        except (Unreadable, OSError, KeyError, ValueError, StopIteration) as error:
+            wrong += 1
+            print(f"{case!s:38} NOT COUNTED: {error}", flush=True)
+    print(f"{len(cases) - wrong} of {len(cases)} within {TOLERANCE:.0%}")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help="the program evenkeel")
+    parser.add_argument("--ncu", default=shutil.which("ncu") or "/usr/local/cuda/bin/ncu", help="Nsight Compute")
+    parser.add_argument("--keep", type=Path, help="a folder for what ncu writes")
+    parser.add_argument("--quick", action="store_true", help="two cases")
+    options = parser.parse_args()
+    if not shutil.which(options.ncu):
+        print(f"{options.ncu} is not there: install Nsight Compute, or name it with --ncu", file=sys.stderr)
+        return 3
+    with tempfile.TemporaryDirectory() as folder:
+        keep = options.keep or Path(folder)
+        keep.mkdir(parents=True, exist_ok=True)
+        return 1 if count_all(options.program, options.ncu, QUICK if options.quick else CASES, keep) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
