@@ -131,7 +131,6 @@ def a_run_that_reads_twice_fails():
 
 def a_program_that_fails_is_said():
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
-        cost = {"variants": [{"name": "evenkeel", "kernels": kernels}]}
         program = script(folder, "evenkeel", "import sys\nsys.exit('evenkeel: no GPU')")
         assert count.count_all(program, "ncu", [CASE], Path(folder)) == 1
     assert "NOT COUNTED: evenkeel ended with status 1: evenkeel: no GPU" in said.getvalue(), said.getvalue()
