@@ -1,10 +1,11 @@
 /* evenkeel info: the library, the CPU and its levels, threads, caches, GPUs (info_gpu.c); --json for programs,
- * --measure for a machine file (measure.c). SPDX-License-Identifier: MIT */
+ * --measure for a machine file (measure.c, gpu_machine.c). SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
 #include "device.h"
+#include "gpu_machine.h"
 #include "info_gpu.h"
 #include "measure.h"
 #include "options.h"
@@ -80,6 +81,20 @@ static int check_device(const struct options *options)
 	return status;
 }
 
+/* Of what --device names. */
+static int write_measured(const struct options *options, const ek_context *cpu, int threads)
+{
+	ek_context *ctx;
+	if (options->device == EK_CPU)
+		return measure_machine(options->measure, cpu, threads, report_stream(options));
+	int status = device_open(&ctx, options);
+	if (status != STATUS_FINE)
+		return status;
+	status = gpu_machine_measure(options->measure, ctx, report_stream(options));
+	ek_close(ctx);
+	return status;
+}
+
 int command_info(const struct options *options)
 {
 	ek_context *ctx;
@@ -97,7 +112,7 @@ int command_info(const struct options *options)
 	if (options->json)
 		status = write_info(options->json, ctx);
 	if (status == STATUS_FINE && options->measure)
-		status = measure_machine(options->measure, ctx, description.threads, report_stream(options));
+		status = write_measured(options, ctx, description.threads);
 	ek_close(ctx);
 	return status;
 }

@@ -26,7 +26,8 @@ static const struct command_entry commands[] = {
 	 "Examples\n"
 	 "  evenkeel info\n"
 	 "  evenkeel info --json -              the same for a program\n"
-	 "  evenkeel info --measure here.json   measure this machine: copies by size, FLOP rate\n"},
+	 "  evenkeel info --measure here.json   measure this machine: copies by size, FLOP rate\n"
+	 "  evenkeel info --measure gpu.json --device cuda   the same of its first GPU\n"},
 	{"run", COMMAND_RUN, command_run, "OP [options]", "one op on one shape: check it, time it",
 	 "Computes OP (layer_norm or rms_norm), compares every value with the reference bit for bit, and shows\n"
 	 "milliseconds, GB/s and the share of a copy's speed: a copy of the same bytes is the limit, 1.00.\n"

@@ -14,5 +14,6 @@ extern const char ek_text_norm_backward[];
 extern const char ek_text_norm_wide[];
 extern const char ek_text_norm_columns[];
 extern const char ek_text_copy[];
+extern const char ek_text_flops[];
 
 #endif

@@ -313,6 +313,24 @@ def check_cuda(program, checks):
                  len(rows) == 2 and len(rows[0]) == len(rows[1]) and set(figures) <= set(rows[0]), rows)
 
 
+def check_measure_on_gpu(program, checks):
+    """A small GPU, with memory for the first size alone: an emulated kernel takes its time."""
+    small = {"EVENKEEL_STANDIN_SMS": "1", "EVENKEEL_STANDIN_MEMORY": "100"}
+    done = program.run(["info", "--device", "cuda", "--measure", "gpu.json"], **small)
+    measured = json.loads((program.folder / "gpu.json").read_text()) if done.returncode == 0 else {}
+    machine = measured.get("machine", {})
+    checks.check("info --measure --device cuda names the GPU",
+                 machine.get("device") == "cuda" and machine["gpu"] == "evenkeel stand-in GPU 0", done.stderr or machine)
+    checks.check("and writes a copy for each size that fits, without threads",
+                 [set(c) for c in measured["copy"]] == [{"bytes", "bytes_per_second"}]
+                 and measured["copy"][0]["bytes"] == 65536 and measured["copy"][0]["bytes_per_second"] > 0, measured)
+    checks.check("and the FLOP rates", [(set(f), f["dtype"]) for f in measured["flops"]]
+                 == [({"dtype", "flops_per_second"}, "f32"), ({"dtype", "flops_per_second"}, "f64")]
+                 and all(f["flops_per_second"] > 0 for f in measured["flops"]), measured)
+    checks.check("and shows them", re.search(r"copy, GB/s\n +64 KB +[\d.]+\narithmetic, GFLOP/s\n  f32 +[\d.]+\n  f64",
+                                             done.stdout), done.stdout)
+
+
 def check_quick_on_gpu(program, checks):
     """The quick list in one dtype, on a terminal, with nothing compiled before."""
     cache = program.folder / "quick"
@@ -383,6 +401,7 @@ def main():
         check_explain(program, checks)
         if programs["cuda"]:
             check_cuda(programs["cuda"], checks)
+            check_measure_on_gpu(programs["cuda"], checks)
             check_quick_on_gpu(programs["cuda"], checks)
         check_terminal(program, checks)
     print(f"{checks.passed} passed, {checks.failed} failed")

@@ -8,8 +8,12 @@
 #include "driver_parts.h"
 #include "memory.h"
 
-static const size_t total_bytes = (size_t)16 << 30;
 static _Atomic size_t bytes_in_use;
+
+static size_t total_bytes(void)
+{
+	return (size_t)calls_setting("EVENKEEL_STANDIN_MEMORY", 16 << 20) << 10;
+}
 
 struct memory {
 	struct object object;
@@ -96,7 +100,7 @@ CUresult driver_memory_alloc(CUdeviceptr *pointer, size_t bytes)
 	ENTER(memory_alloc, NEEDS_PEACE);
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (bytes > total_bytes - bytes_in_use)
+	if (bytes_in_use > total_bytes() || bytes > total_bytes() - bytes_in_use)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	void *data = NULL;
 	if (posix_memalign(&data, 256, bytes) != 0)
@@ -135,8 +139,8 @@ CUresult driver_memory_free(CUdeviceptr pointer)
 CUresult driver_memory_info(size_t *free_bytes, size_t *total)
 {
 	ENTER(memory_info, NEEDS_CONTEXT);
-	*free_bytes = total_bytes - bytes_in_use;
-	*total = total_bytes;
+	*total = total_bytes();
+	*free_bytes = *total > bytes_in_use ? *total - bytes_in_use : 0;
 	return CUDA_SUCCESS;
 }
 
@@ -145,7 +149,7 @@ CUresult driver_device_memory(size_t *bytes, CUdevice device)
 	ENTER(device_memory, NEEDS_INIT);
 	if (!device_is(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*bytes = total_bytes;
+	*bytes = total_bytes();
 	return CUDA_SUCCESS;
 }
 

@@ -5,6 +5,7 @@
  *   EVENKEEL_STANDIN_DEVICES=2    GPUs (1)
  *   EVENKEEL_STANDIN_ARCH=80      their compute capability (90)
  *   EVENKEEL_STANDIN_SMS=8        their multiprocessors (132)
+ *   EVENKEEL_STANDIN_MEMORY=1024  their memory in KB (16 GB)
  *   EVENKEEL_STANDIN_PAGEABLE=1   they read host memory: addresses are then not looked at (0)
  *   EVENKEEL_STANDIN_ORDER        forward, backward, shuffled, shuffled:SEED: in which order threads and blocks
  *                                 run (another one from launch to launch)
