@@ -1,6 +1,6 @@
 /* The bytes that calls move, counted launch by launch and tensor by tensor on the stand-in GPU (standin/traffic.c): as
- * many different ones as the operands have, and what is read but once is asked for but once. SPDX-License-Identifier:
- * MIT */
+ * many different ones as the operands have and the cost model says (ek_norm_cost), and what is read but once is asked for
+ * but once. SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <string.h>
 
@@ -441,17 +441,85 @@ static void compare(const struct call *call, const struct plan *plan)
 		}
 }
 
-static void check_on(struct model model, const struct norm_case *c)
+/* ---- the cost model ---- */
+
+static unsigned form_without(bool backward, int absent)
+{
+	unsigned form = FORM_STATS;
+	form |= absent & EK_NO_WEIGHT ? 0 : FORM_WEIGHT | (backward ? FORM_DWEIGHT : 0);
+	form |= absent & EK_NO_BIAS ? 0 : backward ? FORM_DBIAS : FORM_BIAS;
+	form &= ~(unsigned)(absent & EK_NO_STATISTICS ? FORM_STATS
+			    : absent & EK_NO_MEAN_LO  ? FORM_MEAN_LO
+						      : 0);
+	return form | (backward ? FORM_DX : 0);
+}
+
+static ek_cost cost_of(const struct call *call, int absent)
+{
+	const struct norm_case *c = call->c;
+	ek_cost cost = {.size = sizeof cost};
+	ek_cost_args args = {.size = sizeof args,
+			     .norm = c->norm,
+			     .pass = c->backward ? EK_BACKWARD : EK_FORWARD,
+			     .variant = EK_EVENKEEL,
+			     .device = EK_CUDA,
+			     .dtype = c->dtype,
+			     .weight_dtype = c->weight_dtype,
+			     .batch_size = 1,
+			     .seq_len = c->rows,
+			     .hidden_size = c->cols,
+			     .absent = absent,
+			     .arch = call->model.arch,
+			     .multiprocessors = call->model.multiprocessors};
+	EXPECT(ek_norm_cost(&args, &cost) == EK_OK, "%s: %s", case_text(c), ek_error(NULL));
+	return cost;
+}
+
+/* Launch by launch, of all tensors together. */
+static void compare_with_model(const struct call *call, int absent)
+{
+	const ek_cost cost = cost_of(call, absent);
+	struct standin_traffic all[EK_COST_KERNELS] = {0}, record;
+	int launches = 0;
+	for (int i = 0; standin.traffic_get(i, &record) && record.launch < EK_COST_KERNELS; i++) {
+		struct standin_traffic *sum = &all[record.launch];
+		memcpy(sum->kernel, record.kernel, sizeof sum->kernel);
+		sum->read += record.read;
+		sum->written += record.written;
+		launches = record.launch + 1;
+	}
+	EXPECT(launches == cost.kernel_count, "%s: %d launches, %d in the model", case_text(call->c),
+	       launches, cost.kernel_count);
+	for (int i = 0; i < launches && i < cost.kernel_count; i++) {
+		const ek_cost_kernel *model = &cost.kernels[i];
+		EXPECT(strstr(all[i].kernel, model->name) && all[i].read == model->read_bytes &&
+			       all[i].written == model->write_bytes,
+		       "%s, %s: %s reads %lld and writes %lld bytes; %s of the model %lld and %lld",
+		       case_text(call->c), name_of(call->model), all[i].kernel, (long long)all[i].read,
+		       (long long)all[i].written, model->name, (long long)model->read_bytes,
+		       (long long)model->write_bytes);
+	}
+}
+
+/* absent: of ek_cost_args; below 0: no form that the model has. */
+static void check_absent(struct model model, const struct norm_case *c, int absent)
 {
 	ek_context *ctx = context_on(model);
 	struct call call = {.c = c, .model = model, .gpu = gpu_of(ctx)};
 	if (run(&call, ctx)) {
 		struct plan plan = plan_of(&call);
 		compare(&call, &plan);
+		if (absent >= 0)
+			compare_with_model(&call, absent);
 	}
 	standin.traffic_count(false);
 	for (enum operand_id id = 0; id < OPERANDS; id++)
 		memory_free(call.gpu, call.start[id]);
+}
+
+static void check_on(struct model model, const struct norm_case *c)
+{
+	check_absent(model, c, -1);
 }
 
 /* ---- cases ---- */
@@ -551,7 +619,33 @@ static void chunks_without_room_in_shared_memory(void)
 	struct norm_case c =
 		case_for(true, 1, dtype_pairs[2], rows_of_slots(16385, EK_CHUNK_ROWS + 1), 16385);
 	if (test_mode != TEST_SHORT)
-		check_on((struct model){120, 20}, &c);
+		check_absent((struct model){120, 20}, &c, 0);
+}
+
+/* Dense rows, which the model is about, in every form that it knows. */
+static void the_cost_model_has_what_is_counted(void)
+{
+	static const struct model other = {80, 108}, small = {86, 20}, one = {86, 1};
+	static const int statistics[] = {0, EK_NO_MEAN_LO, EK_NO_STATISTICS};
+	static const struct {
+		const struct model *model;
+		int64_t rows, cols;
+	} shapes[] = {{&h200, 70, 8},      {&h200, 33, 100},    {&h200, 300, 768}, {&h200, 5, 1000},
+		      {&h200, 9, 4096},    {&h200, 3, 5001},    {&h200, 3, 8192},  {&h200, 2, 20000},
+		      {&h200, 2, 70001},   {&h200, 1, 131072},  {&h200, 65537, 8}, {&small, 1100, 700},
+		      {&other, 2, 100000}, {&other, 37, 20001}, {&one, 70, 300},   {&h200, 1, 1}};
+	enum { FORMS = 12 }; /* each of the statistics, with and without weight and bias */
+	int turn = 0, step = test_mode == TEST_LONG ? 1 : test_mode == TEST_DEFAULT ? 5 : 11;
+	for (int i = 0; i < COUNT_OF(shapes) * FORMS; i += step)
+		for (int k = 0; k < 2; k++, turn++) {
+			int shape = i / FORMS, form = i % FORMS;
+			int absent = statistics[form % 3] | (form / 3 & (EK_NO_WEIGHT | EK_NO_BIAS));
+			struct norm_case c = case_for(k, turn / 2 & 1, dtype_pairs[turn / 4 % DTYPE_PAIRS],
+						      shapes[shape].rows, shapes[shape].cols);
+			c.form = form_without(c.backward, absent);
+			case_normalise(&c);
+			check_absent(*shapes[shape].model, &c, absent);
+		}
 }
 
 int main(int argc, char **argv)
@@ -564,5 +658,6 @@ int main(int argc, char **argv)
 	TEST(rows_that_are_read_again);
 	TEST(many_rows);
 	TEST(chunks_without_room_in_shared_memory);
+	TEST(the_cost_model_has_what_is_counted);
 	return test_end();
 }
