@@ -1,5 +1,5 @@
-/* evenkeel info: the library, the CPU and its levels, threads, caches, GPUs (info_gpu.c); --json for programs,
- * --measure for a machine file (measure.c, gpu_machine.c). SPDX-License-Identifier: MIT */
+/* evenkeel info: the library, the CPU and its levels, threads, caches, GPUs (info_gpu.c), what it can do there
+ * (support.c); --json for programs, --measure for a machine file (measure.c, gpu_machine.c). SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +10,7 @@
 #include "measure.h"
 #include "options.h"
 #include "report.h"
+#include "support.h"
 #include "system.h"
 #include "term.h"
 
@@ -48,7 +49,7 @@ static void print_info(FILE *out, const ek_description *description)
 	(void)fprintf(out, " and more are written past the caches\n");
 }
 
-static int write_info(const char *name, const ek_context *ctx)
+static int write_info(const char *name, ek_context *ctx)
 {
 	const char *level;
 	int usable;
@@ -65,54 +66,41 @@ static int write_info(const char *name, const ek_context *ctx)
 			      usable ? "true" : "false");
 	(void)fprintf(file, "],\n");
 	write_gpus(file);
+	(void)fputs(",\n", file);
+	write_support(file, ctx);
 	(void)fprintf(file, "\n}\n");
 	return close_output(file, "--json", name);
 }
 
-/* What --device names must be there; all devices are shown whatever it names. */
-static int check_device(const struct options *options)
+/* All of what was asked for, with the CPU's context and that of what --device names, which may be the same. */
+static int show(const struct options *options, ek_context *cpu, ek_context *device)
 {
-	ek_context *ctx;
-	if (options->device == EK_CPU)
-		return STATUS_FINE;
-	int status = device_open(&ctx, options);
-	if (status == STATUS_FINE)
-		ek_close(ctx);
-	return status;
-}
-
-/* Of what --device names. */
-static int write_measured(const struct options *options, const ek_context *cpu, int threads)
-{
-	ek_context *ctx;
-	if (options->device == EK_CPU)
-		return measure_machine(options->measure, cpu, threads, report_stream(options));
-	int status = device_open(&ctx, options);
-	if (status != STATUS_FINE)
+	FILE *out = report_stream(options);
+	ek_description description = {.size = sizeof description};
+	(void)ek_describe(cpu, &description);
+	print_info(out, &description);
+	print_gpus(out);
+	print_support(out, device);
+	int status = options->json ? write_info(options->json, cpu) : STATUS_FINE;
+	if (status != STATUS_FINE || !options->measure)
 		return status;
-	status = gpu_machine_measure(options->measure, ctx, report_stream(options));
-	ek_close(ctx);
-	return status;
+	return device == cpu ? measure_machine(options->measure, cpu, description.threads, out)
+			     : gpu_machine_measure(options->measure, device, out);
 }
 
 int command_info(const struct options *options)
 {
-	ek_context *ctx;
+	ek_context *cpu;
+	ek_context *device = NULL;
 	int status = report_files_possible(options);
+	if (status == STATUS_FINE && options->device != EK_CPU)
+		status = device_open(&device, options);
 	if (status == STATUS_FINE)
-		status = check_device(options);
-	if (status == STATUS_FINE)
-		status = open_context(&ctx, options->isa, options->threads, 0);
-	if (status != STATUS_FINE)
-		return status;
-	ek_description description = {.size = sizeof description};
-	(void)ek_describe(ctx, &description);
-	print_info(report_stream(options), &description);
-	print_gpus(report_stream(options));
-	if (options->json)
-		status = write_info(options->json, ctx);
-	if (status == STATUS_FINE && options->measure)
-		status = write_measured(options, ctx, description.threads);
-	ek_close(ctx);
+		status = open_context(&cpu, options->isa, options->threads, 0);
+	if (status == STATUS_FINE) {
+		status = show(options, cpu, device ? device : cpu);
+		ek_close(cpu);
+	}
+	ek_close(device);
 	return status;
 }

@@ -242,6 +242,18 @@ def check_compare(program, checks, data):
                      done.stdout + done.stderr)
 
 
+def check_support(support, devices, fine, checks):
+    """A line for every op, pass and pair of dtypes of every device; `fine` is what the calls answer that may go well."""
+    dtypes = ("f32", "f16", "bf16", "f64")
+    goes = {(d, w) for d in dtypes for w in dtypes if d == w or (d in ("f16", "bf16") and w == "f32")}
+    wanted = {(device, op, direction, d, w): fine if (d, w) in goes else "EK_ERROR_DTYPE"
+              for device in devices for op in ("layer_norm", "rms_norm") for direction in ("forward", "backward")
+              for d in dtypes for w in dtypes}
+    found = {(s["device"], s["op"], s["pass"], s["dtype"], s["weight_dtype"]): s["status"] for s in support}
+    checks.check(f"info --json has the support of {' and '.join(devices)}: {fine}",
+                 found == wanted and len(support) == len(wanted), sorted(found.items() ^ wanted.items())[:4])
+
+
 def check_info(program, checks):
     data = json.loads(program.run(["info", "--json", "-"]).stdout)
     levels = {level["name"]: level["usable"] for level in data["levels"]}
@@ -251,6 +263,7 @@ def check_info(program, checks):
     checks.check("info --json says what of CUDA is missing",
                  data["gpus"] == [] and data["driver"]["missing"] and data["nvrtc"]["missing"]
                  and data["cache"]["missing"], data)
+    check_support(data["support"], ["cpu"], "EK_OK", checks)
     done = program.run(["info", "--threads", "1", "--measure", "here.json"])
     measured = json.loads((program.folder / "here.json").read_text()) if done.returncode == 0 else {}
     checks.check("info --measure writes copies by size and FLOP rates",
@@ -298,6 +311,9 @@ def check_cuda(program, checks):
     info = json.loads(program.run(["info", "--json", "-"]).stdout)
     checks.check("info --json lists the GPU", [gpu["device"] for gpu in info["gpus"]] == ["cuda:0"]
                  and info["gpus"][0]["multiprocessors"] > 0 and info["nvrtc"]["version"], info)
+    check_support(info["support"], ["cpu", "cuda:0"], "EK_OK", checks)
+    without = json.loads(program.run(["info", "--json", "-"], EVENKEEL_NVRTC="/nonexistent", EVENKEEL_CACHE="").stdout)
+    check_support([s for s in without["support"] if s["device"] != "cpu"], ["cuda:0"], "EK_ERROR_COMPILE", checks)
     # Little rotates and little is timed: an emulated kernel takes its time.
     bench = ["bench", "rms_norm", "--quick", "--device", "cuda", "--shapes", "1x4096", "--dtype", "f64", "--pass",
              "forward", "--rotate", "1"]

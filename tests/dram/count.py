@@ -48,7 +48,8 @@ class Case:
         return f"{self.op} {self.direction} {self.rows}x{self.cols} {self.dtype}"
 
     def words(self) -> list[str]:
-        return [self.op, "--pass", self.direction, "--dtype", self.dtype, "--device", "cuda"]
+        words = [self.op, "--pass", self.direction, "--dtype", self.dtype, "--device", "cuda"]
+        return [*words, "--weight", "1", "--bias", "1"]
 
 
 SHAPES = (
