@@ -19,6 +19,7 @@ from mutations import MUTATIONS
 BUILD = ROOT / "build"
 FOLDERS = ("include", "src", "cli", "python", "tests", "examples")
 PYTHON_FOLDERS = ("tools", "python", "tests", "examples", "bench")
+RUFF_FOLDERS = ("python", "tests/python", "tests/docs", "tests/dram", "examples", "bench")
 
 # Not for clang-format: vocabularies and templates whose lines are laid out as tables, or whose macros it
 # takes for expressions.
@@ -102,7 +103,7 @@ def ruff(options):
     command = [venv_tool("ruff")]
     found = {}
     for arguments in (["format", "--diff"], ["check"]):
-        status, text = run([*command, *arguments, "python", "tests/python", "tests/docs", "tests/dram", "examples", "bench"])
+        status, text = run([*command, *arguments, *RUFF_FOLDERS])
         found[arguments[0]] = text.strip() if status else ""
     return found
 
