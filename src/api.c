@@ -133,7 +133,7 @@ ek_status ek_open(ek_context **ctx, const ek_options *options)
 {
 	const ek_options defaults = {.size = sizeof(ek_options)};
 	if (!ctx)
-		return ek_fail(EK_ERROR_ARGUMENT, "ctx is NULL");
+		return ek_fail(EK_ERROR_ARGUMENT, "ctx is NULL: give the address of the ek_context * to set");
 	if (!options)
 		options = &defaults;
 	ek_status status = ek_check_options(options);
@@ -232,7 +232,7 @@ ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm_backwa
 	if (status != EK_OK)
 		return status;
 	if (!bytes)
-		return ek_fail(EK_ERROR_ARGUMENT, "bytes is NULL");
+		return ek_fail(EK_ERROR_ARGUMENT, "bytes is NULL: give the address of the size_t to set");
 	*bytes = backward_workspace(ctx, &resolved);
 	return EK_OK;
 }

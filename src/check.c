@@ -17,10 +17,10 @@
 			return ek_fail(status, __VA_ARGS__); \
 	} while (0)
 
-#define REQUIRE_SIZE(given, type)                                           \
-	REQUIRE((given) == sizeof(type), EK_ERROR_STRUCT_SIZE,              \
-		"size (%zu) is not sizeof(" #type                           \
-		") (%zu): the caller was compiled against another version", \
+#define REQUIRE_SIZE(given, type)                                                      \
+	REQUIRE((given) == sizeof(type), EK_ERROR_STRUCT_SIZE,                         \
+		"size (%zu) is not sizeof(" #type ") (%zu): set .size = sizeof(" #type \
+		"), with the evenkeel.h of this library (" EK_VERSION_STRING ")",      \
 		(size_t)(given), sizeof(type))
 
 /* Passes on what another check found. */
@@ -81,7 +81,7 @@ static ek_status check_shape(ek_norm norm, int64_t rows, int64_t cols, double ep
 		"cols (%" PRId64 ") is not in 1 to EK_MAX_COLS (%d)", cols, EK_MAX_COLS);
 	/* isless and its like do not trap on a NaN, as < may under the caller's floating-point environment. */
 	REQUIRE(isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY), EK_ERROR_ARGUMENT,
-		"eps (%g) must be finite and not negative", eps);
+		"eps (%g) must be finite and not negative", isnan(eps) ? (double)NAN : eps); /* no -nan */
 	return EK_OK;
 }
 
@@ -248,8 +248,8 @@ static ek_status check_forward_buffers(const ek_norm_forward_args *a)
 ek_status ek_check_norm_forward(const ek_context *ctx, const ek_norm_forward_args *args,
 				ek_norm_forward_args *resolved)
 {
-	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL");
-	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL");
+	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL: make one with ek_open");
+	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL: give the address of an ek_norm_forward_args");
 	REQUIRE_SIZE(args->size, ek_norm_forward_args);
 	ek_norm_forward_args *a = resolved;
 	*a = *args;
@@ -266,8 +266,8 @@ ek_status ek_check_norm_forward(const ek_context *ctx, const ek_norm_forward_arg
 ek_status ek_check_norm_backward_sizes(const ek_context *ctx, const ek_norm_backward_args *args,
 				       ek_norm_backward_args *resolved)
 {
-	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL");
-	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL");
+	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL: make one with ek_open");
+	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL: give the address of an ek_norm_backward_args");
 	REQUIRE_SIZE(args->size, ek_norm_backward_args);
 	ek_norm_backward_args *a = resolved;
 	*a = *args;
@@ -359,8 +359,8 @@ ek_status ek_check_options(const ek_options *options)
 
 ek_status ek_check_describe(const ek_context *ctx, const ek_description *description)
 {
-	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL");
-	REQUIRE(description, EK_ERROR_ARGUMENT, "description is NULL");
+	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL: make one with ek_open");
+	REQUIRE(description, EK_ERROR_ARGUMENT, "description is NULL: give the address of an ek_description");
 	REQUIRE_SIZE(description->size, ek_description);
 	return EK_OK;
 }

@@ -120,26 +120,26 @@ static void missing_pointers(void)
 	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx = a.dweight = a.dbias = NULL, "dx", "dweight", "dbias",
 		"NULL");
 	judge("forward without args", ek_norm_forward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args", "NULL", NULL});
+	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
 	judge("backward without args", ek_norm_backward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args", "NULL", NULL});
+	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
 	ek_norm_forward_args f = forward_args();
 	ek_norm_backward_args b = backward_args();
 	size_t bytes = 77;
 	judge("forward without ctx", ek_norm_forward(NULL, &f), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx", "NULL", NULL});
+	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
 	judge("backward without ctx", ek_norm_backward(NULL, &b), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx", "NULL", NULL});
+	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
 	judge("forward_prepare without args", ek_norm_forward_prepare(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args", "NULL", NULL});
+	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
 	judge("backward_prepare without ctx", ek_norm_backward_prepare(NULL, &b), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx", "NULL", NULL});
+	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
 	judge("workspace without ctx", ek_norm_backward_workspace(NULL, &b, &bytes), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx", NULL});
+	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
 	judge("workspace without args", ek_norm_backward_workspace(ctx, NULL, &bytes), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args", NULL});
+	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
 	judge("workspace without bytes", ek_norm_backward_workspace(ctx, &b, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"bytes", NULL});
+	      (const char *const[]){"bytes is NULL: give the address", NULL});
 	EXPECT(bytes == 77, "a refused ek_norm_backward_workspace wrote %zu", bytes);
 }
 
@@ -177,7 +177,8 @@ static void bad_strides(void)
 
 static void bad_eps(void)
 {
-	BOTH(EK_ERROR_ARGUMENT, a.eps = (double)NAN, "eps", "nan");
+	BOTH(EK_ERROR_ARGUMENT, a.eps = (double)NAN, "eps (nan)");
+	BOTH(EK_ERROR_ARGUMENT, a.eps = copysign((double)NAN, -1), "eps (nan)");
 	BOTH(EK_ERROR_ARGUMENT, a.eps = -1e-5, "eps", "-1e-05");
 	BOTH(EK_ERROR_ARGUMENT, a.eps = (double)INFINITY, "eps", "inf");
 	BOTH(EK_ERROR_ARGUMENT, a.eps = -(double)INFINITY, "eps", "-inf");
@@ -197,10 +198,13 @@ static void bad_dtypes(void)
 
 static void struct_sizes(void)
 {
-	BOTH(EK_ERROR_STRUCT_SIZE, a.size = 0, "size", "(0)");
+	REFUSED(forward, EK_ERROR_STRUCT_SIZE, a.size = 0, "size (0) is not sizeof(ek_norm_forward_args)",
+		"set .size = sizeof(ek_norm_forward_args)");
+	REFUSED(backward, EK_ERROR_STRUCT_SIZE, a.size = 0, "size (0) is not sizeof(ek_norm_backward_args)",
+		"set .size = sizeof(ek_norm_backward_args)");
 	BOTH(EK_ERROR_STRUCT_SIZE, a.size -= 8, "size");
 	BOTH(EK_ERROR_STRUCT_SIZE, a.size += 8, "size");
-	BOTH(EK_ERROR_STRUCT_SIZE, a.size = 5, "size", "(5)");
+	BOTH(EK_ERROR_STRUCT_SIZE, a.size = 5, "size", "(5)", "evenkeel.h", EK_VERSION_STRING);
 	ek_context *made = (ek_context *)&arena;
 	ek_options options = {.size = sizeof(options) + 8};
 	judge("options of another size", ek_open(&made, &options), EK_ERROR_STRUCT_SIZE, NULL,
@@ -211,9 +215,9 @@ static void struct_sizes(void)
 	      (const char *const[]){"size", "3", NULL});
 	EXPECT(description.threads == 12345, "a refused ek_describe wrote");
 	judge("no description", ek_describe(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"description", NULL});
+	      (const char *const[]){"description is NULL: give the address of an ek_description", NULL});
 	judge("description without ctx", ek_describe(NULL, &description), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx", NULL});
+	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
 }
 
 static void statistics_that_do_not_go_together(void)

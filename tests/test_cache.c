@@ -159,17 +159,17 @@ static void unsafe_folders_are_refused(void)
 	refused_folder(slash, "is a link");
 	(void)unlink(link);
 	(void)chmod(folder, 0720);
-	refused_folder(folder, "written by others");
+	refused_folder(folder, "written by others: chmod 700 it");
 	(void)chmod(folder, 0702);
-	refused_folder(folder, "written by others");
+	refused_folder(folder, "written by others: chmod 700 it");
 	(void)chmod(folder, 0700);
 	if (geteuid() == 0) {
 		EXPECT(chown(folder, 65534, 65534) == 0, "no other user");
-		refused_folder(folder, "another user");
+		refused_folder(folder, "belongs to another user: set $EVENKEEL_CACHE");
 	}
 	remove_tree(folder);
 	write_file(folder, "a file", 6);
-	refused_folder(folder, "Not a directory");
+	refused_folder(folder, ": Not a directory");
 	(void)unlink(folder);
 }
 

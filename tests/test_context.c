@@ -46,7 +46,7 @@ static void no_driver_means_no_device(void)
 	refused("CUDA", (ek_options){.device = EK_CUDA}, EK_ERROR_NO_DEVICE, "EK_CUDA, ordinal 0",
 		"/nonexistent/libcuda.so.1");
 	refused("CUDA", (ek_options){.device = EK_CUDA, .ordinal = 2}, EK_ERROR_NO_DEVICE,
-		"EK_CUDA, ordinal 2", "install");
+		"EK_CUDA, ordinal 2", "$EVENKEEL_LIBCUDA");
 	unsetenv("EVENKEEL_LIBCUDA");
 }
 

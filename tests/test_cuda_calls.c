@@ -312,7 +312,8 @@ static void a_capture_without_prepare_is_refused(void)
 		use_stream(&w, stream);
 		capture_begin(ctx, stream, mode);
 		judge("forward", ek_norm_forward(ctx, &w.forward), EK_ERROR_NOT_READY,
-		      SAYS("captured", "ek_norm_forward_prepare", "ek_norm_backward_prepare"));
+		      SAYS("captured", "run the model once", "ek_norm_forward_prepare",
+			   "ek_norm_backward_prepare"));
 		judge("backward", ek_norm_backward(ctx, &w.backward), EK_ERROR_NOT_READY,
 		      SAYS("captured", "ek_norm_backward_prepare"));
 		judge("prepare, too late", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_NOT_READY,
@@ -415,8 +416,10 @@ static void prepare_on_the_cpu_does_nothing(void)
 	EXPECT(ek_norm_backward_prepare(ctx, &w.backward) == EK_OK, "%s", ek_error(ctx));
 	w.forward.cols = 0;
 	judge("cols 0", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_ARGUMENT, SAYS("cols (0)"));
-	judge("no args", ek_norm_backward_prepare(ctx, NULL), EK_ERROR_ARGUMENT, SAYS("args"));
-	judge("no ctx", ek_norm_forward_prepare(NULL, &w.forward), EK_ERROR_ARGUMENT, SAYS("ctx"));
+	judge("no args", ek_norm_backward_prepare(ctx, NULL), EK_ERROR_ARGUMENT,
+	      SAYS("args is NULL", "ek_norm_backward_args"));
+	judge("no ctx", ek_norm_forward_prepare(NULL, &w.forward), EK_ERROR_ARGUMENT,
+	      SAYS("ctx is NULL", "ek_open"));
 	EXPECT(standin.count("cuCtxGetCurrent") == 0 && is_untouched(&w), "the GPU is asked");
 	work_free(&w);
 	ek_close(gpu);

@@ -22,7 +22,7 @@ static void a_driver_is_missing_in_a_child(void)
 	set("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1");
 	open_refused("no library", options, EK_ERROR_NO_DEVICE,
 		     SAYS("device EK_CUDA, ordinal 0", "no NVIDIA driver", "/nonexistent/libcuda.so.1",
-			  "install the driver"));
+			  "unset $EVENKEEL_LIBCUDA"));
 	ek_gpu_describe_all(&list);
 	EXPECT(list.count == 0 && list.driver_version == 0 && strstr(list.missing, "no NVIDIA driver"),
 	       "%d GPUs, missing \"%s\"", list.count, list.missing);
@@ -35,7 +35,7 @@ static void a_driver_is_missing_in_a_child(void)
 	open_refused("a text", options, EK_ERROR_NO_DEVICE, SAYS("no NVIDIA driver", in_base("text.so")));
 	set("EVENKEEL_LIBCUDA", "libc.so.6");
 	open_refused("another library", options, EK_ERROR_NO_DEVICE,
-		     SAYS("EK_CUDA, ordinal 0", "libc.so.6 has no cuInit", "update the NVIDIA driver"));
+		     SAYS("EK_CUDA, ordinal 0", "libc.so.6 has no cuInit", "unset $EVENKEEL_LIBCUDA"));
 	opens_after_all();
 }
 
@@ -138,7 +138,7 @@ static void the_driver_fails_while_opening(void)
 	} cases[] = {{"cuDeviceGetCount=999", EK_ERROR_CUDA, "CUDA error 999"},
 		     {"cuDeviceGet=101", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_DEVICE"},
 		     {"cuDeviceGetAttribute=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
-		     {"cuDeviceGetAttribute=1@5", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		     {"cuDeviceGetAttribute=1@5", EK_ERROR_CUDA, "asking for attributes on GPU 0 failed"},
 		     {"cuDeviceGetName=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
 		     {"cuDevicePrimaryCtxRetain=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
 		     {"cuDevicePrimaryCtxRetain=999", EK_ERROR_CUDA, "making a CUDA context"},
@@ -218,9 +218,12 @@ static void nvrtc_is_missing_in_a_child(void)
 
 	ctx = opened_with_pack(in_base("no.pack"));
 	w = work_make(ctx, small);
-	forward_refused("no pack", &w, EK_ERROR_COMPILE, SAYS("$EVENKEEL_NVRTC", "no.pack", "No such file"));
+	forward_refused("no pack", &w, EK_ERROR_COMPILE,
+			SAYS("$EVENKEEL_NVRTC", "the pack does not help", "no.pack: No such file"));
 	set("EVENKEEL_NVRTC", "libc.so.6");
-	forward_refused("a library that is not NVRTC", &w, EK_ERROR_COMPILE, SAYS("lacks nvrtcVersion"));
+	forward_refused(
+		"a library that is not NVRTC", &w, EK_ERROR_COMPILE,
+		SAYS("lacks nvrtcVersion: evenkeel needs NVRTC 12.0", "12.1 from compute capability 9.0 on"));
 	set("EVENKEEL_NVRTC", standin.nvrtc);
 	expect_runs("when NVRTC has come", &w);
 	work_free(&w);
@@ -286,6 +289,28 @@ static void nothing_is_installed_in_a_child(void)
 static void nothing_is_installed(void)
 {
 	in_child(nothing_is_installed_in_a_child);
+}
+
+static void nvrtc_is_too_old_in_a_child(void)
+{
+	ek_context *ctx = opened_with("");
+	struct work w = work_make(ctx, small);
+	fail("nvrtcVersion=11080");
+	forward_refused("NVRTC 11.8", &w, EK_ERROR_COMPILE,
+			SAYS("is NVRTC 11.8: evenkeel needs NVRTC 12.0 or newer", "$EVENKEEL_NVRTC"));
+	fail("nvrtcVersion=12000,nvrtcCompileProgram=6");
+	forward_refused(
+		"NVRTC 12.0 for 9.0", &w, EK_ERROR_COMPILE,
+		SAYS("NVRTC 12.0 refused", "; evenkeel needs NVRTC", "12.1 from compute capability 9.0 on"));
+	fail(NULL);
+	expect_runs("what NVRTC 12.0 does compile", &w);
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void nvrtc_is_too_old(void)
+{
+	in_child(nvrtc_is_too_old_in_a_child);
 }
 
 static void a_compilation_fails(void)
@@ -368,6 +393,9 @@ static void an_image_does_not_load(void)
 		fail(cases[i].failure);
 		forward_refused(cases[i].failure, &w, cases[i].status, SAYS("GPU 0", cases[i].says));
 	}
+	fail("cuStreamIsCapturing=400");
+	forward_refused("a default stream that is none", &w, EK_ERROR_ARGUMENT,
+			SAYS("stream (NULL) is none"));
 	fail("cuFuncSetAttribute=1"); /* backward asks for shared memory */
 	judge("no shared memory", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_CUDA,
 	      SAYS("loading ek_layer_norm_backward_f32_40", "CUDA_ERROR_INVALID_VALUE"));
@@ -557,6 +585,7 @@ int main(int argc, char **argv)
 	TEST(a_driver_is_too_old);
 	TEST(a_driver_does_not_start);
 	TEST(nvrtc_is_missing);
+	TEST(nvrtc_is_too_old);
 	TEST(a_pack_serves_without_nvrtc);
 	TEST(nothing_is_installed);
 	TEST(others_may_write_a_folder);

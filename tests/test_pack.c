@@ -78,10 +78,10 @@ static void refused_pack(const char *file, const char *part)
 static void bad_packs_are_refused(void)
 {
 	const char *file = in_base("bad.pack");
-	refused_pack(in_base("no.pack"), "No such file");
+	refused_pack(in_base("no.pack"), "no.pack: No such file");
 	refused_pack(in_base(""), "is not a file");
 	write_file(file, "something else altogether", 25);
-	refused_pack(file, "no pack");
+	refused_pack(file, "no pack of evenkeel: evenkeel warmup --pack writes one");
 	write_pack(file);
 	(void)chmod(file, 0646);
 	refused_pack(file, "everyone");

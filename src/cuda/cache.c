@@ -109,9 +109,9 @@ static void make_folders(const char *folder)
 static const char *unsafe(const struct stat *status)
 {
 	if (status->st_uid != geteuid())
-		return "belongs to another user";
+		return "belongs to another user: set $EVENKEEL_CACHE to a folder of your own";
 	if (status->st_mode & (S_IWGRP | S_IWOTH))
-		return "may be written by others";
+		return "may be written by others: chmod 700 it, or set $EVENKEEL_CACHE";
 	return NULL;
 }
 
@@ -128,8 +128,10 @@ static int open_folder(const struct ek_cache *cache, bool make, char why[512], b
 	if (folder < 0) {
 		int error = errno;
 		*is_unsafe = lstat(cache->folder, &status) == 0 && S_ISLNK(status.st_mode);
-		say(why, "%.400s %s", cache->folder,
-		    *is_unsafe ? "is a link: name the folder itself" : strerror(error));
+		if (*is_unsafe)
+			say(why, "%.400s is a link: name the folder itself", cache->folder);
+		else
+			say(why, "%.400s: %s", cache->folder, strerror(error));
 		return -1;
 	}
 	const char *wrong = fstat(folder, &status) == 0 ? unsafe(&status) : "cannot be looked at";

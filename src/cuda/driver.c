@@ -15,10 +15,18 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
 static struct ek_driver loaded;
 static bool ready;
 
-static const char *library_name(void)
+/* The library that the user names; NULL if none. */
+static const char *named_library(void)
 {
 	const char *named = secure_getenv("EVENKEEL_LIBCUDA");
-	return named && *named ? named : "libcuda.so.1";
+	return named && *named ? named : NULL;
+}
+
+/* What to do about a library that is none: no driver helps where another file is named. */
+static const char *advice(const char *about_driver)
+{
+	return named_library() ? "unset $EVENKEEL_LIBCUDA, or let it name the driver's libcuda.so.1"
+			       : about_driver;
 }
 
 /* Fills in what the library has; the first symbol that it lacks, NULL if none. */
@@ -47,7 +55,8 @@ static ek_status examine(void *library, const char *file, struct ek_driver *driv
 			driver->version / 1000, driver->version % 1000 / 10, EK_OLDEST_DRIVER / 1000,
 			EK_OLDEST_DRIVER % 1000 / 10);
 	if (lacking)
-		return ek_fail(EK_ERROR_NO_DEVICE, "%s has no %s: update the NVIDIA driver", file, lacking);
+		return ek_fail(EK_ERROR_NO_DEVICE, "%s has no %s: %s", file, lacking,
+			       advice("update the NVIDIA driver"));
 	return EK_OK;
 }
 
@@ -68,14 +77,12 @@ static ek_status initialise(const struct ek_driver *driver)
 /* The library stays loaded from cuInit on, whatever that answered: it may have threads by then. */
 static ek_status load(struct ek_driver *driver)
 {
-	const char *file = library_name();
+	const char *file = named_library() ? named_library() : "libcuda.so.1";
 	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	if (!library) /* dlerror's words start with the file's name */
-		return ek_fail(
-			EK_ERROR_NO_DEVICE,
-			"no NVIDIA driver: %s; install the driver of the GPU, and in a container have it "
-			"passed in (docker run --gpus all)",
-			dlerror());
+		return ek_fail(EK_ERROR_NO_DEVICE, "no NVIDIA driver: %s; %s", dlerror(),
+			       advice("install the driver of the GPU, and in a container have it "
+				      "passed in (docker run --gpus all)"));
 	ek_status status = examine(library, file, driver);
 	if (status != EK_OK) {
 		(void)dlclose(library);

@@ -154,7 +154,7 @@ static ek_status find_device(struct ek_gpu *gpu)
 	if (result == CUDA_SUCCESS)
 		result = read_attributes(gpu);
 	if (result != CUDA_SUCCESS)
-		return ek_gpu_fail(gpu, result, "asking what the GPU can do");
+		return ek_gpu_fail(gpu, result, "asking for attributes");
 	if (gpu->arch < OLDEST_ARCH)
 		return ek_fail(
 			EK_ERROR_UNSUPPORTED,

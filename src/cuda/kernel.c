@@ -324,11 +324,14 @@ static ek_status fail_on_stream(struct ek_gpu *gpu, CUresult result, CUstream st
 {
 	if (result != CUDA_ERROR_INVALID_HANDLE)
 		return ek_gpu_fail(gpu, result, what);
+	char address[32] = "NULL";
+	if (stream)
+		(void)snprintf(address, sizeof address, "%p", (void *)stream);
 	return ek_fail(
 		EK_ERROR_ARGUMENT,
-		"stream (%p) is none of the CUDA context in use on GPU %d: it was destroyed, or made in "
+		"stream (%s) is none of the CUDA context in use on GPU %d: it was destroyed, or made in "
 		"another CUDA context",
-		(void *)stream, gpu->ordinal);
+		address, gpu->ordinal);
 }
 
 static ek_status refuse_capture(struct ek_gpu *gpu, CUstream stream)
@@ -342,7 +345,8 @@ static ek_status refuse_capture(struct ek_gpu *gpu, CUstream stream)
 	return ek_fail(
 		EK_ERROR_NOT_READY,
 		"the stream is being captured, and a kernel for these arguments is not loaded: before the "
-		"capture, call ek_norm_forward_prepare or ek_norm_backward_prepare with them");
+		"capture, run the model once, forward and backward; or, from C, call ek_norm_forward_prepare "
+		"or ek_norm_backward_prepare with them");
 }
 
 ek_status ek_kernel_get(struct ek_gpu *gpu, uint64_t key, ek_write_recipe *write, CUstream stream,

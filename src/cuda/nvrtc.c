@@ -12,8 +12,8 @@
 #include "../status.h"
 #include "library.h"
 
-/* The oldest that compiles for clusters and tells its architectures. */
-enum { OLDEST = 12000 };
+/* The oldest that compiles the kernels; and those of clusters, which send by st.async from compute capability 9.0 on. */
+enum { OLDEST = 12000, CLUSTER_ARCH = 90, OLDEST_WITH_CLUSTERS = 12010 };
 
 const char ek_nvrtc_contract[5][20] = {"--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true",
 				       ""};
@@ -60,6 +60,10 @@ static const char *const wheels[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib",
 	"system's paths, in Python's site-packages, $CONDA_PREFIX, $CUDA_HOME, $CUDA_PATH and "       \
 	"/usr/local/cuda"
 
+#define NEEDS                                                                                            \
+	"evenkeel needs NVRTC 12.0 or newer, 12.1 from compute capability 9.0 on: install one, or name " \
+	"it in $EVENKEEL_NVRTC"
+
 /* The name of a symbol that the library lacks; NULL if none. */
 static const char *resolve(void *library, struct nvrtc *nvrtc)
 {
@@ -80,11 +84,9 @@ static struct nvrtc examine(void *library, char *missing, size_t size)
 	int major = 0, minor = 0;
 	const char *lacking = resolve(library, &found);
 	if (lacking)
-		(void)snprintf(missing, size, "%.200s lacks %s: evenkeel needs NVRTC 12.0 or newer",
-			       loaded_path, lacking);
+		(void)snprintf(missing, size, "%.200s lacks %s: " NEEDS, loaded_path, lacking);
 	else if (found.version(&major, &minor) != 0 || major * 1000 + minor * 10 < OLDEST)
-		(void)snprintf(missing, size, "%.200s is NVRTC %d.%d: evenkeel needs 12.0 or newer",
-			       loaded_path, major, minor);
+		(void)snprintf(missing, size, "%.200s is NVRTC %d.%d: " NEEDS, loaded_path, major, minor);
 	else
 		found.release = major * 1000 + minor * 10;
 	return found;
@@ -215,15 +217,16 @@ static result compile(const struct nvrtc *nvrtc, program made, const char *const
 	return failed;
 }
 
-static ek_status fail_compile(const struct nvrtc *nvrtc, result failed, const char *name, const char *target,
-			      const char *log)
+static ek_status fail_compile(const struct nvrtc *nvrtc, result failed, const char *name, int arch,
+			      const char *target, const char *log)
 {
 	char line[256];
+	bool too_old = arch >= CLUSTER_ARCH && nvrtc->release < OLDEST_WITH_CLUSTERS;
 	first_error(log, line);
 	return ek_fail(failed == OUT_OF_MEMORY ? EK_ERROR_MEMORY : EK_ERROR_COMPILE,
-		       "NVRTC %d.%d refused %s (%s): %s%s%s", nvrtc->release / 1000,
+		       "NVRTC %d.%d refused %s (%s): %s%s%s%s", nvrtc->release / 1000,
 		       nvrtc->release % 1000 / 10, name, target, nvrtc->error_string(failed),
-		       line[0] ? ": " : "", line);
+		       line[0] ? ": " : "", line, too_old ? "; " NEEDS : "");
 }
 
 ek_status ek_nvrtc_compile(const char *name, const char *text, const char *const *options, int count,
@@ -255,7 +258,7 @@ ek_status ek_nvrtc_compile(const char *name, const char *text, const char *const
 		failed = read_image(nvrtc, made, nearest == arch, image);
 	if (made)
 		(void)nvrtc->destroy(&made);
-	ek_status status = failed ? fail_compile(nvrtc, failed, name, target, said) : EK_OK;
+	ek_status status = failed ? fail_compile(nvrtc, failed, name, arch, target, said) : EK_OK;
 	if (log)
 		*log = said;
 	else

@@ -65,7 +65,7 @@ static struct ek_pack *read_index(int file, const char *name, uint64_t file_size
 	struct header header;
 	uint64_t checksum;
 	if (!ek_file_read(file, &header, sizeof header, 0) || memcmp(header.magic, magic, sizeof magic) != 0)
-		return refuse(why, size, name, "is no pack of evenkeel");
+		return refuse(why, size, name, "is no pack of evenkeel: evenkeel warmup --pack writes one");
 	if (header.version != VERSION)
 		return refuse(why, size, name, "is a pack of another version: write it anew");
 	const size_t index_bytes = header.count * sizeof(struct place);
@@ -90,8 +90,10 @@ struct ek_pack *ek_pack_open(const char *name, char *why, size_t size)
 {
 	struct stat status;
 	int file = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	if (file < 0)
-		return refuse(why, size, name, strerror(errno));
+	if (file < 0) {
+		(void)snprintf(why, size, "%.400s: %s", name, strerror(errno));
+		return NULL;
+	}
 	struct ek_pack *pack = NULL;
 	if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
 		(void)refuse(why, size, name, "is not a file");

@@ -10,7 +10,8 @@
  *   EVENKEEL_STANDIN_ORDER        forward, backward, shuffled, shuffled:SEED: in which order threads and blocks
  *                                 run (another one from launch to launch)
  *   EVENKEEL_STANDIN_FAIL         NAME=CODE,… : these functions fail with these codes; NAME=CODE@3: the third call
- *                                 alone. cuDriverGetVersion=11040 is what that returns. Also for NVRTC's names.
+ *                                 alone. cuDriverGetVersion=11040 and nvrtcVersion=11080 are what these two
+ *                                 return or tell. Also for NVRTC's names.
  * and by the compiler (nvrtc.c):
  *   EVENKEEL_STANDIN_CC, EVENKEEL_STANDIN_CFLAGS   the compiler, more options (those of the build)
  *   EVENKEEL_STANDIN_KEEP=1       leaves the text and the module in their folder, and names it
