@@ -1,5 +1,6 @@
 /* evenkeel bench: every cell of the speed list beside a copy of the same bytes and, on the CPU and where it is
  * there, oneDNN. SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +102,8 @@ static int prepare_cpu(struct bench *bench)
 	int threads = device_words(bench->ctx).threads;
 	bench->team = team_create(threads);
 	if (!bench->team)
-		return complain(STATUS_USAGE, "--threads %d: not enough memory or threads", threads);
+		return complain(STATUS_USAGE, "--threads %d: cannot be started (%s): name fewer", threads,
+				strerror(errno));
 	bench->peer = peer_open(threads);
 	return STATUS_FINE;
 }
@@ -119,7 +121,11 @@ static int prepare(struct bench *bench)
 	bench->cases = cases_list(options, true, &bench->case_count);
 	bench->results.all = calloc((size_t)bench->case_count + CACHED_SHAPES, sizeof *bench->results.all);
 	if (!bench->cases || !bench->results.all)
-		return complain(STATUS_USAGE, "not enough memory");
+		return complain(
+			STATUS_USAGE,
+			"not enough memory for a list of %d cases and their results (%zu bytes): name fewer, by --quick or --shapes",
+			bench->case_count,
+			(size_t)bench->case_count * (sizeof *bench->cases + sizeof *bench->results.all));
 	if (bench->case_count == 0)
 		return complain(STATUS_USAGE,
 				"--weight-dtype %s: no dtype of the list goes with it, name one with --dtype",

@@ -341,10 +341,10 @@ struct test_case *cases_list(const struct options *options, bool bench, int *cou
 	struct list list = {0};
 	append_all(&list, options, bench);
 	list.cases = malloc((size_t)(list.count + 1) * sizeof *list.cases);
+	*count = list.count;
 	list.count = 0;
 	if (list.cases)
 		append_all(&list, options, bench);
-	*count = list.count;
 	return list.cases;
 }
 

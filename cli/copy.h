@@ -6,7 +6,8 @@
 
 struct team;
 
-/* A team of threads that sleep between jobs, so that they are in nobody's way. NULL: no memory or threads. */
+/* A team of threads that sleep between jobs, so that they are in nobody's way. NULL and errno: no memory or no
+ * threads. */
 struct team *team_create(int threads);
 void team_destroy(struct team *team);
 /* Runs job(arg, thread) on each thread, the caller's included, and waits for all. */

@@ -3,6 +3,9 @@
  * "flops": [{"dtype","threads","flops_per_second"}]}. Called by info.c. SPDX-License-Identifier: MIT */
 #include "measure.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include "cli.h"
 #include "copy.h"
 #include "flops.h"
@@ -23,7 +26,8 @@ static int measure_team(struct measurement *measurement, int which, int threads)
 {
 	struct team *team = team_create(threads);
 	if (!team)
-		return complain(STATUS_USAGE, "--threads %d: cannot be started", threads);
+		return complain(STATUS_USAGE, "--threads %d: cannot be started (%s): name fewer", threads,
+				strerror(errno));
 	for (int i = 0; i < SIZE_COUNT; i++) {
 		progress_step("copy of %zu KB, %d threads", sizes[i] / 1024, threads);
 		measurement->copy[which][i] = copy_rate(team, sizes[i]);

@@ -102,6 +102,19 @@ static ek_norm_forward_args forward_args(const struct problem *problem)
 				      .bias = test_case->form.bias ? problem->bias.data : NULL};
 }
 
+/* Of a case and of what it is checked against. */
+static double problem_bytes(const struct test_case *test_case)
+{
+	return case_bytes(test_case) * 1.5;
+}
+
+static int refuse_size(const struct test_case *test_case)
+{
+	return complain(STATUS_USAGE, "--rows %lld --cols %lld: needs %.1f GB, more than this machine has",
+			(long long)test_case->rows, (long long)test_case->cols,
+			problem_bytes(test_case) * 1e-9);
+}
+
 /* The statistics that forward would have kept; y goes to a tensor that is overwritten later. */
 static int keep_statistics(struct problem *problem, ek_context *ctx)
 {
@@ -109,7 +122,7 @@ static int keep_statistics(struct problem *problem, ek_context *ctx)
 	struct tensor y = {0};
 	ek_norm_forward_args args = forward_args(problem);
 	if (!make_matrix(&problem->test_case, &y))
-		return complain(STATUS_USAGE, "not enough memory");
+		return refuse_size(&problem->test_case);
 	args.y = y.data;
 	args.rstd = problem->rstd.data;
 	args.mean = layer_norm ? problem->mean.data : NULL;
@@ -126,13 +139,10 @@ int problem_make(struct problem *problem, ek_context *ctx, const struct options 
 {
 	*problem = (struct problem){
 		.test_case = *test_case, .eps = options->eps, .seed = options->seed, .init = options->init};
-	double bytes = case_bytes(test_case) * 1.5;
-	if (!memory_suffices(NULL, bytes) || !make_inputs(problem) ||
+	if (!memory_suffices(NULL, problem_bytes(test_case)) || !make_inputs(problem) ||
 	    !make_outputs(test_case, &problem->expected) || !make_outputs(test_case, &problem->actual)) {
 		problem_free(problem);
-		return complain(STATUS_USAGE,
-				"--rows %lld --cols %lld: needs %.1f GB, more than this machine has",
-				(long long)test_case->rows, (long long)test_case->cols, bytes * 1e-9);
+		return refuse_size(test_case);
 	}
 	enum statistics statistics = test_case->form.statistics;
 	if (test_case->pass == BACKWARD && (statistics == KEPT || statistics == KEPT_WITHOUT_LOW))

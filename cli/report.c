@@ -102,10 +102,14 @@ FILE *open_output(const char *option, const char *name)
 
 int close_output(FILE *file, const char *option, const char *name)
 {
+	errno = 0;
 	bool failed = fflush(file) != 0 || ferror(file);
 	if (file != stdout && fclose(file) != 0)
 		failed = true;
-	return failed ? complain(STATUS_USAGE, "%s %s: cannot be written", option, name) : STATUS_FINE;
+	if (!failed)
+		return STATUS_FINE;
+	return complain(STATUS_USAGE, "%s %s: cannot be written (%s)", option, name,
+			errno ? strerror(errno) : "an earlier part of it was not");
 }
 
 void write_json_string(FILE *file, const char *text)

@@ -1,5 +1,6 @@
 /* evenkeel run: one op on one shape, checked against the reference and timed beside a copy.
  * SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -171,7 +172,8 @@ static int measure_on_cpu(FILE *out, struct cell *cell, ek_context *ctx, struct 
 	int threads = device_words(ctx).threads;
 	struct team *team = team_create(threads);
 	if (!team)
-		return complain(STATUS_USAGE, "--threads %d: cannot be started", threads);
+		return complain(STATUS_USAGE, "--threads %d: cannot be started (%s): name fewer", threads,
+				strerror(errno));
 	int status = cell_measure(cell, ctx, team, NULL, &effort, result);
 	if (status == STATUS_FINE)
 		print_time(out, result, cell);

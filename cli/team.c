@@ -1,5 +1,6 @@
 /* A team of threads for the copy and the FLOP loop; it is not the library's pool, whose speed is what is
  * measured. Called by copy.c and measure.c. SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -52,8 +53,10 @@ static bool start_worker(struct team *team)
 	if (!worker)
 		return false;
 	*worker = (struct worker){team, team->started + 1};
-	if (pthread_create(&team->workers[team->started], NULL, work, worker)) {
+	int error = pthread_create(&team->workers[team->started], NULL, work, worker);
+	if (error) {
 		free(worker);
+		errno = error;
 		return false;
 	}
 	team->started++;
@@ -75,7 +78,9 @@ struct team *team_create(int threads)
 		fine = start_worker(team);
 	if (fine)
 		return team;
+	int error = errno;
 	team_destroy(team);
+	errno = error;
 	return NULL;
 }
 

@@ -119,7 +119,10 @@ static int verify_cases(struct verify *verify)
 	int status = STATUS_FINE;
 	struct test_case *cases = cases_list(verify->options, false, &count);
 	if (!cases)
-		return complain(STATUS_USAGE, "not enough memory");
+		return complain(
+			STATUS_USAGE,
+			"not enough memory for a list of %d cases (%zu bytes): name fewer, by --quick or --shapes",
+			count, (size_t)count * sizeof *cases);
 	progress_begin(count);
 	for (int i = 0; i < count && status == STATUS_FINE; i++) {
 		const struct test_case *test_case = &cases[i];
