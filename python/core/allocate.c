@@ -34,8 +34,13 @@ DLManagedTensorVersioned *allocate(const struct frame *frame, const char *name, 
 	};
 	DLManagedTensorVersioned *tensor = NULL;
 	if (frame->api->managed_tensor_allocator(&prototype, &tensor, NULL, set_error)) {
+		size_t bytes = dtype.bits / 8;
+		for (int i = 0; i < ndim; i++)
+			bytes *= (size_t)shape[i];
 		if (!PyErr_Occurred())
-			PyErr_Format(PyExc_MemoryError, "x's framework has no memory for %s", name);
+			PyErr_Format(PyExc_MemoryError,
+				     "x's framework has no memory for %s (%zu bytes): free some, or give it",
+				     name, bytes);
 		return NULL;
 	}
 	return tensor;

@@ -19,7 +19,7 @@ typedef struct DLDevice {
 	int32_t device_id;
 } DLDevice;
 
-enum { kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4 };
+enum { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6 };
 
 typedef struct DLDataType {
 	uint8_t code;

@@ -1,6 +1,8 @@
 /* Which exception a status is, and what a framework's own becomes. SPDX-License-Identifier: MIT */
 #include "failure.h"
 
+#include <string.h>
+
 #include "stable_abi.h"
 
 static PyObject *exception_of(ek_status status)
@@ -21,9 +23,23 @@ static PyObject *exception_of(ek_status status)
 	}
 }
 
+/* A message starts with an argument's name in C; two have another in Python. */
+static const struct {
+	const char *in_c, *in_python;
+} names[] = {{"y ", "out "}, {"weight_dtype ", "weight or bias of "}};
+
 int raise_status(ek_status status)
 {
-	PyErr_SetString(exception_of(status), ek_error(NULL));
+	const char *message = ek_error(NULL), *name = "";
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		size_t length = strlen(names[i].in_c);
+		if (strncmp(message, names[i].in_c, length) == 0) {
+			name = names[i].in_python;
+			message += length;
+			break;
+		}
+	}
+	PyErr_Format(exception_of(status), "%s%s", name, message);
 	return -1;
 }
 

@@ -5,7 +5,7 @@
 
 #include "evenkeel.h"
 
-/* Sets the exception with ek_error's text, and returns -1. */
+/* Sets the exception with ek_error's text, arguments named as they are in Python, and returns -1. */
 int raise_status(ek_status status);
 
 /* A framework could not say where a tensor lies (it has no memory, or a dtype that DLPack lacks): its exception, which

@@ -34,6 +34,24 @@ int require_dtype(const struct view *view, ek_dtype dtype, const char *like)
 	return -1;
 }
 
+int require_writable(const struct view *view)
+{
+	if (!view->readonly)
+		return 0;
+	PyErr_Format(PyExc_ValueError, "%s is read-only: give a writable one", view->name);
+	return -1;
+}
+
+int refuse_layout(const struct view *view, const char *layout)
+{
+	char strides[TEXT];
+	PyErr_Format(PyExc_ValueError, "%s has strides %s: it must be %s", view->name,
+		     view->scattered ? "of no whole elements"
+				     : shape_text(strides, sizeof strides, view->ndim, view->strides),
+		     layout);
+	return -1;
+}
+
 static int require_device(const struct frame *frame, const struct view *view)
 {
 	if (view->device == frame->device && view->ordinal == frame->ordinal)
@@ -209,8 +227,8 @@ static int check_stream(struct frame *frame, PyObject *number)
 	if (number == Py_None || asked == frame->stream)
 		return 0;
 	PyErr_Format(PyExc_ValueError,
-		     "stream is %p, and x's framework works on %p: make it the current stream there", asked,
-		     frame->stream);
+		     "stream is %llu, and x's framework works on %llu: make it the current stream there",
+		     (unsigned long long)(uintptr_t)asked, (unsigned long long)(uintptr_t)frame->stream);
 	return -1;
 }
 

@@ -63,6 +63,9 @@ int frame_statistics(struct frame *frame, PyObject *object, const void **data, i
 struct view *frame_view(struct frame *frame, PyObject *object, const char *name);
 int require_shape(const struct view *view, int ndim, const int64_t *shape);
 int require_dtype(const struct view *view, ek_dtype dtype, const char *like);
+int require_writable(const struct view *view);
+/* Always -1: a tensor that is written must lie otherwise. */
+int refuse_layout(const struct view *view, const char *layout);
 /* Are its strides those of a new tensor, also where a dimension has one element, and any would do? */
 bool is_in_order(const struct view *view);
 /* Do the elements of a tensor follow each other without gaps? */

@@ -23,12 +23,9 @@ static struct view *open_given(struct frame *frame, PyObject *given, const char 
 			       int ndim, const int64_t *shape, struct output *output)
 {
 	struct view *view = frame_view(frame, given, name);
-	if (!view || (dtype && require_dtype(view, dtype, "")) || require_shape(view, ndim, shape))
+	if (!view || (dtype && require_dtype(view, dtype, "")) || require_shape(view, ndim, shape) ||
+	    require_writable(view))
 		return NULL;
-	if (view->readonly) {
-		PyErr_Format(PyExc_ValueError, "%s is read-only", name);
-		return NULL;
-	}
 	if (frame->fresh && frame->device == EK_CPU)
 		prefer_large_pages(view->data, bytes_of(view));
 	output->dtype = view->dtype;
@@ -36,12 +33,6 @@ static struct view *open_given(struct frame *frame, PyObject *given, const char 
 	output->object = given;
 	Py_INCREF(given);
 	return view;
-}
-
-static int refuse_layout(const char *name, const char *layout)
-{
-	PyErr_Format(PyExc_ValueError, "%s must be %s", name, layout);
-	return -1;
 }
 
 static int make(const struct frame *frame, const char *name, ek_dtype dtype, int ndim, const int64_t *shape,
@@ -62,7 +53,7 @@ static int contiguous_output(struct frame *frame, PyObject *given, const char *n
 	const struct view *view = open_given(frame, given, name, dtype, ndim, shape, output);
 	if (!view)
 		return -1;
-	return is_contiguous(view) ? 0 : refuse_layout(name, "contiguous");
+	return is_contiguous(view) ? 0 : refuse_layout(view, "contiguous");
 }
 
 int output_rows(struct frame *frame, PyObject *given, const char *name, struct output *output)
@@ -77,9 +68,9 @@ int output_rows(struct frame *frame, PyObject *given, const char *name, struct o
 	if (!view)
 		return -1;
 	if (frame->fresh && !is_in_order(view)) /* made like x: PyTorch's own results are not */
-		return refuse_layout(name, "in order");
+		return refuse_layout(view, "in order");
 	output->stride = row_stride(frame, view);
-	return output->stride >= 0 ? 0 : refuse_layout(name, "contiguous, or rows at one distance");
+	return output->stride >= 0 ? 0 : refuse_layout(view, "contiguous, or rows at one distance");
 }
 
 /* Where no weight has said so, the first tensor of columns that is given or made decides on their dtype. */

@@ -18,6 +18,24 @@ const char *shape_text(char *text, size_t size, int ndim, const int64_t *shape)
 	return text;
 }
 
+/* int32, complex64: as frameworks call them. */
+static int refuse_dtype(const struct view *view, DLDataType dtype)
+{
+	static const char *const kinds[] = {
+		[kDLInt] = "int",       [kDLUInt] = "uint",       [kDLFloat] = "float",
+		[kDLBfloat] = "bfloat", [kDLComplex] = "complex", [kDLBool] = "bool"};
+	size_t count = sizeof kinds / sizeof *kinds;
+	if (dtype.lanes == 1 && dtype.code < count && kinds[dtype.code])
+		PyErr_Format(PyExc_TypeError, "%s is %s%d: it must be f32, f16, bf16 or f64", view->name,
+			     kinds[dtype.code], dtype.bits);
+	else
+		PyErr_Format(
+			PyExc_TypeError,
+			"%s is of DLPack's type code %d with %d bits and %d lanes: it must be f32, f16, bf16 or f64",
+			view->name, dtype.code, dtype.bits, dtype.lanes);
+	return -1;
+}
+
 static int read_dtype(struct view *view, DLDataType dtype)
 {
 	if (dtype.lanes == 1 && dtype.code == kDLFloat &&
@@ -25,13 +43,8 @@ static int read_dtype(struct view *view, DLDataType dtype)
 		view->dtype = dtype.bits == 32 ? EK_F32 : dtype.bits == 16 ? EK_F16 : EK_F64;
 	else if (dtype.lanes == 1 && dtype.code == kDLBfloat && dtype.bits == 16)
 		view->dtype = EK_BF16;
-	else {
-		PyErr_Format(
-			PyExc_TypeError,
-			"%s is of DLPack's type code %d with %d bits and %d lanes: it must be f32, f16, bf16 or f64",
-			view->name, dtype.code, dtype.bits, dtype.lanes);
-		return -1;
-	}
+	else
+		return refuse_dtype(view, dtype);
 	return 0;
 }
 
@@ -69,8 +82,8 @@ int view_from_dltensor(struct view *view, const DLTensor *tensor)
 	if (read_dtype(view, tensor->dtype) || read_device(view, tensor->device))
 		return -1;
 	if (tensor->ndim > MAX_NDIM) {
-		PyErr_Format(PyExc_ValueError, "%s has %d dimensions: at most %d", view->name, tensor->ndim,
-			     MAX_NDIM);
+		PyErr_Format(PyExc_ValueError, "%s has %d dimensions: it must have at most %d, reshape it",
+			     view->name, tensor->ndim, MAX_NDIM);
 		return -1;
 	}
 	if (!tensor->data && has_elements(tensor)) {

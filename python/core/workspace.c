@@ -12,10 +12,10 @@ static int use_given(struct frame *frame, PyObject *given, struct workspace *wor
 	const struct view *view = frame_view(frame, given, "workspace");
 	if (!view)
 		return -1;
-	if (view->readonly || !is_contiguous(view)) {
-		PyErr_SetString(PyExc_ValueError, "workspace must be contiguous and writable");
+	if (require_writable(view))
 		return -1;
-	}
+	if (!is_contiguous(view))
+		return refuse_layout(view, "contiguous");
 	workspace->data = view->data;
 	workspace->size = ek_dtype_size(view->dtype);
 	for (int i = 0; i < view->ndim; i++)
@@ -27,9 +27,11 @@ static int take_from_heap(size_t size, struct workspace *workspace)
 {
 	workspace->size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 	workspace->data = workspace->heap = aligned_alloc(ALIGNMENT, workspace->size);
-	if (!workspace->heap)
-		PyErr_NoMemory();
-	return workspace->heap ? 0 : -1;
+	if (workspace->heap)
+		return 0;
+	PyErr_Format(PyExc_MemoryError, "out of memory for a workspace of %zu bytes: free some, or give one",
+		     size);
+	return -1;
 }
 
 static int take_from_framework(const struct frame *frame, size_t size, struct workspace *workspace)

@@ -99,7 +99,8 @@ def another_stream_than_the_framework_s_is_refused():
     Tensor.stream = new_stream()
     evenkeel.layer_norm(tensor(x), stream=Tensor.stream)
     assert last_stream() == Tensor.stream
-    refused(lambda: evenkeel.layer_norm(tensor(x), stream=0), ValueError, "make it the current stream there")
+    words = f"stream is 0, and x's framework works on {Tensor.stream}: make it the current stream there"
+    refused(lambda: evenkeel.layer_norm(tensor(x), stream=0), ValueError, words)
     Tensor.stream = 0
     evenkeel.layer_norm(tensor(x), stream=0)
     assert last_stream() == 0

@@ -160,7 +160,7 @@ def test_gradients_of_weights_say_what_a_missing_weight_would_be():
     close(dbias, x.astype(np.float64).sum(0), "f32")
     with pytest.raises(TypeError, match="dbias is f64: it must be f32"):
         _core.backward(_core.LAYER_NORM, x, x, 8, None, None, 0, None, dweight, np.empty(8), None, 1, None)
-    with pytest.raises(TypeError, match="weight_dtype f64 does not go with dtype bf16"):
+    with pytest.raises(TypeError, match="weight or bias of f64 does not go with dtype bf16"):
         _core.backward_workspace(_core.LAYER_NORM, x, 8, np.empty(8), True, True, 1)
 
 

@@ -13,6 +13,8 @@ def refusals():
     x, w = array((4, 6)), array((6,))
     frozen = np.zeros((4, 6), np.float32)
     frozen.flags.writeable = False
+    long = array((5, 6))
+    records = np.zeros((4, 6), [("value", "f4"), ("tag", "i2")])
     yield (
         "a weight of another shape",
         lambda: evenkeel.layer_norm(x, w[:5], normalized_shape=6),
@@ -57,7 +59,12 @@ def refusals():
         TypeError,
         ("weight is of type <class 'list'>, which offers neither"),
     )
-    yield "weights wider than x", lambda: evenkeel.layer_norm(x, w.astype(np.float64)), TypeError, "f64 does not go"
+    yield (
+        "weights wider than x",
+        lambda: evenkeel.layer_norm(x, w.astype(np.float64)),
+        TypeError,
+        "^weight or bias of f64 does not go with dtype f32",
+    )
     yield (
         "a bias unlike the weight",
         lambda: evenkeel.layer_norm(x, w, w.astype(np.float16)),
@@ -70,7 +77,12 @@ def refusals():
     yield "far too many threads", lambda: evenkeel.layer_norm(x, threads=2**40), ValueError, "threads"
     yield "threads that are no number", lambda: evenkeel.layer_norm(x, threads="2"), TypeError, "integer"
     yield "a stream that is no number", lambda: evenkeel.layer_norm(x, stream="0"), TypeError, "int"
-    yield "a read-only result", lambda: evenkeel.layer_norm(x, out=frozen), ValueError, "out is read-only"
+    yield (
+        "a read-only result",
+        lambda: evenkeel.layer_norm(x, out=frozen),
+        ValueError,
+        "out is read-only: give a writable one",
+    )
     yield (
         "a result of another shape",
         lambda: evenkeel.layer_norm(x, out=x[:2]),
@@ -87,7 +99,19 @@ def refusals():
         "a scattered result",
         lambda: evenkeel.layer_norm(x, out=np.asfortranarray(x)),
         ValueError,
-        ("out must be contiguous, or rows at one distance"),
+        (r"out has strides \(1, 4\): it must be contiguous, or rows at one distance"),
+    )
+    yield (
+        "a result between other elements",
+        lambda: evenkeel.layer_norm(x, out=records["value"]),
+        ValueError,
+        ("out has strides of no whole elements: it must be contiguous"),
+    )
+    yield (
+        "a result that overlaps x",
+        lambda: evenkeel.layer_norm(long[:4], out=long[1:]),
+        ValueError,
+        r"^out \[0x\w+, 0x\w+\) overlaps x \[0x\w+, 0x\w+\): in place means the same address",
     )
     yield (
         "a gradient of another shape",
@@ -130,14 +154,19 @@ def core_refusals():
     yield "a norm that there is not", lambda: forward(x, norm=7), ValueError, r"norm \(7\)"
     yield "a norm without backward", lambda: backward(None, norm=7, dx=x), ValueError, r"norm \(7\)"
     yield "a result that x's framework cannot make", lambda: forward(x, out=True), TypeError, "out must be given"
-    yield "an unwanted result", lambda: forward(x, out=False), ValueError, "y is NULL"
+    yield "an unwanted result", lambda: forward(x, out=False), ValueError, "^out is NULL"
     yield (
         "statistics of two rows",
         lambda: forward(x, stats=np.ones((2, 4), "f4")),
         ValueError,
         (r"stats has shape \(2, 4\): it must have \(3, 4\)"),
     )
-    yield "scattered statistics", lambda: forward(x, stats=np.ones((4, 3), "f4").T), ValueError, "must be contiguous"
+    yield (
+        "scattered statistics",
+        lambda: forward(x, stats=np.ones((4, 3), "f4").T),
+        ValueError,
+        (r"stats has strides \(1, 3\): it must be contiguous"),
+    )
     yield (
         "one statistic of LayerNorm",
         lambda: backward((s,), dx=x),
@@ -161,7 +190,13 @@ def core_refusals():
         "a scattered workspace",
         lambda: backward(None, dweight=np.ones(6, "f4"), workspace=np.ones((9, 9)).T[1:]),
         (ValueError),
-        "workspace must be contiguous and writable",
+        r"workspace has strides \(1, 9\): it must be contiguous",
+    )
+    yield (
+        "a read-only workspace",
+        lambda: backward(None, dweight=np.ones(6, "f4"), workspace=memoryview(bytes(64)).cast("f")),
+        (ValueError),
+        "workspace is read-only: give a writable one",
     )
     yield "a list as workspace", lambda: backward(None, dweight=np.ones(6, "f4"), workspace=[]), TypeError, "workspace"
 

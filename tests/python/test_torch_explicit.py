@@ -104,7 +104,7 @@ def test_mistakes_name_both_values():
         ek.layer_norm_forward(x, torch.ones(41, device=DEVICE))
     with pytest.raises(ValueError, match=r"\(41,\).*\(40,\)"):
         ek.layer_norm_forward(x, torch.ones(40, device=DEVICE), torch.ones(41, device=DEVICE))
-    with pytest.raises(TypeError, match="weight_dtype f64 does not go with dtype f32"):
+    with pytest.raises(TypeError, match="weight or bias of f64 does not go with dtype f32"):
         ek.rms_norm_forward(x, torch.ones(40, dtype=torch.float64, device=DEVICE))
     _, mean, rstd = ek.layer_norm_forward(x)
     with pytest.raises(ValueError, match="5.*6"):

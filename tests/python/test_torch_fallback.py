@@ -20,7 +20,7 @@ def nested():
 
 
 CALLS = {  # what only PyTorch can compute, of a library, and a part of the reason
-    "complex numbers": (lambda library: library.rms_norm(complex_numbers(), (8,)), "code 5 with 64 bits"),
+    "complex numbers": (lambda library: library.rms_norm(complex_numbers(), (8,)), "x is complex64"),
     "a wider weight": (lambda library: library.rms_norm(tensor((4, 8)), (8,), tensor((8,), "f64")), "f64 does not go"),
     "a negative eps": (lambda library: library.layer_norm(tensor((4, 8)), (8,), eps=-0.1), r"eps \(-0.1\)"),
     "too many columns": (lambda library: library.layer_norm(tensor((1, 2**24 + 1), "bf16"), (2**24 + 1,)), "16777217"),
