@@ -119,13 +119,18 @@ def details_page(rows: list[list[str]]) -> list[Kernel]:
     return list(kernels.values())
 
 
+def complaint_in(text: str) -> str:
+    """What ncu says of itself in its log, if anything."""
+    said = [line for line in text.splitlines() if line.startswith("==ERROR==")]
+    return said[0] if said else ""
+
+
 def read_csv(text: str) -> list[Kernel]:
     """The kernels in what `ncu --csv` wrote, whatever it or the program said before."""
     lines = text.splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if first is None:
-        said = [line for line in lines if "==ERROR==" in line or "==WARNING==" in line]
-        raise Unreadable(said[0] if said else "ncu wrote no table")
+        raise Unreadable(complaint_in(text) or "ncu wrote no table")
     rows = [row for row in csv.reader(line for line in lines[first:] if line.startswith('"')) if row]
     kernels = details_page(rows) if "Metric Name" in rows[0] else raw_page(rows)
     for kernel in kernels:
@@ -138,13 +143,15 @@ def read_csv(text: str) -> list[Kernel]:
 # ---- a case ----
 
 
-def said_by(command: list[str]) -> str:
-    """Standard output; a program that fails is unreadable."""
+def said_by(command: list[str], log: Path | None = None) -> str:
+    """Standard output, or what is in the log; of a program that fails its last words are the error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    text = log.read_text() if log and log.exists() else done.stdout
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise Unreadable(f"{Path(command[0]).name} ended with status {done.returncode}: {lines[-1] if lines else ''}")
-    return done.stdout
+        last = complaint_in(text) or (lines[-1] if lines else "")
+        raise Unreadable(f"{Path(command[0]).name} ended with status {done.returncode}: {last}")
+    return text
 
 
 def model_of(program: str, case: Case) -> dict[str, list]:
@@ -158,11 +165,11 @@ def model_of(program: str, case: Case) -> dict[str, list]:
 def count(program: str, ncu: str, case: Case, folder: Path) -> list[Kernel]:
     """The kernels of one call. `run` checks it on the CPU, by rows of a sample, which also shows that it is right."""
     log = folder / (str(case).replace(" ", "-") + ".csv")
-    said_by([ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log), "--force-overwrite",
+    command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log), "--force-overwrite",
              "--cache-control", "all", "--clock-control", "none", "--kernel-name", f"regex:_{case.direction}_",
              "--metrics", ",".join(METRICS), program, "run", *case.words(), "--rows", str(case.rows),
-             "--cols", str(case.cols), "--time", "0"])  # fmt: skip
-    return read_csv(log.read_text())
+             "--cols", str(case.cols), "--time", "0"]  # fmt: skip
+    return read_csv(said_by(command, log))
 
 
 @dataclass

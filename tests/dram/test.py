@@ -136,6 +136,19 @@ def a_program_that_fails_is_said():
     assert "NOT COUNTED: evenkeel ended with status 1: evenkeel: no GPU" in said.getvalue(), said.getvalue()
 
 
+def an_ncu_that_fails_is_said():
+    with tempfile.TemporaryDirectory() as folder:
+        ncu = script(
+            folder,
+            "ncu",
+            "import sys\n"
+            "with open(sys.argv[sys.argv.index('--log-file') + 1], 'w') as log:\n"
+            "    print('==PROF== Connected', '==ERROR== Failed to find metric x', sep='\\n', file=log)\n"
+            "sys.exit(9)\n",
+        )
+        raises("ncu ended with status 9: ==ERROR== Failed to find metric x", count.count, "", ncu, CASE, Path(folder))
+
+
 def main():
     tests = [
         test
