@@ -46,8 +46,10 @@ static void look_at(const void *address, size_t bytes, size_t unit, enum traffic
 	}
 	if (!emulator_cluster.running->waited)
 		emulator_report(place, "global memory before wait_for_kernels_before");
-	const struct memory_range *range = memory_range_of(address, bytes);
-	if (!range && !emulator_cluster.launch->host_addresses)
+	const bool anywhere = emulator_cluster.launch->host_addresses;
+	const struct memory_range *range =
+		anywhere && !traffic_counts ? NULL : memory_range_of(address, bytes);
+	if (!range && !anywhere)
 		emulator_report(place, "%zu bytes at %p are not in device memory%s", bytes, address,
 				memory_describe(address));
 	if (range && traffic_counts)
