@@ -6,9 +6,8 @@
     python3 tests/dram/count.py build/evenkeel --keep DIR   keeps what ncu wrote, a file a case
 
 A case is one call of the op by `evenkeel run`. ncu empties the caches before every kernel, so that all that a kernel
-reads comes from memory. What it writes may still be in the L2 when it ends: `dram out` may be less than the model's by
-what an L2 holds, and `L2 out`, what the multiprocessors sent to the L2, says whether it was all written. Called by
-tests/gpu_check.sh (part dram). SPDX-License-Identifier: MIT"""
+reads comes from memory. What it writes may still be in the L2 when it ends (25 MB on an H200): tensors have a gigabyte,
+of which that is little. Called by tests/gpu_check.sh (part dram). SPDX-License-Identifier: MIT"""
 
 from __future__ import annotations
 
@@ -23,20 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
-SENT = "lts__t_sectors_srcunit_tex_op_write.sum"  # by multiprocessors to the L2; sectors of 32 bytes
-ASKED = "lts__t_sectors_srcunit_tex_op_read.sum"  # of the L2: weights are asked for again and again
-METRICS = (READ, WRITTEN, SENT, ASKED)
-SECTOR = 32
+METRICS = (READ, WRITTEN)
 TOLERANCE = 0.05
-MOST_IN_L2 = 64 << 20  # the L2 of an H200 has 50 MB
 
-UNITS = {"byte": 1, "sector": SECTOR, "": 1}
 PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call. Large, so that what is read beside the tensors and what stays in the L2 is little."""
+    """One call."""
 
     op: str
     direction: str
@@ -53,13 +47,12 @@ class Case:
 
 
 SHAPES = (
-    ("layer_norm", "bf16", 32768, 4096),
-    ("layer_norm", "bf16", 131072, 4096),  # a gigabyte is written: an L2 holds under a twentieth of it
-    ("layer_norm", "bf16", 16384, 8192),
-    ("layer_norm", "bf16", 65536, 512),
-    ("layer_norm", "bf16", 4096, 32768),
-    ("layer_norm", "f32", 16384, 4096),
-    ("rms_norm", "bf16", 32768, 4096),
+    ("layer_norm", "bf16", 131072, 4096),
+    ("layer_norm", "bf16", 1048576, 512),
+    ("layer_norm", "bf16", 65536, 8192),
+    ("layer_norm", "bf16", 16384, 32768),
+    ("layer_norm", "f32", 65536, 4096),
+    ("rms_norm", "bf16", 131072, 4096),
 )
 CASES = [Case(op, direction, *shape) for op, *shape in SHAPES for direction in ("forward", "backward")]
 QUICK = CASES[:2]
@@ -87,36 +80,22 @@ def number_of(text: str) -> float:
 
 
 def bytes_of(text: str, unit: str) -> float:
-    """A value of ncu in bytes: of byte, Kbyte, Mbyte, Gbyte, sector, …"""
+    """A value of ncu in bytes: of byte, Kbyte, Mbyte, …"""
     word = unit.strip().lower()
-    for name, size in UNITS.items():
-        prefix = word[: len(word) - len(name)] if word.endswith(name) else None
-        if prefix in PREFIXES:
-            return number_of(text) * PREFIXES[prefix] * size
-    raise Unreadable(f"{unit!r} is no unit of bytes")
+    if not word.endswith("byte") or word[:-4] not in PREFIXES:
+        raise Unreadable(f"{unit!r} is no unit of bytes")
+    return number_of(text) * PREFIXES[word[:-4]]
 
 
-def raw_page(rows: list[list[str]]) -> list[Kernel]:
-    """--page raw: a row a kernel, a column a metric; the second row has the units."""
+def kernels_of(rows: list[list[str]]) -> list[Kernel]:
+    """A row a kernel, a column a metric; the second row has the units."""
     head, units = rows[0], rows[1]
-    columns = {metric: head.index(metric) for metric in METRICS if metric in head}
+    missing = [metric for metric in METRICS if metric not in head]
+    if missing:
+        raise Unreadable(f"ncu's table has no {missing[0]}")
+    columns = {metric: head.index(metric) for metric in METRICS}
     name = head.index("Kernel Name")
-    kernels = []
-    for row in rows[2:]:
-        counted = {metric: bytes_of(row[at], units[at]) for metric, at in columns.items()}
-        kernels.append(Kernel(row[name], counted))
-    return kernels
-
-
-def details_page(rows: list[list[str]]) -> list[Kernel]:
-    """--page details: a row for each metric of a kernel."""
-    at = {word: rows[0].index(word) for word in ("ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value")}
-    kernels: dict[str, Kernel] = {}
-    for row in rows[1:]:
-        kernel = kernels.setdefault(row[at["ID"]], Kernel(row[at["Kernel Name"]], {}))
-        if row[at["Metric Name"]] in METRICS:
-            kernel.bytes[row[at["Metric Name"]]] = bytes_of(row[at["Metric Value"]], row[at["Metric Unit"]])
-    return list(kernels.values())
+    return [Kernel(row[name], {key: bytes_of(row[at], units[at]) for key, at in columns.items()}) for row in rows[2:]]
 
 
 def complaint_in(text: str) -> str:
@@ -132,12 +111,7 @@ def read_csv(text: str) -> list[Kernel]:
     if first is None:
         raise Unreadable(complaint_in(text) or "ncu wrote no table")
     rows = [row for row in csv.reader(line for line in lines[first:] if line.startswith('"')) if row]
-    kernels = details_page(rows) if "Metric Name" in rows[0] else raw_page(rows)
-    for kernel in kernels:
-        missing = [metric for metric in METRICS if metric not in kernel.bytes]
-        if missing:
-            raise Unreadable(f"{kernel.name} has no {missing[0]}")
-    return kernels
+    return kernels_of(rows)
 
 
 # ---- a case ----
@@ -177,39 +151,25 @@ class Row:
     """A line of the table: bytes that the model has, and bytes counted."""
 
     case: Case
-    kernels: int
     model_read: float
     model_written: float
     read: float
     written: float
-    sent: float
-    asked: float
 
     def complaints(self) -> list[str]:
-        found = []
-        if abs(self.read / self.model_read - 1) > TOLERANCE:
-            found.append("read")
-        if abs(self.sent / self.model_written - 1) > TOLERANCE:
-            found.append("sent to the L2")
-        least = (self.model_written - self.kernels * MOST_IN_L2) * (1 - TOLERANCE)
-        if not least <= self.written <= self.model_written * (1 + TOLERANCE):
-            found.append("written")
-        return found
+        ratios = {"read": self.read / self.model_read, "written": self.written / self.model_written}
+        return [name for name, ratio in ratios.items() if abs(ratio - 1) > TOLERANCE]
 
 
 def row_of(case: Case, model: dict[str, list], kernels: list[Kernel]) -> Row:
     if len(kernels) != len(model["name"]):
         names = ", ".join(kernel.name for kernel in kernels) or "none"
         raise Unreadable(f"{len(model['name'])} kernels in the model, {len(kernels)} counted: {names}")
-    counted = {metric: sum(kernel.bytes[metric] for kernel in kernels) for metric in METRICS}
-    return Row(case, len(kernels), sum(model["read_bytes"]), sum(model["write_bytes"]), counted[READ],
-               counted[WRITTEN], counted[SENT], counted[ASKED])  # fmt: skip
+    read, written = (sum(kernel.bytes[metric] for kernel in kernels) for metric in METRICS)
+    return Row(case, sum(model["read_bytes"]), sum(model["write_bytes"]), read, written)
 
 
-HEAD = (
-    f"{'MB':38} {'model in':>9} {'dram in':>9} {'ratio':>6} {'L2 in':>9}"
-    f"  {'model out':>9} {'L2 out':>9} {'ratio':>6} {'dram out':>9} {'ratio':>6}"
-)
+HEAD = f"{'MB':38} {'model in':>9} {'dram in':>9} {'ratio':>6}  {'model out':>9} {'dram out':>9} {'ratio':>6}"
 
 
 def line_of(row: Row) -> str:
@@ -217,8 +177,7 @@ def line_of(row: Row) -> str:
     verdict = ", ".join(row.complaints())
     return (
         f"{row.case!s:38} {row.model_read * mb:9.1f} {row.read * mb:9.1f} {row.read / row.model_read:6.3f}"
-        f" {row.asked * mb:9.1f}  {row.model_written * mb:9.1f} {row.sent * mb:9.1f}"
-        f" {row.sent / row.model_written:6.3f} {row.written * mb:9.1f} {row.written / row.model_written:6.3f}"
+        f"  {row.model_written * mb:9.1f} {row.written * mb:9.1f} {row.written / row.model_written:6.3f}"
         f"  {'ok' if not verdict else 'DIFFERS: ' + verdict}"
     )
 
