@@ -1,5 +1,5 @@
 /* evenkeel explain: what an op costs by the library's model (ek_norm_cost, ek_reference_cost), and the least time that a
- * measured machine allows for it. Shown by explain_write.c. SPDX-License-Identifier: MIT */
+ * measured machine allows for it. Shown by explain_text.c and explain_write.c. SPDX-License-Identifier: MIT */
 #include "explain.h"
 
 #include <stdlib.h>

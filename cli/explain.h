@@ -34,13 +34,19 @@ struct explanation {
 	struct variant variants[MOST_VARIANTS];
 };
 
-/* What is counted how, and the option that changes it; NULL names past the last. */
+/* What is counted how, and the option that changes it ("": none does). Returns how many. */
 struct assumption {
 	char text[128];
 	const char *option;
 };
 enum { MOST_ASSUMPTIONS = 9 };
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions);
+const char *explain_pass(const struct explanation *e);
+const char *explain_bound(const struct roof *roof); /* "memory" or "compute" */
+/* "268.4 M" and the like, with a unit behind. */
+void explain_count(char *text, size_t size, double number, const char *unit);
+/* Has a variant before this one shown the symbol with that value? */
+bool explain_shown(const struct explanation *e, int before, const ek_cost_symbol *symbol);
 
 void explain_text(FILE *out, const struct explanation *e);
 void explain_markdown(FILE *out, const struct explanation *e);

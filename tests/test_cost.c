@@ -195,7 +195,10 @@ static void pytorch_launches_one_kernel_and_two_for_odd_shapes(void)
 	expect_kernels(cost, "RowwiseMomentsCUDAKernel LayerNormForwardCUDAKernel");
 	EXPECT(cost->total.read_bytes == INT64_C(2) * 16384 * 4095 * 2 + 2 * 16384 * 4 + 2 * 4095 * 2,
 	       "%lld bytes read", (long long)cost->total.read_bytes);
-	args.hidden_size = 4096;
+	args.hidden_size = 4098;
+	EXPECT(cost_of(&args)->kernel_count == 2, "rows of 4098 are no whole groups of four");
+	args.hidden_size = 4100;
+	EXPECT(cost_of(&args)->kernel_count == 1, "rows of 4100 are whole groups of four");
 	args.dtype = EK_F64;
 	EXPECT(cost_of(&args)->kernel_count == 2, "f64 is not vectorised");
 	args = args_of(EK_RMS_NORM, EK_FORWARD, EK_PYTORCH);
@@ -395,6 +398,11 @@ static void bad_arguments_are_refused_by_name(void)
 		"is more than memory can hold");
 	/* A tensor that fits, but the reference reads three of them. */
 	REFUSED(batch_size, INT64_MAX / 2048 / 4096 / 8, EK_ERROR_ARGUMENT, "do not fit 64 bits");
+	/* Rows whose statistics would not fit, however narrow. */
+	args = good;
+	args.batch_size = INT64_C(1) << 57;
+	args.seq_len = args.hidden_size = 1;
+	expect_refused(&args, EK_ERROR_ARGUMENT, "is more than memory can hold");
 	REFUSED(dtype, (ek_dtype)0, EK_ERROR_DTYPE, "dtype (0)");
 	REFUSED(weight_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "weight_dtype (9)");
 	REFUSED(compute_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "compute_dtype (9)");
@@ -441,6 +449,7 @@ static void expressions_expand(void)
 		{" ( 3 )\n\t* batch_size ", "3*batch_size", 6},
 		{"-batch_size + 5", "-batch_size + 5", 3},
 		{"batch_size - batch_size", "0", 0},
+		{"batch_size + hidden_size*hidden_size", "hidden_size*hidden_size + batch_size", 27},
 		{"${evenkeel.rms_norm}" OWN_SIZES, "4*batch_size*seq_len*hidden_size + 4*batch_size*seq_len",
 		 144},
 	};

@@ -172,13 +172,6 @@ static void name_kernel(ek_cost_kernel *kernel, const struct ek_cost_row *row, c
 		       row->call ? row->call : "");
 }
 
-static bool is_launched(const struct ek_facts *facts, const struct ek_cost_row *row)
-{
-	struct ek_polynomial when;
-	ek_facts_read(facts, row->when, &when);
-	return when.count > 0;
-}
-
 static const char *read_row(const struct ek_facts *facts, const struct ek_cost_row *row,
 			    struct ek_metrics *metrics, struct ek_metrics *total)
 {
@@ -186,30 +179,41 @@ static const char *read_row(const struct ek_facts *facts, const struct ek_cost_r
 	const char *wrong = NULL;
 	for (int metric = 0; metric < EK_METRIC_COUNT && !wrong; metric++) {
 		struct ek_polynomial *sum = &total->of[metric];
-		ek_facts_read(facts, texts[metric], &metrics->of[metric]);
-		wrong = ek_polynomial_add(sum, sum, &metrics->of[metric]);
+		wrong = ek_facts_read(facts, texts[metric], &metrics->of[metric]);
+		if (!wrong)
+			wrong = ek_polynomial_add(sum, sum, &metrics->of[metric]);
 	}
 	return wrong;
 }
 
+/* Adds the kernel of a row, if it is launched. */
+static ek_status add_kernel(ek_cost *cost, const struct ek_facts *facts, const struct ek_cost_row *row,
+			    const ek_cost_args *a, struct ek_metrics *total)
+{
+	struct ek_polynomial when;
+	struct ek_metrics metrics;
+	const char *wrong = ek_facts_read(facts, row->when, &when);
+	if (!wrong && when.count == 0)
+		return EK_OK;
+	if (!wrong)
+		wrong = read_row(facts, row, &metrics, total);
+	REQUIRE(!wrong, EK_ERROR_ARGUMENT, "the cost of %s: %s", row->name, wrong);
+	ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++];
+	name_kernel(kernel, row, a);
+	return ek_cost_fill(kernel, &metrics, facts->values);
+}
+
 ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost)
 {
-	ek_cost_args a;
+	ek_cost_args a = {.size = 0};
 	struct ek_facts facts;
-	struct ek_metrics metrics, total = {0};
+	struct ek_metrics total = {0};
 	PASS_ON(ek_cost_check(args, cost, &a));
 	ek_facts_find(&facts, &a, true);
 	memset(cost, 0, sizeof *cost);
 	cost->size = sizeof *cost;
-	for (const struct ek_cost_row *row = ek_cost_rows(a.variant, a.pass, a.device); row->name; row++) {
-		if (!is_launched(&facts, row))
-			continue;
-		ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++];
-		name_kernel(kernel, row, &a);
-		const char *wrong = read_row(&facts, row, &metrics, &total);
-		REQUIRE(!wrong, EK_ERROR_ARGUMENT, "the sum over the kernels: %s", wrong);
-		PASS_ON(ek_cost_fill(kernel, &metrics, facts.values));
-	}
+	for (const struct ek_cost_row *row = ek_cost_rows(a.variant, a.pass, a.device); row->name; row++)
+		PASS_ON(add_kernel(cost, &facts, row, &a, &total));
 	cost->total.type = "total";
 	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
 	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "%s", path_of(&a));

@@ -26,7 +26,7 @@ struct ek_facts {
  * is the vectorised one, how many partial sums there are) does so with `exact`; without, the usual case. */
 void ek_facts_find(struct ek_facts *facts, const ek_cost_args *args, bool exact);
 
-/* The polynomial of an expression of the tables. */
-void ek_facts_read(const struct ek_facts *facts, const char *text, struct ek_polynomial *value);
+/* The polynomial of an expression of the tables. Returns NULL, or what is wrong with it. */
+const char *ek_facts_read(const struct ek_facts *facts, const char *text, struct ek_polynomial *value);
 
 #endif

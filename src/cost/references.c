@@ -93,6 +93,20 @@ static const char *variable(void *user, const char *name, size_t length, struct 
 	return unknown(user, "variable", name, length, VARIABLE_COUNT, variable_name);
 }
 
+/* Adds a row's metric, if the reference has it. */
+static const char *add_row(const struct known *reference, const struct ek_facts *facts,
+			   const struct ek_cost_row *row, enum ek_metric metric, struct ek_polynomial *sum)
+{
+	const char *const texts[] = {row->flops, row->read, row->write};
+	struct ek_polynomial part;
+	const char *wrong = ek_facts_read(facts, row->when, &part);
+	bool has = reference->kernel ? strcmp(reference->kernel, row->name) == 0 : part.count > 0;
+	if (wrong || !has)
+		return wrong;
+	wrong = ek_facts_read(facts, texts[metric], &part);
+	return wrong ? wrong : ek_polynomial_add(sum, sum, &part);
+}
+
 /* The metric of a reference in its own sizes. RMSNorm has no bias in PyTorch. */
 static const char *formula(const struct expansion *e, const struct known *reference,
 			   struct ek_polynomial *value)
@@ -107,16 +121,9 @@ static const char *formula(const struct expansion *e, const struct known *refere
 		args.absent |= EK_NO_BIAS;
 	ek_facts_find(&facts, &args, false);
 	ek_polynomial_number(value, 0);
-	for (const struct ek_cost_row *row = ek_cost_rows(args.variant, args.pass, args.device); row->name;
-	     row++) {
-		const char *const texts[] = {row->flops, row->read, row->write};
-		struct ek_polynomial part;
-		ek_facts_read(&facts, row->when, &part);
-		if (reference->kernel ? strcmp(reference->kernel, row->name) != 0 : part.count == 0)
-			continue;
-		ek_facts_read(&facts, texts[e->metric], &part);
-		wrong = wrong ? wrong : ek_polynomial_add(value, value, &part);
-	}
+	const struct ek_cost_row *row = ek_cost_rows(args.variant, args.pass, args.device);
+	for (; row->name && !wrong; row++)
+		wrong = add_row(reference, &facts, row, e->metric, value);
 	return wrong;
 }
 

@@ -1,0 +1,122 @@
+/* What explain shows people: tables, formulas, symbols, assumptions, and the roofline. Called by explain.c.
+ * SPDX-License-Identifier: MIT */
+#include <string.h>
+
+#include "explain.h"
+#include "report.h"
+#include "term.h"
+
+static void print_count(FILE *out, double number, const char *unit)
+{
+	char text[32];
+	explain_count(text, sizeof text, number, unit);
+	(void)fprintf(out, " %10s", text);
+}
+
+static void print_row(FILE *out, const ek_cost_kernel *kernel, const struct roof *roof, int width)
+{
+	char time[32];
+	format_seconds(time, sizeof time, roof->seconds);
+	bool total = strcmp(kernel->type, "total") == 0;
+	(void)fprintf(out, "  %-*s %-11s", width, kernel->name, total ? "" : kernel->type);
+	print_count(out, (double)kernel->flops, "");
+	print_count(out, (double)kernel->read_bytes, "B");
+	print_count(out, (double)kernel->write_bytes, "B");
+	(void)fprintf(out, " %10.2f %10s\n", roof->intensity, time);
+}
+
+static void print_formulas(FILE *out, const ek_cost_kernel *kernel, const char *indent)
+{
+	(void)fprintf(out, "%sFLOP     %s\n%sread     %s\n%swritten  %s\n", indent, kernel->symbols.flops,
+		      indent, kernel->symbols.read_bytes, indent, kernel->symbols.write_bytes);
+}
+
+static int name_width(const ek_cost *cost)
+{
+	size_t width = strlen("kernel");
+	for (int i = 0; i < cost->kernel_count; i++)
+		if (strlen(cost->kernels[i].name) > width)
+			width = strlen(cost->kernels[i].name);
+	return (int)width;
+}
+
+static void print_symbols(FILE *out, const struct explanation *e, int number)
+{
+	const ek_cost *cost = &e->variants[number].cost;
+	for (int i = 0; i < cost->symbol_count; i++) {
+		const ek_cost_symbol *symbol = &cost->symbols[i];
+		if (!explain_shown(e, number, symbol))
+			(void)fprintf(out, "  with %-11s = %-8lld %s\n", symbol->name,
+				      (long long)symbol->value, symbol->origin);
+	}
+}
+
+static void print_variant(FILE *out, const struct explanation *e, int number)
+{
+	const struct variant *v = &e->variants[number];
+	int width = name_width(&v->cost);
+	(void)fprintf(out, "\n%s%s%s: %s\n", term_style(out, STYLE_BOLD), v->name,
+		      term_style(out, STYLE_NONE), v->about);
+	(void)fprintf(out, "  %-*s %-11s %10s %10s %10s %10s %10s\n", width, "kernel", "type", "FLOP", "read",
+		      "written", "FLOP/byte", "at least");
+	for (int i = 0; i < v->cost.kernel_count; i++)
+		print_row(out, &v->cost.kernels[i], &v->kernels[i], width);
+	print_row(out, &v->cost.total, &v->total, width);
+	for (int i = 0; i < v->cost.kernel_count && v->cost.kernel_count > 1; i++) {
+		(void)fprintf(out, "  %s, from %s\n", v->cost.kernels[i].name, v->cost.kernels[i].origin);
+		print_formulas(out, &v->cost.kernels[i], "    ");
+	}
+	(void)fprintf(out, "  total, from %s\n",
+		      v->cost.kernel_count == 1 ? v->cost.kernels[0].origin : v->cost.total.origin);
+	print_formulas(out, &v->cost.total, "    ");
+	print_symbols(out, e, number);
+}
+
+static void print_assumptions(FILE *out, const struct explanation *e)
+{
+	struct assumption assumptions[MOST_ASSUMPTIONS];
+	int count = explain_assumptions(e, assumptions);
+	(void)fprintf(out, "\n%sAssumptions%s, and what switches them\n", term_style(out, STYLE_BOLD),
+		      term_style(out, STYLE_NONE));
+	for (int i = 0; i < count; i++)
+		(void)fprintf(out, *assumptions[i].option ? "  %-74s %s\n" : "  %s%s\n", assumptions[i].text,
+			      assumptions[i].option);
+}
+
+static void print_machine(FILE *out, const struct explanation *e)
+{
+	const struct machine *m = &e->machine;
+	double rate = machine_flop_rate(m, e->args.dtype), bandwidth = machine_bandwidth(m);
+	char copies[32], flops[32];
+	explain_count(copies, sizeof copies, bandwidth, "B/s");
+	explain_count(flops, sizeof flops, rate, "FLOP/s");
+	(void)fprintf(out, "\n%sRoofline%s of %s: large copies at %s, %s in %s; ridge at %.1f FLOP/byte\n",
+		      term_style(out, STYLE_BOLD), term_style(out, STYLE_NONE), m->name, copies, flops,
+		      e->args.dtype == EK_F64 ? "f64" : "f32", rate / bandwidth);
+	for (int i = 0; i < e->count; i++) {
+		const struct variant *v = &e->variants[i];
+		char time[32];
+		format_seconds(time, sizeof time, v->total.seconds);
+		(void)fprintf(out, "  %-10s bound by %s: %.2f FLOP/byte, no faster than %s", v->name,
+			      explain_bound(&v->total), v->total.intensity, time);
+		if (i > 0)
+			(void)fprintf(out, "; %s takes %.2f times as long", e->variants[0].name,
+				      e->variants[0].total.seconds / v->total.seconds);
+		(void)fputc('\n', out);
+	}
+}
+
+void explain_text(FILE *out, const struct explanation *e)
+{
+	const ek_cost_args *a = &e->args;
+	(void)fprintf(
+		out, "%s%s%s%s%s: batch_size %lld, seq_len %lld, hidden_size %lld, %s%s\n",
+		term_style(out, STYLE_BOLD), e->subject, e->expression ? "" : " ",
+		e->expression ? "" : explain_pass(e), term_style(out, STYLE_NONE), (long long)a->batch_size,
+		(long long)a->seq_len, (long long)a->hidden_size, ek_dtype_name(a->dtype),
+		e->sizes_given ? "" : " (an example: --batch B --seq S --hidden H, or --rows M --cols N)");
+	for (int i = 0; i < e->count; i++)
+		print_variant(out, e, i);
+	print_assumptions(out, e);
+	print_machine(out, e);
+}

@@ -1,0 +1,93 @@
+/* What text, Markdown and JSON of explain have in common: words, counts, assumptions. Called by explain_text.c and
+ * explain_write.c. SPDX-License-Identifier: MIT */
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli.h"
+#include "explain.h"
+
+const char *explain_pass(const struct explanation *e)
+{
+	return e->args.pass == EK_FORWARD ? "forward" : "backward";
+}
+
+const char *explain_bound(const struct roof *roof)
+{
+	return roof->computes ? "compute" : "memory";
+}
+
+static PRINTF_LIKE(4, 5) void add(struct assumption *assumptions, int *count, const char *option,
+				  const char *format, ...)
+{
+	struct assumption *to = &assumptions[(*count)++];
+	va_list values;
+	to->option = option;
+	va_start(values, format);
+	(void)vsnprintf(to->text, sizeof to->text, format, values);
+	va_end(values);
+}
+
+/* Of the reference alone. */
+static void add_widths(const ek_cost_args *a, struct assumption *assumptions, int *count)
+{
+	bool casts = a->compute_dtype && a->compute_dtype != a->dtype;
+	add(assumptions, count, "--compute-dtype TYPE", "reference: computes in %s, %s",
+	    ek_dtype_name(casts ? a->compute_dtype : a->dtype),
+	    casts ? "with casts at both ends" : "no casts");
+	add(assumptions, count, "--stats-dtype TYPE", "reference: statistics as wide as %s%s",
+	    ek_dtype_name(a->stats_dtype ? a->stats_dtype : a->dtype),
+	    a->stats_dtype || a->dtype == EK_F32 ? "" : ", the activation (in truth f32)");
+	if (casts)
+		add(assumptions, count, "--intermediate-dtype TYPE",
+		    "reference: tensors between casts as wide as %s%s",
+		    ek_dtype_name(a->intermediate_dtype ? a->intermediate_dtype : a->dtype),
+		    a->intermediate_dtype ? "" : ", the activation");
+}
+
+int explain_assumptions(const struct explanation *e, struct assumption *assumptions)
+{
+	const ek_cost_args *a = &e->args;
+	bool forward = a->pass == EK_FORWARD;
+	const char *gradient = forward ? "" : ", and its gradient";
+	int count = 0;
+	if (a->absent & EK_NO_WEIGHT)
+		add(assumptions, &count, "--weight 0|1", "no weight");
+	else
+		add(assumptions, &count, "--weight 0|1", "a weight%s", gradient);
+	if (a->absent & EK_NO_BIAS)
+		add(assumptions, &count, "--bias 0|1", "no bias");
+	else
+		add(assumptions, &count, "--bias 0|1", "a bias%s", gradient);
+	add_widths(a, assumptions, &count);
+	add(assumptions, &count, "--statistics 0|1", "evenkeel: statistics are %s",
+	    a->absent & EK_NO_STATISTICS ? forward ? "not returned" : "computed anew"
+	    : forward                    ? "returned"
+					 : "given");
+	add(assumptions, &count, "--device cpu|cuda", "evenkeel: runs on %s",
+	    a->device == EK_CUDA ? "a GPU of 132 multiprocessors, compute capability 9.0" : "the CPU");
+	add(assumptions, &count, "",
+	    "a kernel reads and writes every byte of a tensor once, however often it looks");
+	add(assumptions, &count, "", "tensors are contiguous and aligned; an fma counts two FLOP");
+	return count;
+}
+
+void explain_count(char *text, size_t size, double number, const char *unit)
+{
+	static const char *const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+	int i = 0;
+	for (; number >= 999.95 && i < 6; i++)
+		number /= 1000;
+	const char *space = i > 0 || *unit ? " " : "";
+	(void)snprintf(text, size, i > 0 ? "%.1f%s%s%s" : "%.0f%s%s%s", number, space, prefixes[i], unit);
+}
+
+bool explain_shown(const struct explanation *e, int before, const ek_cost_symbol *symbol)
+{
+	for (int i = 0; i < before; i++)
+		for (int k = 0; k < e->variants[i].cost.symbol_count; k++) {
+			const ek_cost_symbol *other = &e->variants[i].cost.symbols[k];
+			if (strcmp(other->name, symbol->name) == 0 && other->value == symbol->value)
+				return true;
+		}
+	return false;
+}
