@@ -36,7 +36,7 @@ static void add_widths(const ek_cost_args *a, struct assumption *assumptions, in
 	    casts ? "with casts at both ends" : "no casts");
 	add(assumptions, count, "--stats-dtype TYPE", "reference: statistics as wide as %s%s",
 	    ek_dtype_name(a->stats_dtype ? a->stats_dtype : a->dtype),
-	    a->stats_dtype || a->dtype == EK_F32 ? "" : ", the activation (in truth f32)");
+	    a->stats_dtype || ek_dtype_size(a->dtype) > 2 ? "" : ", the activation (in truth f32)");
 	if (casts)
 		add(assumptions, count, "--intermediate-dtype TYPE",
 		    "reference: tensors between casts as wide as %s%s",
