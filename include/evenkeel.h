@@ -299,7 +299,7 @@ typedef struct ek_cost_args {
 
 typedef struct ek_cost_kernel {
 	char name[96];
-	const char *type; /* "cast", "reduction", "elementwise", "fused"; "total" */
+	const char *type; /* "cast", "reduction", "elementwise", "fused"; "reference"; "total" */
 	char origin[192]; /* module -> function -> native op -> kernel */
 	int64_t flops, read_bytes, write_bytes;
 	/* The same as formulas: "3*batch_size*seq_len*hidden_size*a_bytes + …". */
