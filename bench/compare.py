@@ -1,0 +1,288 @@
+"""evenkeel beside other libraries' LayerNorm and RMSNorm, in one run.
+
+    python bench/compare.py                                        every backend, on the GPU if there is one
+    python bench/compare.py --backends evenkeel,pytorch --quick    two of them, two shapes: under a minute
+    python bench/compare.py --device cpu --threads 2 --output-dir results
+    python bench/compare.py --shapes 2048x4096,7x1000 --dtypes bf16,f16 --pass backward
+    python bench/compare.py --budget 600 --json compare.json       at most ten minutes, the least important left out
+
+Every backend runs in a process of its own: one that crashes or hangs costs its own rows and no others. Its values are
+held against float64 before it is timed, and one that is wrong is not timed. A copy of the same tensors is timed by
+turns with it: `of copy` is the time of that copy (backward one and a half, both two and a half) over the time of the
+op, so 1.00 is the limit of the memory. On a GPU the time is the device's, by CUDA graphs over buffers that do not fit
+its cache; `host us` is that of a loop of calls. bench/README.md has the rest. SPDX-License-Identifier: MIT
+"""
+
+import argparse
+import datetime
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from comparison import plan, runner, tables
+from comparison.backends import BACKENDS
+from comparison.case import DTYPES, OPS, PASSES, SETS, Case
+from comparison.progress import Progress
+from comparison.quoted import Quoted
+from comparison.results import Results, write_csv, write_folder, write_json
+from comparison.shapes import Shape, model_of
+
+MOST_COLS, MOST_ELEMENTS = 1 << 24, 1 << 36
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"compare.py: {message}\n")  # one line; --help has the rest
+
+
+# ---- options ----
+
+
+def listed(names: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    """A parser of `a,b,c`, each one of the names."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        for name in text.split(","):
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(names)}")
+        return tuple(dict.fromkeys(text.split(",")))
+
+    return parse
+
+
+def parse_shapes(text: str) -> tuple[Shape, ...]:
+    shapes = []
+    for part in text.split(","):
+        rows, _, cols = part.partition("x")
+        if not (rows.isascii() and rows.isdigit() and cols.isascii() and cols.isdigit()) or not int(rows) * int(cols):
+            raise argparse.ArgumentTypeError(f"{part!r} is no shape: ROWSxCOLS, both from 1 on, as 2048x4096")
+        if int(cols) > MOST_COLS or int(rows) * int(cols) > MOST_ELEMENTS:
+            raise argparse.ArgumentTypeError(f"{part!r} is too large: at most {MOST_COLS} columns, 2^36 elements")
+        shapes.append(Shape(int(rows), int(cols), model_of(int(rows), int(cols))))
+    return tuple(shapes)
+
+
+def number(least: float, kind: type = float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value < 1e9:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least:g} on")
+        return value
+
+    return parse
+
+
+def file(text: str) -> str:
+    path = Path(text)
+    if text != "-" and (not path.absolute().parent.is_dir() or path.is_dir()):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: its folder is not there, or it is one")
+    return text
+
+
+def python_file(text: str) -> str:
+    if not text.endswith(".py") or not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is no Python file")
+    return text
+
+
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "what is compared (lists are separated by commas)": {
+        "--backends": {"type": listed(tuple(BACKENDS)), "metavar": "A,B", "help": ", ".join(BACKENDS)},
+        "--extra": {
+            "type": python_file,
+            "action": "append",
+            "default": [],
+            "metavar": "FILE.py",
+            "help": "one more backend: the class Backend of a file; comparison/backends/base.py says how",
+        },
+        "--ops": {"type": listed(OPS), "default": OPS, "metavar": "OP,OP", "help": ", ".join(OPS)},
+        "--pass": {
+            "type": listed(tuple(PASSES)),
+            "default": tuple(PASSES),
+            "dest": "passes",
+            "metavar": "P,P",
+            "help": ", ".join(PASSES) + " (forward + backward)",
+        },
+        "--dtypes": {
+            "type": listed(tuple(DTYPES)),
+            "default": (),
+            "metavar": "D,D",
+            "help": f"{', '.join(DTYPES)}; by default what a set is about",
+        },
+        "--sets": {
+            "type": listed(SETS),
+            "default": (),
+            "metavar": "S,S",
+            "help": f"of shapes: {', '.join(SETS)}; all on a GPU, models on a CPU",
+        },
+        "--shapes": {"type": parse_shapes, "default": (), "metavar": "MxN,MxN", "help": "these instead of sets"},
+        "--quick": {"action": "store_true", "help": "two shapes, one dtype, fewer rounds"},
+        "--full": {"action": "store_true", "help": "also the edges: one row, one column, odd widths"},
+        "--quoted": {
+            "action": argparse.BooleanOptionalAction,
+            "default": True,
+            "help": "figures of quoted.json for what is not installed, on the GPU they come from",
+        },
+    },
+    "how": {
+        "--device": {"choices": ("cpu", "cuda"), "help": "the GPU where there is one, else the CPU"},
+        "--threads": {"type": number(1, int), "default": len(os.sched_getaffinity(0)), "help": "of the CPU (all)"},
+        "--time-limit": {"type": number(1), "default": 600.0, "metavar": "SECONDS", "help": "of one backend (600)"},
+        "--budget": {"type": number(1), "metavar": "SECONDS", "help": "of the whole run, shared by the backends"},
+    },
+    "files (- is standard output)": {
+        "--json": {"type": file, "metavar": "FILE", "help": "everything"},
+        "--csv": {"type": file, "metavar": "FILE", "help": "the times"},
+        "--output-dir": {"type": Path, "metavar": "DIR", "help": "compare.json, and a CSV file of every list"},
+    },
+}
+
+
+def arguments() -> Parser:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for title, options in OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for name, how in options.items():
+            group.add_argument(name, **how)
+    return parser
+
+
+# ---- the run ----
+
+
+class Run:
+    """One comparison: the backends one after another, their results as they come."""
+
+    def __init__(self, options: argparse.Namespace, machine: dict) -> None:
+        self.options, self.device = options, machine["device"]
+        fields = ("ops", "passes", "dtypes", "sets", "shapes", "quick", "full")
+        self.wishes = plan.Wishes(self.device, **{name: getattr(options, name) for name in fields})
+        self.cases = plan.cases(self.wishes)
+        self.units = plan.units(self.wishes, self.cases)
+        command = shlex.join(["python", "bench/compare.py", *sys.argv[1:]])
+        self.results = Results(None, datetime.date.today().isoformat(), command, machine)
+        self.quoted = Quoted(machine["gpu"] if options.quoted and self.device == "cuda" else None)
+
+    def backends(self) -> list[str]:
+        here = [name for name, place in BACKENDS.items() if self.device in place.devices]
+        return [*(self.options.backends or here), *self.options.extra]
+
+    def measure(self) -> None:
+        names = self.backends()
+        progress = Progress(len(names), len(self.units))
+        ends = time.monotonic() + (self.options.budget or float("inf"))
+        for index, name in enumerate(names):
+            share = (ends - time.monotonic()) / (len(names) - index)
+            self._measure(name, min(self.options.time_limit, max(0.0, share)), progress)
+            progress.finish(index + 1)
+            self.write()
+        progress.close()
+
+    def _measure(self, name: str, limit: float, progress: Progress) -> None:
+        label = Path(name).stem if name.endswith(".py") else name
+        found = {"name": label, "version": None, "status": "failed", "note": ""}
+        self.results.backends.append(found)
+        if self.device not in getattr(BACKENDS.get(name), "devices", (self.device,)):
+            found.update(status="missing", note=f"does not run on {self.device}")
+            return
+
+        def hear(message: dict) -> None:
+            if message["kind"] == "loaded":
+                found.update(version=message["version"], note=message["note"])
+                if label == "evenkeel":
+                    self.results.evenkeel = message["version"]
+            elif message["kind"] == "missing":
+                found.update(status="missing", note=f"not installed: {message['note']} ({message['why']})")
+            elif message["kind"] == "begin":
+                progress.step(label)
+            self.results.hear(message)
+
+        job = {"backend": name, "device": self.device, "threads": self.options.threads, "quick": self.options.quick}
+        end = runner.run({**job, "units": self.units}, limit, hear, lambda unit, end: self._lost(label, unit, end))
+        self._conclude(label, found, end)
+
+    def _lost(self, name: str, unit: int, end: runner.End) -> None:
+        """Rows for what was not measured."""
+        if self.units[unit]["do"] != "case":
+            return
+        case = Case.from_json(self.units[unit]["case"])
+        status = "timeout" if end.how == "timeout" else "failed"
+        has = {row["pass"] for row in self.results.rows_of(name) if _same(row, case)}
+        for what in case.passes:
+            if what not in has:
+                self.results.results.append(case.row(name, what, self.device, case.dtype, status, end.why))
+
+    def _conclude(self, name: str, found: dict, end: runner.End) -> None:
+        if end.how == "missing" and self.quoted.has(name):
+            self.results.results += self.quoted.rows(name, self.cases, self.device)
+            found.update(status="quoted", note=f"{self.quoted.date}, {self.quoted.source}; {found['note']}")
+        elif any(row["status"] == "ok" for row in self.results.rows_of(name)):
+            found["status"] = "run"
+        if end.why:
+            found["note"] = end.why
+
+    def write(self) -> None:
+        """After every backend, so that a run that is ended leaves what it has."""
+        options = self.options
+        if options.json and options.json != "-":
+            write_json(self.results, options.json)
+        if options.csv and options.csv != "-":
+            write_csv(self.results, options.csv)
+        if options.output_dir:
+            write_folder(self.results, options.output_dir)
+
+    def show(self) -> None:
+        files = ((write_json, self.options.json), (write_csv, self.options.csv))
+        to_stdout = [write for write, path in files if path == "-"]
+        tables.show(self.results, sys.stderr if to_stdout else sys.stdout)
+        for write in to_stdout:
+            write(self.results, "-")
+
+
+def _same(row: dict, case: Case) -> bool:
+    return all(row[key] == getattr(case, key) for key in ("op", "dtype", "rows", "cols", "set")) and (
+        row["bias"] == int(case.bias)
+    )
+
+
+def machine_for(options: argparse.Namespace) -> dict:
+    try:
+        machine = runner.describe()
+    except RuntimeError as error:
+        sys.exit(f"compare.py: PyTorch does not load: {error}: pip install torch")
+    if options.device == "cuda" and not machine["gpu"]:
+        print("compare.py: --device cuda: there is no GPU that PyTorch can use; --device cpu is", file=sys.stderr)
+        sys.exit(3)
+    return {**machine, "threads": options.threads, "device": options.device or ("cuda" if machine["gpu"] else "cpu")}
+
+
+def main() -> int:
+    parser = arguments()
+    options = parser.parse_args()
+    if options.output_dir:
+        try:
+            options.output_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"argument --output-dir: {error.strerror}: {str(options.output_dir)!r} must be a folder")
+    run = Run(options, machine_for(options))
+    try:
+        run.measure()
+        status = int(
+            any(row["status"] == "wrong" and row["backend"].startswith("evenkeel") for row in run.results.results)
+        )
+    except KeyboardInterrupt:
+        run.write()
+        status = 130
+    run.show()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""Apex's CUDA kernels. SPDX-License-Identifier: MIT"""
+
+from importlib.metadata import version
+
+from torch import Tensor
+
+from comparison.backends.base import Autograd
+from comparison.case import Case
+
+
+class Apex(Autograd):
+    name = "apex"
+    install = "build github.com/NVIDIA/apex with its CUDA extensions (APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install .)"
+    dtypes = ("f32", "f16", "bf16")
+
+    def load(self, device: str, threads: int) -> str:
+        import fused_layer_norm_cuda  # noqa: F401  the extension, which a plain `pip install` leaves out
+        from apex.normalization.fused_layer_norm import fused_layer_norm_affine, fused_rms_norm_affine
+
+        self.layer_norm, self.rms_norm = fused_layer_norm_affine, fused_rms_norm_affine
+        return version("apex")
+
+    def refuses(self, case: Case) -> str:
+        if case.op == "layer_norm" and not case.bias:
+            return "has no layer_norm with a weight and no bias"
+        return super().refuses(case)
+
+    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if case.op == "rms_norm":
+            return self.rms_norm(x, weight, (case.cols,), case.eps)
+        return self.layer_norm(x, weight, bias, (case.cols,), case.eps)

@@ -1,0 +1,107 @@
+"""evenkeel through evenkeel.torch, and through DLPack on arrays of another library. SPDX-License-Identifier: MIT"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from comparison.backends.base import TORCH_DTYPES, Autograd, Backend, Done
+from comparison.case import Case
+
+INSTALL = "pip install . (in the folder of evenkeel)"
+
+
+class Evenkeel(Autograd):
+    """As a user of PyTorch calls it: evenkeel.torch, with autograd."""
+
+    name = "evenkeel"
+    install = INSTALL
+
+    def load(self, device: str, threads: int) -> str:
+        import evenkeel
+        import evenkeel.torch
+
+        self.library = evenkeel.torch
+        self.norms = {"layer_norm": evenkeel.torch.layer_norm, "rms_norm": self._rms_norm}
+        return evenkeel.__version__
+
+    def _rms_norm(self, x: Tensor, shape: tuple[int], weight: Tensor, bias: None, eps: float) -> Tensor:
+        return self.library.rms_norm(x, shape, weight, eps)
+
+    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self.norms[case.op](x, (case.cols,), weight, bias, case.eps)
+
+    def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
+        x, weight, bias = (None if tensor is None else tensor.detach() for tensor in done.kept)
+        if case.op == "rms_norm":
+            return None, self.library.rms_norm_forward(x, weight, case.eps)[1]
+        return self.library.layer_norm_forward(x, weight, bias, case.eps)[1:]
+
+
+class EvenkeelDLPack(Backend):
+    """The ops of `import evenkeel` on NumPy's arrays, on a GPU on CuPy's, without PyTorch in the way."""
+
+    name = "evenkeel-dlpack"
+    install = INSTALL + "; on a GPU also pip install cupy-cuda12x (or cupy-cuda13x)"
+    note = "arrays of NumPy, on a GPU of CuPy; no autograd"
+
+    def load(self, device: str, threads: int) -> str:
+        import evenkeel
+
+        self.library, self.device, self.threads, self.stream = evenkeel, device, threads, -1
+        if device == "cuda":
+            import cupy
+
+            self.arrays = cupy
+            # From PyTorch's pool, so that a call can be captured in its graphs, and one allocator serves all rows.
+            cupy.cuda.set_allocator(cupy.cuda.PythonFunctionAllocator(_allocate, _free).malloc)
+        return evenkeel.__version__
+
+    def adopt(self, tensor: Tensor, differentiable: bool) -> Any:
+        if self.device == "cuda":
+            return self.arrays.from_dlpack(tensor.detach())
+        if tensor.dtype is torch.bfloat16:
+            import ml_dtypes
+
+            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.numpy()
+
+    def restore(self, result: Any) -> Tensor | None:
+        if result is None:
+            return None
+        if self.device == "cpu" and result.dtype.name == "bfloat16":
+            return torch.from_numpy(result.view("int16")).view(TORCH_DTYPES["bf16"])
+        return torch.from_dlpack(result)
+
+    def _follow(self) -> None:
+        """CuPy works on the stream of PyTorch."""
+        stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else self.stream
+        if stream != self.stream:
+            self.arrays.cuda.ExternalStream(stream).use()
+            self.stream = stream
+
+    def forward(self, case: Case, x: Any, weight: Any, bias: Any) -> Done:
+        self._follow()
+        if case.op == "rms_norm":
+            y, rstd = self.library.rms_norm_forward(x, weight, case.eps, threads=self.threads)
+            return Done(y, (x, weight, rstd))
+        y, mean, rstd = self.library.layer_norm_forward(x, weight, bias, case.eps, threads=self.threads)
+        return Done(y, (x, weight, mean, rstd))
+
+    def backward(self, case: Case, dy: Any, done: Done) -> tuple[Any, Any, Any]:
+        self._follow()
+        x, weight, *stats = done.kept
+        if case.op == "rms_norm":
+            return *self.library.rms_norm_backward(dy, x, *stats, weight, threads=self.threads), None
+        return self.library.layer_norm_backward(dy, x, *stats, weight, need_dbias=case.bias, threads=self.threads)
+
+    def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
+        return (None, done.kept[2]) if case.op == "rms_norm" else done.kept[2:]
+
+
+def _allocate(size: int, device: int) -> int:
+    return torch.cuda.caching_allocator_alloc(size, device, torch.cuda.current_stream())
+
+
+def _free(pointer: int, device: int) -> None:
+    torch.cuda.caching_allocator_delete(pointer)

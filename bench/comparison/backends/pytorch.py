@@ -1,0 +1,62 @@
+"""PyTorch's own norms, eager and compiled. SPDX-License-Identifier: MIT"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from comparison.backends.base import Autograd, Done
+from comparison.case import Case
+
+
+def norm(op: str, x: Tensor, shape: tuple[int], weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    return F.layer_norm(x, shape, weight, bias, eps) if op == "layer_norm" else F.rms_norm(x, shape, weight, eps)
+
+
+class PyTorch(Autograd):
+    name = "pytorch"
+    install = "pip install torch"
+
+    def load(self, device: str, threads: int) -> str:
+        return torch.__version__
+
+    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return norm(case.op, x, (case.cols,), weight, bias, case.eps)
+
+    def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
+        if case.op == "rms_norm":
+            return None, None
+        x, weight, bias = (None if tensor is None else tensor.detach() for tensor in done.kept)
+        return torch.native_layer_norm(x, (case.cols,), weight, bias, case.eps)[1:]
+
+
+class Compiled(PyTorch):
+    """torch.compile of the eager norm, anew for each case: a change of shape would make it compile for any shape."""
+
+    name = "compile"
+    install = "pip install torch, and a C++ compiler"
+    mode: str | None = None
+
+    def load(self, device: str, threads: int) -> str:
+        import torch._functorch.config as functorch
+
+        functorch.donated_buffer = False  # else backward may be called once only
+        self.compiled: tuple[Any, Any] = (None, None)
+        return torch.__version__
+
+    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        key = case.op, x.shape, x.dtype, case.bias
+        if self.compiled[0] != key:
+            torch._dynamo.reset()
+            self.compiled = key, torch.compile(norm, dynamic=False, mode=self.mode)
+        return self.compiled[1](case.op, x, (case.cols,), weight, bias, case.eps)
+
+    def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
+        return None, None
+
+
+class CompiledMost(Compiled):
+    name = "compile-max"
+    mode = "max-autotune-no-cudagraphs"  # the timing has graphs of its own, and those of a graph cannot be captured
+    note = "max-autotune; its graphs are those of the timing"

@@ -1,0 +1,40 @@
+"""Transformer Engine's modules. SPDX-License-Identifier: MIT"""
+
+from importlib.metadata import version
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from comparison.backends.base import Autograd
+from comparison.case import Case
+
+
+class TransformerEngine(Autograd):
+    name = "transformer-engine"
+    install = "pip install transformer-engine[pytorch] --no-build-isolation"
+    dtypes = ("f32", "f16", "bf16")
+
+    def load(self, device: str, threads: int) -> str:
+        import transformer_engine.pytorch as library
+
+        self.modules = {"layer_norm": library.LayerNorm, "rms_norm": library.RMSNorm}
+        self.module: tuple[Any, Any] = (None, None)
+        return version("transformer-engine")
+
+    def refuses(self, case: Case) -> str:
+        if case.op == "layer_norm" and not case.bias:
+            return "has no layer_norm without a bias"
+        return super().refuses(case)
+
+    def adopt(self, tensor: Tensor, differentiable: bool) -> Any:
+        return Parameter(tensor) if differentiable else tensor  # a module's weight must be one
+
+    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self.module[0] is not weight:
+            module = self.modules[case.op](case.cols, eps=case.eps, device=x.device, dtype=weight.dtype)
+            module.weight = weight
+            if bias is not None:
+                module.bias = bias
+            self.module = weight, module
+        return self.module[1](x)

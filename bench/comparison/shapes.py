@@ -1,0 +1,82 @@
+"""The shapes that are compared, in sets, each with what it stands for; plan.py makes cases of them.
+SPDX-License-Identifier: MIT"""
+
+from typing import NamedTuple
+
+
+class Shape(NamedTuple):
+    rows: int
+    cols: int
+    model: str = ""  # what it stands for
+
+
+MODELS = (
+    Shape(2048, 4096, "Llama 7B, Mistral 7B"),
+    Shape(16384, 768, "GPT-2 small, BERT base"),
+    Shape(1024, 8192, "Llama 70B"),
+    Shape(8192, 1024, "GPT-2 medium, BERT large"),
+    Shape(2048, 2048, "Llama 1B, OPT 1.3B"),
+    Shape(2048, 5120, "Llama 13B"),
+    Shape(512, 12288, "GPT-3 175B"),
+    Shape(16384, 1024, "BERT large, long batch"),
+    Shape(4096, 1280, "GPT-2 large"),
+    Shape(2048, 1600, "GPT-2 XL"),
+    Shape(2048, 6144, "GPT-NeoX 20B"),
+)
+
+EDGES = (
+    *(Shape(1, cols, "edge") for cols in (1, 17, 4095, 4097, 32767, 32768, 65536, 100000)),
+    *(Shape(rows, cols, "edge") for rows, cols in ((1000, 1), (13, 13), (17, 1023), (200, 10000))),
+)
+
+# A profiler's list for backward; its 4-D shapes have the first dimension as rows.
+BACKWARD = (
+    *(Shape(*shape) for shape in ((1502, 4096), (4000, 2000), (12288, 2048), (4096, 8192), (1024, 1024), (1024, 512))),
+    *(
+        Shape(*shape)
+        for shape in ((4, 256), (8, 511), (9, 1032), (4, 2048), (1, 8192), (25, 16), (39, 777), (100, 200))
+    ),
+    *(Shape(1, 1, "1x1x1x1"), Shape(7, 343, "7x7x7x7"), Shape(256, 2048, "256x16x16x8")),
+)
+
+# The shapes of the published tables, and of the figures in quoted.json: (dtype, bias, shapes).
+TABLES = (
+    ("f16", True, (Shape(4096, 8192), Shape(4096, 16384), Shape(4096, 4096))),
+    ("bf16", False, (Shape(4096, 8192),)),
+    (
+        "bf16",
+        True,
+        tuple(
+            Shape(*shape)
+            for shape in (
+                (4096, 8192),
+                (65536, 512),
+                (32768, 4096),
+                (4096, 16384),
+                (4096, 32768),
+                (1024, 131072),
+                (1, 4096),
+                (8, 8192),
+                (128, 4096),
+                (1000, 3333),
+                (32768, 256),
+            )
+        ),
+    ),
+)
+
+WIDTHS = tuple(Shape(min(32768, (1 << 31) // cols), cols) for cols in (1 << power for power in range(8, 19)))
+CPU_WIDTH_ELEMENTS = 1 << 24  # a tensor of the set `widths` on a CPU, where the GPU's would take gigabytes
+
+QUICK = MODELS[:2]
+
+# Inputs whose memory is measured: [batch, 4096] and [batch, 128, 4096].
+MEMORY = (
+    *(Shape(batch, 4096, f"batch {batch}") for batch in (32, 64, 128)),
+    *(Shape(batch * 128, 4096, f"batch {batch} x 128 tokens") for batch in (32, 64, 128)),
+)
+
+
+def model_of(rows: int, cols: int) -> str:
+    """What a shape that a user asks for stands for."""
+    return next((shape.model for shape in MODELS if (shape.rows, shape.cols) == (rows, cols)), "")

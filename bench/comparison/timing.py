@@ -1,0 +1,189 @@
+"""Seconds a call. On a GPU: calls captured in CUDA graphs over buffers that do not fit its cache, and beside that the
+time of a loop of calls, the host's share included. On a CPU: calls over buffers that do not fit its caches. A copy of
+the same tensors has its turns between them. Used by worker.py and bench/pytorch.py. SPDX-License-Identifier: MIT"""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+Call = Callable[[], Any]
+ROTATED = {"cpu": 256 << 20, "cuda": 512 << 20}  # bytes of the inputs of all sets together
+SETS = {"cpu": 256, "cuda": 128}  # at most
+NOT_CAPTURED = "not captured in a graph: events around a loop of calls"
+
+
+class Times(NamedTuple):
+    seconds: float  # of the device; on a CPU, of the call
+    copy_seconds: float  # of a copy of one tensor
+    host_seconds: float | None  # on a GPU, of a call in a loop that ends with one wait
+    note: str = ""
+
+
+def sets_for(device: str, tensor_bytes: int, quick: bool) -> int:
+    """How many sets of buffers make the caches forget the first before it is used again."""
+    wanted = ROTATED[device] // (8 if quick else 1)
+    return max(2 if tensor_bytes < wanted else 1, min(SETS[device], -(-wanted // tensor_bytes)))
+
+
+def by_turns(calls: dict[str, Call], rounds: int, repeats: int = 1, wait: Call | None = None) -> dict[str, float]:
+    """Seconds a call on this thread: the median over rounds, in each of which every one has its turn. What `wait` waits
+    for is not counted."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds + 1):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            elapsed = (time.perf_counter() - began) / repeats
+            if wait:
+                wait()
+            if turn > 0:  # the first is a warm-up
+                found[name].append(elapsed)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+# ---- GPU ----
+
+
+class Graph:
+    """Calls captured one after another on the stream where their inputs were made."""
+
+    def __init__(self, calls: Sequence[Call], side: torch.cuda.Stream) -> None:
+        side.synchronize()
+        with torch.cuda.stream(side):
+            for call in calls[:2]:
+                call()
+        side.synchronize()
+        self.count = len(calls)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=side):
+            self.results = [call() for call in calls]  # all alive, so that each has memory of its own
+
+    def seconds(self) -> float:
+        """Of a call, in one replay."""
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3 / self.count
+
+
+class Loop:
+    """The same of calls that cannot be captured."""
+
+    def __init__(self, calls: Sequence[Call], side: torch.cuda.Stream) -> None:
+        self.calls, self.side = calls, side
+        self.count = len(calls)
+        self.seconds()
+
+    def seconds(self) -> float:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with torch.cuda.stream(self.side):
+            begin.record()
+            for call in self.calls:
+                call()
+            end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3 / self.count
+
+
+def graph_seconds(graphs: dict[str, Graph | Loop], rounds: int) -> dict[str, float]:
+    """Seconds a call of each: the median over rounds by turns, two of them for warming up."""
+    found: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(rounds + 2):
+        for name, graph in graphs.items():
+            found[name].append(graph.seconds())
+    return {name: statistics.median(times[2:]) for name, times in found.items()}
+
+
+def _host_seconds(calls: Sequence[Call], side: torch.cuda.Stream, rounds: int) -> float:
+    def loop() -> None:
+        with torch.cuda.stream(side):
+            for call in calls:
+                call()
+        side.synchronize()
+
+    return by_turns({"": loop}, rounds)[""] / len(calls)
+
+
+def _graph_or_loop(calls: Sequence[Call], side: torch.cuda.Stream, captured: bool) -> tuple[Graph | Loop, str]:
+    if not captured:
+        return Loop(calls, side), NOT_CAPTURED
+    try:
+        return Graph(calls, side), ""
+    except RuntimeError as error:  # of the capture; what ails the calls themselves shows again in the loop
+        torch.cuda.synchronize()
+        return Loop(calls, side), f"{NOT_CAPTURED} ({str(error).splitlines()[0][:80]})"
+
+
+def _time_cuda(
+    calls: Sequence[Call], copies: Sequence[Call], side: torch.cuda.Stream, rounds: int, captured: bool
+) -> Times:
+    timed, note = _graph_or_loop(calls, side, captured)
+    found = graph_seconds({"": timed, "copy": Graph(copies, side)}, rounds)
+    return Times(found[""], found["copy"], _host_seconds(calls, side, max(3, rounds // 3)), note)
+
+
+# ---- CPU ----
+
+
+class Copier:
+    """memcpy in as many threads, whose stores pass the caches where the C library finds that of use."""
+
+    def __init__(self, threads: int) -> None:
+        self.pool, self.threads = ThreadPoolExecutor(threads), threads
+
+    def __call__(self, to: Tensor, source: Tensor) -> None:
+        size = source.nbytes
+        step = -(-size // self.threads)
+        parts = [(start, min(step, size - start)) for start in range(0, size, step)]
+        places = to.data_ptr(), source.data_ptr()
+        list(self.pool.map(lambda part: ctypes.memmove(places[0] + part[0], places[1] + part[0], part[1]), parts))
+
+
+def _over(calls: Sequence[Call]) -> Call:
+    def sweep() -> None:
+        for call in calls:
+            call()
+
+    return sweep
+
+
+def _time_cpu(calls: Sequence[Call], copies: Sequence[Sequence[Call]], rounds: int) -> Times:
+    sweeps = {"": _over(calls), **{f"copy {i}": _over(ways) for i, ways in enumerate(copies)}}
+    found = by_turns(sweeps, rounds)
+    seconds = found.pop("") / len(calls)
+    return Times(seconds, min(found.values()) / len(calls), None)
+
+
+class Clock:
+    """Times calls on a device, each with copies of the same tensors between them."""
+
+    def __init__(self, device: str, threads: int, quick: bool) -> None:
+        self.device, self.quick = device, quick
+        self.rounds = (3 if quick else 7) if device == "cpu" else (3 if quick else 9)
+        self.side = torch.cuda.Stream() if device == "cuda" else None
+        self.copier = Copier(threads) if device == "cpu" else None
+
+    def stream(self) -> Any:
+        """Where tensors of calls to be timed are made."""
+        return torch.cuda.stream(self.side) if self.side else nullcontext()
+
+    def time(
+        self, calls: Sequence[Call], sources: Sequence[Tensor], targets: Sequence[Tensor], captured: bool
+    ) -> Times:
+        """Of one call, and of a copy of one source to its target."""
+        pairs = list(zip(targets, sources, strict=True))
+        copies = [lambda to=to, source=source: to.copy_(source) for to, source in pairs]
+        if self.side:
+            return _time_cuda(calls, copies, self.side, self.rounds, captured)
+        moves = [lambda to=to, source=source: self.copier(to, source) for to, source in pairs]
+        return _time_cpu(calls, (copies, moves), self.rounds)
