@@ -13,6 +13,7 @@
 ##   make test-python  the Python tests alone; PyTorch comes into .venv (5 GB)
 ##   make test-slow    the C tests in their long form
 ##   make bench        the speed list against a copy and oneDNN; OPTIONS="--quick --csv FILE"
+##   make compare      evenkeel beside PyTorch, oneDNN and others through Python; OPTIONS="--quick --backends A,B"
 ##   make report       tables and pictures in the documents, from docs/bench-cpu.json (OPTIONS=--measure
 ##                     runs the speed list into it first)
 ##
@@ -67,7 +68,7 @@ nvrtc := $(VENV)/.nvrtc
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 endif
 
-.PHONY: help build run test test-c test-python test-slow bench report lint format fuzz coverage mutate golden venv install clean
+.PHONY: help build run test test-c test-python test-slow bench compare report lint format fuzz coverage mutate golden venv install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -81,13 +82,13 @@ run: build
 	build/evenkeel verify --quick --device all
 	build/evenkeel bench --quick --device all
 
-test: $(cmake_tools) $(nvrtc) $(VENV)/.python
+test: $(cmake_tools) $(nvrtc) $(VENV)/.python $(peer)
 	@$(PYTHON) tools/test.py
 
 test-c: $(cmake_tools) $(nvrtc)
 	@$(PYTHON) tools/test.py --stages c $(if $(TEST),--only $(TEST))
 
-test-python: $(cmake_tools) $(VENV)/.python
+test-python: $(cmake_tools) $(VENV)/.python $(peer)
 	@$(PYTHON) tools/test.py --stages python
 
 test-slow: $(cmake_tools) $(nvrtc)
@@ -95,6 +96,10 @@ test-slow: $(cmake_tools) $(nvrtc)
 
 bench: build $(peer)
 	LD_LIBRARY_PATH=$(VENV)/lib build/evenkeel bench $(OPTIONS)
+
+compare: $(cmake_tools) $(VENV)/.python $(peer)
+	$(PIP) install --no-build-isolation --no-deps -e .
+	$(VENV)/bin/python bench/compare.py $(OPTIONS)
 
 report: build $(VENV)/.report $(if $(findstring --measure,$(OPTIONS)),$(peer))
 	$(VENV)/bin/python tools/report.py $(OPTIONS)
@@ -136,20 +141,21 @@ $(VENV)/bin/python:
 
 $(VENV)/.cmake: packages := cmake ninja
 $(VENV)/.report: packages := matplotlib numpy
-$(VENV)/.peer: packages := onednn-cpu-gomp
 $(VENV)/.coverage: packages := gcovr
-$(VENV)/.cmake $(VENV)/.report $(VENV)/.peer $(VENV)/.coverage: requirements.txt | $(VENV)/bin/python
+$(VENV)/.cmake $(VENV)/.report $(VENV)/.coverage: requirements.txt | $(VENV)/bin/python
 	$(PIP) install -c requirements.txt $(packages)
 	@touch $@
 
 # These are no reason to stop: without a network, or without the venv module, the rest can be tested.
 $(VENV)/.nvrtc: packages := nvidia-cuda-nvrtc
 $(VENV)/.nvrtc: without := the tests that compile for GPUs are skipped
+$(VENV)/.peer: packages := onednn-cpu-gomp
+$(VENV)/.peer: without := oneDNN is not compared
 $(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis transformers
 $(VENV)/.python: without := the tests of the Python package are skipped
 $(VENV)/.lint: packages := mypy ruff
 $(VENV)/.lint: without := the Python package is not judged
-$(VENV)/.nvrtc $(VENV)/.python $(VENV)/.lint: requirements.txt
+$(VENV)/.nvrtc $(VENV)/.peer $(VENV)/.python $(VENV)/.lint: requirements.txt
 	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
 		$(PIP) --retries 1 --timeout 20 install -c requirements.txt $(packages) 2>/dev/null && touch $@ || \
 		echo "not there and not to be installed ($(packages)): $(without)"

@@ -16,7 +16,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from comparison import timing
 
 import evenkeel.torch as ek
 
@@ -32,20 +32,9 @@ SHAPES = ((8, 8192), (2048, 2048), (2048, 4096), (1024, 8192), (8192, 1024), (16
 GIB = 1 << 30
 
 
-def by_turns(calls: dict[str, Callable[[], None]], rounds: int, repeats: int) -> Times:
-    """Seconds a call: the median over rounds, in each of which every one has its turn."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(rounds + 1):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            for _ in range(repeats):
-                call()
-            elapsed = (time.perf_counter() - began) / repeats
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if turn > 0:  # the first is a warm-up
-                found[name].append(elapsed)
-    return {name: statistics.median(times) for name, times in found.items()}
+def by_turns(calls: dict[str, Callable[[], object]], rounds: int, repeats: int) -> Times:
+    """Seconds a call, the GPU's work not waited for while the clock runs."""
+    return timing.by_turns(calls, rounds, repeats, torch.cuda.synchronize if torch.cuda.is_available() else None)
 
 
 def operands(rows: int, cols: int, dtype: torch.dtype, device: str) -> tuple[torch.Tensor, ...]:
@@ -146,25 +135,9 @@ def host(options: argparse.Namespace) -> list[dict]:
 # ---- device ----
 
 
-def in_graph(calls: list[Callable[[], object]], side: torch.cuda.Stream, replays: int = 9) -> float:
+def in_graph(calls: list[Callable[[], object]], side: torch.cuda.Stream) -> float:
     """Seconds a call, of calls captured one after another on the stream where their inputs were made."""
-    side.synchronize()
-    with torch.cuda.stream(side):
-        for call in calls[:2]:
-            call()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):
-        results = [call() for call in calls]  # all alive, so that each has memory of its own
-    times = []
-    for _ in range(replays):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3 / len(calls))
-    del results
-    return statistics.median(times[2:])
+    return timing.graph_seconds({"": timing.Graph(calls, side)}, 7)[""]
 
 
 def device_case(rows: int, cols: int, dtype: torch.dtype) -> list[dict]:

@@ -1,7 +1,7 @@
 """The memory of one forward and backward beyond its inputs: at the peak, and what forward keeps for backward.
 
-The peak: on a GPU PyTorch's allocator counts. On a CPU the kernel does, in pages: the resident memory's high water, with
-an allocator that takes large blocks from the system and gives them back; that counts every library, whoever allocates.
+The peak: on a GPU PyTorch's allocator counts. On a CPU the kernel does, in pages: the high water of resident memory,
+with an allocator that takes large blocks from the system and gives them back; that counts whoever allocates.
 What is kept: the tensors that autograd saves, without those that live anyway, the inputs and the output.
 SPDX-License-Identifier: MIT"""
 

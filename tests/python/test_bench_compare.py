@@ -1,0 +1,241 @@
+"""bench/compare.py on the CPU: what it measures, writes and refuses, and backends that hang, crash or are wrong. No
+time is asserted. SPDX-License-Identifier: MIT"""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+BENCH = pathlib.Path(__file__).parents[2] / "bench"
+SMALL = ["--device", "cpu", "--shapes", "37x96", "--quick", "--threads", "1"]
+
+# Where gradients are asked for; the forward alone is right.
+CRASH = """import os, signal
+        if case.passes != ("forward",):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().call(case, x, weight, bias)"""
+
+# Backends of a user's own, each PyTorch's with something the matter.
+FAULTS = {
+    "wrong": "return super().call(case, x, weight, bias) * 1.01",
+    "crash": CRASH,
+    "hang": "import time\n        time.sleep(600)",
+    "refusal": "raise RuntimeError('no kernel for this width')",
+}
+FAULTY = """
+from comparison.backends.pytorch import PyTorch
+
+class Backend(PyTorch):
+    name = "{name}"
+
+    def call(self, case, x, weight, bias):
+        {fault}
+"""
+ABSENT = """
+from comparison.backends.pytorch import PyTorch
+
+class Backend(PyTorch):
+    name = "absent"
+    install = "pip install absent"
+
+    def load(self, device, threads):
+        import a_library_that_is_not_there
+"""
+
+
+def compare(*arguments, cwd=None):
+    command = [sys.executable, str(BENCH / "compare.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+
+
+def backend_file(folder, name):
+    path = folder / f"{name}.py"
+    path.write_text(FAULTY.format(name=name, fault=FAULTS[name]) if name in FAULTS else ABSENT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One run of evenkeel and two peers, with backends that fail in the midst of them."""
+    folder = tmp_path_factory.mktemp("compare")
+    extra = [
+        part for name in ("wrong", "crash", "refusal", "absent") for part in ("--extra", backend_file(folder, name))
+    ]
+    files = ["--json", folder / "compare.json", "--csv", folder / "times.csv", "--output-dir", folder / "out"]
+    done = compare(*SMALL, "--ops", "layer_norm", "--backends", "evenkeel,pytorch,onednn", *extra, *files)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads((folder / "compare.json").read_text()), done.stdout
+
+
+def rows(kept, backend, part="results"):
+    return [row for row in kept[part] if row["backend"] == backend]
+
+
+def status(kept, backend):
+    (found,) = [entry for entry in kept["backends"] if entry["name"] == backend]
+    return found
+
+
+def test_the_head_says_what_was_run_where(run):
+    _, kept, _ = run
+    import torch
+
+    import evenkeel
+
+    assert (kept["kind"], kept["format"], kept["evenkeel"]) == ("compare", 1, evenkeel.__version__)
+    assert kept["command"].startswith("python bench/compare.py --device cpu --shapes 37x96")
+    assert kept["machine"]["torch"] == torch.__version__ and kept["machine"]["threads"] == 1
+    assert kept["machine"]["device"] == "cpu" and kept["machine"]["cpu"]
+
+
+@pytest.mark.parametrize("backend", ["evenkeel", "pytorch", "onednn"])
+def test_every_pass_is_measured_beside_a_copy(run, backend):
+    _, kept, _ = run
+    if status(kept, backend)["status"] == "missing":
+        pytest.skip(status(kept, backend)["note"])
+    assert status(kept, backend)["status"] == "run" and status(kept, backend)["version"]
+    found = rows(kept, backend)
+    assert [row["pass"] for row in found] == ["forward", "backward", "both"]
+    tensor = 37 * 96 * 4
+    assert [row["bytes"] for row in found] == [2 * tensor, 3 * tensor, 5 * tensor]
+    for row in found:
+        assert row["status"] == "ok" and (row["rows"], row["cols"], row["dtype"]) == (37, 96, "f32")
+        assert (row["weight"], row["bias"], row["set"], row["device"]) == (1, 1, "models", "cpu")
+        assert row["seconds"] > 0 and row["of_copy"] == pytest.approx(row["copy_seconds"] / row["seconds"])
+
+
+@pytest.mark.parametrize("backend", ["evenkeel", "pytorch", "onednn"])
+def test_values_are_held_against_float64(run, backend):
+    _, kept, _ = run
+    if status(kept, backend)["status"] == "missing":
+        pytest.skip(status(kept, backend)["note"])
+    (found,) = rows(kept, backend, "accuracy")
+    for part in ("out", "mean", "rstd", "dx", "dweight", "dbias"):
+        assert 0 < found[part] < 1e-4, part
+    errors = {row["offset"]: row["error"] for row in rows(kept, backend, "offsets") if row["dtype"] == "f32"}
+    assert list(errors) == [0, 1, 10, 100, 1e3, 1e4, 1e5] and errors[0] < 1e-5
+
+
+def test_evenkeel_is_as_exact_far_from_zero_as_near_it(run):
+    _, kept, _ = run
+    errors = [row["error"] for row in rows(kept, "evenkeel", "offsets") if row["dtype"] == "f32"]
+    assert max(errors) < 3 * errors[0]
+
+
+def test_memory_is_that_of_the_results_and_little_more(run):
+    _, kept, _ = run
+    if not kept["memory"]:
+        pytest.skip("the kernel does not tell this process its resident memory")
+    for backend, statistics in (("evenkeel", 3), ("pytorch", 2)):
+        (found,) = rows(kept, backend, "memory")
+        assert found["saved_bytes"] == statistics * 37 * 4
+        assert 0 <= found["peak_bytes"] < 2 << 20
+
+
+def test_a_backend_that_is_wrong_is_not_timed(run):
+    _, kept, _ = run
+    found = rows(kept, "wrong")
+    assert [row["status"] for row in found] == ["wrong"] * 3 and not any(row["seconds"] for row in found)
+    assert found[0]["note"].startswith("out is ") and "from float64" in found[0]["note"]
+    assert rows(kept, "wrong", "accuracy")[0]["out"] > 1e-3
+    assert status(kept, "wrong")["status"] == "failed"
+
+
+def test_a_backend_that_crashes_costs_its_own_rows(run):
+    _, kept, _ = run
+    found = rows(kept, "crash")
+    assert [row["status"] for row in found] == ["failed"] * 3
+    assert {row["note"] for row in found} == {"ended by SIGSEGV"}
+    assert status(kept, "crash")["status"] == "failed"
+    assert len(rows(kept, "crash", "offsets")) == 14  # what went before is kept
+
+
+def test_a_backend_that_is_not_installed_says_how(run):
+    _, kept, text = run
+    assert status(kept, "absent")["status"] == "missing"
+    assert "pip install absent" in status(kept, "absent")["note"] and "pip install absent" in text
+    assert rows(kept, "absent") == []
+
+
+def test_the_files_hold_the_same(run):
+    folder, kept, _ = run
+    assert json.loads((folder / "out" / "compare.json").read_text()) == kept
+    for path, part in [(folder / "times.csv", "results")] + [
+        (folder / "out" / f"{part}.csv", part) for part in ("results", "accuracy", "offsets", "memory")
+    ]:
+        with open(path, newline="") as file:
+            written = list(csv.DictReader(file))
+        expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in kept[part]]
+        assert written == expected, path
+
+
+def test_the_tables_name_every_backend(run):
+    _, _, text = run
+    assert "layer_norm forward + backward, f32, weight and bias" in text
+    forward = text.partition("layer_norm forward, f32")[2].partition("\n\n")[0]
+    assert [line.split()[1] for line in forward.splitlines()[2:]][:2] == ["evenkeel", "pytorch"]
+    assert "failed: ended by SIGSEGV" in forward and "wrong: out is" in forward
+
+
+def test_a_backend_that_cannot_do_a_case_says_why(run):
+    _, kept, _ = run
+    assert [(row["status"], row["note"]) for row in rows(kept, "refusal")] == [
+        ("failed", "RuntimeError: no kernel for this width")
+    ] * 3
+
+
+def test_a_backend_that_hangs_is_ended_and_the_rest_goes_on(tmp_path):
+    arguments = ["--extra", backend_file(tmp_path, "hang"), "--extra", backend_file(tmp_path, "absent")]
+    path = tmp_path / "compare.json"
+    done = compare(*SMALL, "--backends", "liger", *arguments, "--time-limit", 4, "--pass", "forward", "--json", path)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads(path.read_text())
+    assert {row["op"]: row["status"] for row in rows(kept, "hang")} == {"layer_norm": "timeout", "rms_norm": "timeout"}
+    assert rows(kept, "hang")[0]["note"] == status(kept, "hang")["note"] == "not done within its 4 s"
+    assert [entry["name"] for entry in kept["backends"]] == ["liger", "hang", "absent"]
+    assert status(kept, "liger") == {
+        "name": "liger",
+        "version": None,
+        "status": "missing",
+        "note": "does not run on cpu",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--backends", "pytorch,nothing"], "argument --backends: 'nothing' is none of evenkeel, pytorch, liger,"),
+        (["--ops", "batch_norm"], "argument --ops: 'batch_norm' is none of layer_norm, rms_norm"),
+        (["--dtypes", "f8"], "argument --dtypes: 'f8' is none of f32, f16, bf16, f64"),
+        (["--pass", "sideways"], "argument --pass: 'sideways' is none of forward, backward, both"),
+        (["--sets", "huge"], "argument --sets: 'huge' is none of models, backward, tables, widths"),
+        (["--shapes", "12"], "argument --shapes: '12' is no shape: ROWSxCOLS, both from 1 on, as 2048x4096"),
+        (["--shapes", "2x3,0x5"], "argument --shapes: '0x5' is no shape"),
+        (["--shapes", "99999999999999x2"], "argument --shapes: '99999999999999x2' is too large: at most 16777216 col"),
+        (["--threads", "0"], "argument --threads: '0' is no number from 1 on"),
+        (["--time-limit", "soon"], "argument --time-limit: 'soon' is no number from 1 on"),
+        (["--budget", "nan"], "argument --budget: 'nan' is no number from 1 on"),
+        (["--json", "nowhere/at/all.json"], "argument --json: 'nowhere/at/all.json' cannot be written"),
+        (["--extra", "nothing.py"], "argument --extra: 'nothing.py' is no Python file"),
+        (["--device", "tpu"], "argument --device: invalid choice: 'tpu' (choose from"),
+        (["--output-dir", "/dev/null/results"], "argument --output-dir: Not a directory: '/dev/null/results' must be"),
+        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+    ],
+)
+def test_a_bad_option_gets_one_line_and_status_2(arguments, complaint, tmp_path):
+    done = compare(*arguments, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"compare.py: {complaint}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_gets_status_3():
+    done = compare("--device", "cuda")
+    assert done.returncode == 3 and done.stdout == ""
+    assert done.stderr == "compare.py: --device cuda: there is no GPU that PyTorch can use; --device cpu is\n"
