@@ -280,7 +280,10 @@ def main() -> int:
     except KeyboardInterrupt:
         run.write()
         status = 130
-    run.show()
+    try:
+        run.show()
+    except BrokenPipeError:  # of a reader such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return status
 
 

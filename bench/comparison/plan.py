@@ -79,17 +79,17 @@ def _backward(wishes: Wishes) -> list[Case]:
 MAKERS = {"models": _models, "tables": _tables, "widths": _widths, "backward": _backward}
 
 
-def _rank(case: Case) -> int:
-    """LayerNorm, and the dtype people train in, before the rest."""
-    common = 0 if case.set != "models" or case.dtype == "bf16" else 2
-    return RANKS[case.set] + common + (0 if case.op == "layer_norm" else 2)
+def _rank(case: Case, wishes: Wishes) -> int:
+    """LayerNorm, and the first dtype, before the rest."""
+    first = case.set != "models" or case.dtype == wishes.default_dtypes[0]
+    return RANKS[case.set] + (0 if first else 2) + (0 if case.op == "layer_norm" else 2)
 
 
 def cases(wishes: Wishes) -> list[Case]:
     sets = ("models",) if wishes.shapes or wishes.quick and not wishes.sets else wishes.sets
     made = [case for name in sets or DEFAULT_SETS[wishes.device] for case in MAKERS[name](wishes)]
     chosen: dict[tuple, Case] = {}
-    for case in sorted(made, key=_rank):
+    for case in sorted(made, key=lambda case: _rank(case, wishes)):
         key = case.op, case.dtype, case.rows, case.cols, case.bias
         if key not in chosen or not set(case.passes) <= set(chosen[key].passes):
             chosen.setdefault((*key, case.set) if key in chosen else key, case)

@@ -16,6 +16,7 @@ from torch import Tensor
 Call = Callable[[], Any]
 ROTATED = {"cpu": 256 << 20, "cuda": 512 << 20}  # bytes of the inputs of all sets together
 SETS = {"cpu": 256, "cuda": 128}  # at most
+LOOP = 32  # calls of a loop, at least
 NOT_CAPTURED = "not captured in a graph: events around a loop of calls"
 
 
@@ -28,7 +29,7 @@ class Times(NamedTuple):
 
 def sets_for(device: str, tensor_bytes: int, quick: bool) -> int:
     """How many sets of buffers make the caches forget the first before it is used again."""
-    wanted = ROTATED[device] // (8 if quick else 1)
+    wanted = ROTATED[device] // (8 if quick and device == "cpu" else 1)
     return max(2 if tensor_bytes < wanted else 1, min(SETS[device], -(-wanted // tensor_bytes)))
 
 
@@ -105,13 +106,16 @@ def graph_seconds(graphs: dict[str, Graph | Loop], rounds: int) -> dict[str, flo
 
 
 def _host_seconds(calls: Sequence[Call], side: torch.cuda.Stream, rounds: int) -> float:
+    """Of a call in a loop that ends with one wait, which many calls share."""
+    many = [calls[i % len(calls)] for i in range(max(len(calls), LOOP))]
+
     def loop() -> None:
         with torch.cuda.stream(side):
-            for call in calls:
+            for call in many:
                 call()
         side.synchronize()
 
-    return by_turns({"": loop}, rounds)[""] / len(calls)
+    return by_turns({"": loop}, rounds)[""] / len(many)
 
 
 def _graph_or_loop(calls: Sequence[Call], side: torch.cuda.Stream, captured: bool) -> tuple[Graph | Loop, str]:
@@ -120,6 +124,7 @@ def _graph_or_loop(calls: Sequence[Call], side: torch.cuda.Stream, captured: boo
     try:
         return Graph(calls, side), ""
     except RuntimeError as error:  # of the capture; what ails the calls themselves shows again in the loop
+        torch.cuda.set_stream(torch.cuda.default_stream())  # a capture that fails leaves its own as the current one
         torch.cuda.synchronize()
         return Loop(calls, side), f"{NOT_CAPTURED} ({str(error).splitlines()[0][:80]})"
 

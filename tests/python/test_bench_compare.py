@@ -49,6 +49,14 @@ class Backend(PyTorch):
 """
 
 
+sys.path.append(str(BENCH))
+
+from comparison import plan  # noqa: E402
+from comparison.case import Case  # noqa: E402
+from comparison.quoted import Quoted  # noqa: E402
+from comparison.shapes import Shape  # noqa: E402
+
+
 def compare(*arguments, cwd=None):
     command = [sys.executable, str(BENCH / "compare.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
@@ -239,3 +247,55 @@ def test_a_gpu_that_is_not_there_gets_status_3():
     done = compare("--device", "cuda")
     assert done.returncode == 3 and done.stdout == ""
     assert done.stderr == "compare.py: --device cuda: there is no GPU that PyTorch can use; --device cpu is\n"
+
+
+# ---- the plan, and what is quoted ----
+
+EVERYTHING = ("layer_norm", "rms_norm"), ("forward", "backward", "both")
+
+
+def case(rows, cols, dtype="bf16", op="layer_norm", bias=True, passes=("forward",)):
+    return Case(op, dtype, rows, cols, bias, passes, "models")
+
+
+def test_the_most_important_cases_come_first_and_none_twice():
+    cases = plan.cases(plan.Wishes("cuda", *EVERYTHING))
+    assert [(c.op, c.dtype, c.set) for c in cases[:11]] == [("layer_norm", "bf16", "models")] * 11
+    assert (cases[0].rows, cases[0].cols, cases[0].model) == (2048, 4096, "Llama 7B, Mistral 7B")
+    keys = [(c.op, c.dtype, c.rows, c.cols, c.bias, what) for c in cases for what in c.passes]
+    assert len(keys) == len(set(keys))
+    shapes = {(c.dtype, c.rows, c.cols, c.bias) for c in cases if c.op == "layer_norm"}
+    assert {("f16", 4096, 8192, True), ("bf16", 4096, 8192, False), ("f16", 4096, 16384, True)} <= shapes
+    assert {("bf16", 32768, 256, True), ("bf16", 16384, 131072, True), ("bf16", 8192, 262144, True)} <= shapes
+    assert ("f16", 7, 343, True) in shapes and ("bf16", 512, 12288, True) in shapes
+
+
+def test_options_narrow_the_plan():
+    wishes = plan.Wishes("cpu", ("rms_norm",), ("backward",), ("f64",), (), (Shape(3, 5), Shape(7, 9)))
+    assert [(c.op, c.rows, c.cols, c.dtype, c.bias, c.passes) for c in plan.cases(wishes)] == [
+        ("rms_norm", 3, 5, "f64", False, ("backward",)),
+        ("rms_norm", 7, 9, "f64", False, ("backward",)),
+    ]
+    assert plan.cases(plan.Wishes("cuda", ("rms_norm",), ("forward",), sets=("backward",))) == []
+    assert all(c.tensor_bytes <= 4 << 24 for c in plan.cases(plan.Wishes("cpu", *EVERYTHING, sets=("widths",))))
+
+
+def test_figures_are_quoted_with_their_date_on_the_gpu_they_come_from():
+    quoted = Quoted("NVIDIA H200")
+    (row,) = quoted.rows("liger", [case(2048, 4096)], "cuda")
+    assert (row["status"], row["note"]) == ("quoted", "quoted, 2026-10")
+    assert (row["seconds"], row["copy_seconds"]) == pytest.approx((11.6e-6, 9.9e-6))
+    assert row["of_copy"] == pytest.approx(9.9 / 11.6) and row["host_seconds"] is None
+    (row,) = quoted.rows("quack", [case(2048, 4096, "f32", passes=("backward",))], "cuda")
+    assert row["seconds"] == pytest.approx(42.9e-6) and row["weight_dtype"] == "f32"
+    (row,) = quoted.rows("flash-attn", [case(1024, 131072)], "cuda")
+    assert (row["status"], row["note"], row["seconds"]) == ("failed", "quoted, 2026-10: fails", None)
+
+
+def test_nothing_is_quoted_that_was_not_measured():
+    quoted = Quoted("NVIDIA H200")
+    others = [case(2048, 4097), case(2048, 4096, "f16"), case(2048, 4096, op="rms_norm"), case(2048, 4096, bias=False)]
+    assert quoted.rows("liger", others, "cuda") == []
+    assert quoted.rows("liger", [case(2048, 4096, passes=("both",))], "cuda") == []
+    assert not quoted.has("transformer-engine") and quoted.has("apex")
+    assert not Quoted("NVIDIA A100").has("apex") and not Quoted(None).has("apex")
