@@ -17,6 +17,7 @@ import argparse
 import datetime
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -160,53 +161,71 @@ def arguments() -> Parser:
 class Run:
     """One comparison: the backends one after another, their results as they come."""
 
-    def __init__(self, options: argparse.Namespace, machine: dict) -> None:
+    def __init__(self, options: argparse.Namespace, machine: dict, evenkeel: str | None) -> None:
         self.options, self.device = options, machine["device"]
         fields = ("ops", "passes", "dtypes", "sets", "shapes", "quick", "full")
         self.wishes = plan.Wishes(self.device, **{name: getattr(options, name) for name in fields})
         self.cases = plan.cases(self.wishes)
         self.units = plan.units(self.wishes, self.cases)
         command = shlex.join(["python", "bench/compare.py", *sys.argv[1:]])
-        self.results = Results(None, datetime.date.today().isoformat(), command, machine)
+        self.results = Results(evenkeel, datetime.date.today().isoformat(), command, machine)
         self.quoted = Quoted(machine["gpu"] if options.quoted and self.device == "cuda" else None)
 
     def backends(self) -> list[str]:
         here = [name for name, place in BACKENDS.items() if self.device in place.devices]
         return [*(self.options.backends or here), *self.options.extra]
 
+    def _why_not(self, name: str) -> str:
+        """Why there is no use in starting a backend; "" where there is."""
+        place = BACKENDS.get(name)
+        if place and self.device not in place.devices:
+            return f"does not run on {self.device}"
+        return "" if not place or place.is_installed() else f"not installed: {place.install}"
+
     def measure(self) -> None:
-        names = self.backends()
-        progress = Progress(len(names), len(self.units))
+        absent = {name: why for name in self.backends() if (why := self._why_not(name))}
+        left = len(self.backends()) - len(absent)
+        progress = Progress(left, len(self.units))
         ends = time.monotonic() + (self.options.budget or float("inf"))
-        for index, name in enumerate(names):
-            share = (ends - time.monotonic()) / (len(names) - index)
-            self._measure(name, min(self.options.time_limit, max(0.0, share)), progress)
-            progress.finish(index + 1)
+        for name in self.backends():
+            label = Path(name).stem if name.endswith(".py") else name
+            found = {"name": label, "version": None, "status": "failed", "note": ""}
+            self.results.backends.append(found)
+            if name in absent:
+                self._absent(found, absent[name])
+                continue
+            share = max(0.0, (ends - time.monotonic()) / left)
+            self._measure(name, found, min(self.options.time_limit, share), progress)
+            left -= 1
+            progress.finish()
             self.write()
         progress.close()
 
-    def _measure(self, name: str, limit: float, progress: Progress) -> None:
-        label = Path(name).stem if name.endswith(".py") else name
-        found = {"name": label, "version": None, "status": "failed", "note": ""}
-        self.results.backends.append(found)
-        if self.device not in getattr(BACKENDS.get(name), "devices", (self.device,)):
-            found.update(status="missing", note=f"does not run on {self.device}")
-            return
-
+    def _measure(self, name: str, found: dict, limit: float, progress: Progress) -> None:
         def hear(message: dict) -> None:
             if message["kind"] == "loaded":
                 found.update(version=message["version"], note=message["note"])
-                if label == "evenkeel":
-                    self.results.evenkeel = message["version"]
             elif message["kind"] == "missing":
-                found.update(status="missing", note=f"not installed: {message['note']} ({message['why']})")
+                self._absent(found, f"does not load: {message['why']}; {message['install']}")
             elif message["kind"] == "begin":
-                progress.step(label)
+                progress.step(found["name"])
             self.results.hear(message)
 
-        job = {"backend": name, "device": self.device, "threads": self.options.threads, "quick": self.options.quick}
-        end = runner.run({**job, "units": self.units}, limit, hear, lambda unit, end: self._lost(label, unit, end))
-        self._conclude(label, found, end)
+        options, place = self.options, BACKENDS.get(name)
+        job = {"backend": name, "install": place.install if place else "", "device": self.device}
+        job |= {"threads": options.threads, "quick": options.quick, "units": self.units}
+        end = runner.run(job, limit, hear, lambda unit, end: self._lost(found["name"], unit, end))
+        if any(row["status"] == "ok" for row in self.results.rows_of(found["name"])):
+            found["status"] = "run"
+        if end.why:
+            found["note"] = end.why
+
+    def _absent(self, found: dict, why: str) -> None:
+        """Quoted where there are figures of this GPU."""
+        found.update(status="missing", note=why)
+        if self.quoted.has(found["name"]):
+            self.results.results += self.quoted.rows(found["name"], self.cases, self.device)
+            found.update(status="quoted", note=f"{self.quoted.date}, {self.quoted.source}; {why}")
 
     def _lost(self, name: str, unit: int, end: runner.End) -> None:
         """Rows for what was not measured."""
@@ -218,15 +237,6 @@ class Run:
         for what in case.passes:
             if what not in has:
                 self.results.results.append(case.row(name, what, self.device, case.dtype, status, end.why))
-
-    def _conclude(self, name: str, found: dict, end: runner.End) -> None:
-        if end.how == "missing" and self.quoted.has(name):
-            self.results.results += self.quoted.rows(name, self.cases, self.device)
-            found.update(status="quoted", note=f"{self.quoted.date}, {self.quoted.source}; {found['note']}")
-        elif any(row["status"] == "ok" for row in self.results.rows_of(name)):
-            found["status"] = "run"
-        if end.why:
-            found["note"] = end.why
 
     def write(self) -> None:
         """After every backend, so that a run that is ended leaves what it has."""
@@ -252,15 +262,16 @@ def _same(row: dict, case: Case) -> bool:
     )
 
 
-def machine_for(options: argparse.Namespace) -> dict:
+def start(options: argparse.Namespace) -> Run:
     try:
-        machine = runner.describe()
+        machine, evenkeel = runner.describe()
     except RuntimeError as error:
         sys.exit(f"compare.py: PyTorch does not load: {error}: pip install torch")
     if options.device == "cuda" and not machine["gpu"]:
         print("compare.py: --device cuda: there is no GPU that PyTorch can use; --device cpu is", file=sys.stderr)
         sys.exit(3)
-    return {**machine, "threads": options.threads, "device": options.device or ("cuda" if machine["gpu"] else "cpu")}
+    machine |= {"threads": options.threads, "device": options.device or ("cuda" if machine["gpu"] else "cpu")}
+    return Run(options, machine, evenkeel)
 
 
 def main() -> int:
@@ -271,12 +282,11 @@ def main() -> int:
             options.output_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             parser.error(f"argument --output-dir: {error.strerror}: {str(options.output_dir)!r} must be a folder")
-    run = Run(options, machine_for(options))
+    run = start(options)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside: the same as Ctrl-C
     try:
         run.measure()
-        status = int(
-            any(row["status"] == "wrong" and row["backend"].startswith("evenkeel") for row in run.results.results)
-        )
+        status = int(any(row["status"] == "wrong" for row in run.results.rows_of("evenkeel")))
     except KeyboardInterrupt:
         run.write()
         status = 130

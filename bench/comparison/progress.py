@@ -12,7 +12,7 @@ class Progress:
     PATIENCE, PAUSE = 2.0, 15.0  # seconds before the first line, and between lines where there is no terminal
 
     def __init__(self, backends: int, units: int) -> None:
-        self.total, self.units, self.done = backends * units, units, 0
+        self.total, self.units, self.done, self.finished = backends * units, units, 0, 0
         self.began = self.told = time.monotonic()
         self.terminal = sys.stderr.isatty()
 
@@ -29,9 +29,10 @@ class Progress:
             f"\r{text:<78}" if self.terminal else text, end="" if self.terminal else "\n", file=sys.stderr, flush=True
         )
 
-    def finish(self, backend: int) -> None:
-        """After so many backends: what one left out counts as done."""
-        self.done = backend * self.units
+    def finish(self) -> None:
+        """A backend is done: what it left out counts too."""
+        self.finished += 1
+        self.done = self.finished * self.units
 
     def close(self) -> None:
         if self.terminal:

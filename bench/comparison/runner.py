@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 WORKER = Path(__file__).with_name("worker.py")
+DESCRIBE_SECONDS = 120
 RESTARTS = 3  # after crashes, each of which costs the unit at hand
 
 
@@ -118,12 +119,10 @@ def run(job: dict, limit: float, hear: Callable[[dict], Any], lost: Callable[[in
     return end
 
 
-def describe() -> dict:
-    """The machine, as PyTorch sees it. RuntimeError where there is no PyTorch."""
+def describe() -> tuple[dict, str | None]:
+    """The machine as PyTorch sees it, and evenkeel's version. RuntimeError where there is no PyTorch."""
     found: list[dict] = []
-    end = _run_once({"describe": True}, time.monotonic() + 120, 120, found.append)
-    machine = next((message for message in found if message["kind"] == "machine"), None)
-    if machine is None:
+    end = _run_once({"describe": True}, time.monotonic() + DESCRIBE_SECONDS, DESCRIBE_SECONDS, found.append)
+    if not found:
         raise RuntimeError(end.why)
-    del machine["kind"]
-    return machine
+    return found[0]["machine"], found[0]["evenkeel"]

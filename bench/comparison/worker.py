@@ -1,10 +1,12 @@
 """Measures one backend in a process of its own: reads a job as JSON, writes what it finds as lines of JSON, each as
 soon as it is known. runner.py starts it, and ends it where it takes too long. SPDX-License-Identifier: MIT"""
 
+import ctypes
 import json
 import os
 import platform
 import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +24,13 @@ from comparison.case import PASSES, Case
 from comparison.timing import Clock, sets_for
 
 Emit = Callable[..., None]
+PR_SET_PDEATHSIG = 1  # of prctl: this process ends with the one that started it
 BUFFERS = 6  # x, dy, y, dx, the copy's target, and what a library takes beside them
+
+
+def rounded(value: Any) -> Any:
+    """Times to six digits: no clock has more."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def first_line(error: BaseException) -> str:
@@ -38,11 +46,20 @@ def cpu_name() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def evenkeel_version() -> str | None:
+    try:
+        import evenkeel
+    except ImportError:
+        return None
+    return evenkeel.__version__
+
+
 def describe(emit: Emit) -> None:
-    """The machine, for the head of the results."""
+    """The machine, and what is measured there, for the head of the results."""
     has_gpu = torch.cuda.is_available()
     values = {"cpu": cpu_name(), "gpu": torch.cuda.get_device_name() if has_gpu else None, "torch": torch.__version__}
-    emit("machine", **values, cuda=torch.version.cuda, python=platform.python_version())
+    machine = {**values, "cuda": torch.version.cuda, "python": platform.python_version()}
+    emit("described", machine=machine, evenkeel=evenkeel_version())
 
 
 def free_bytes(device: str) -> int:
@@ -109,7 +126,8 @@ class Worker:
             copy = PASSES[what] * times.copy_seconds
             row = case.row(self.backend.name, what, self.device, self.backend.weight_dtype(case), "ok", times.note)
             figures = {"seconds": times.seconds, "host_seconds": times.host_seconds, "copy_seconds": copy}
-            self.emit("results", **{**row, **figures, "of_copy": copy / times.seconds})
+            figures["of_copy"] = copy / times.seconds
+            self.emit("results", **{**row, **figures})
 
     def _calls(self, case: Case, what: str, xs: list, columns: list, dys: list) -> list[Callable[[], Any]]:
         backend = self.backend
@@ -154,7 +172,7 @@ def work(job: dict, emit: Emit) -> None:
     try:
         version = backend.load(job["device"], job["threads"])
     except (ImportError, OSError) as error:
-        emit("missing", note=backend.install, why=first_line(error))
+        emit("missing", install=job["install"] or backend.install, why=first_line(error))
         return
     emit("loaded", version=version, note=backend.note)
     worker = Worker(backend, job, emit)
@@ -170,8 +188,11 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no result
 
     def emit(kind: str, **values: Any) -> None:
-        print(json.dumps({"kind": kind, **values}), file=lines, flush=True)
+        print(
+            json.dumps({"kind": kind, **{key: rounded(value) for key, value in values.items()}}), file=lines, flush=True
+        )
 
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     describe(emit) if job.get("describe") else work(job, emit)
 
 

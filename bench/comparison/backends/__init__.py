@@ -15,22 +15,34 @@ if TYPE_CHECKING:
 class Place(NamedTuple):
     module: str
     attribute: str
+    needs: str = ""  # the package without which there is no use in starting it
+    install: str = ""
     devices: tuple[str, ...] = ("cpu", "cuda")
+
+    def is_installed(self) -> bool:
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
 
 
 GPU = ("cuda",)
+EVENKEEL = "pip install . (in the folder of evenkeel)"
+CUPY = "on a GPU also cupy-cuda12x or cupy-cuda13x"
+APEX = "build github.com/NVIDIA/apex with APEX_CPP_EXT=1 APEX_CUDA_EXT=1"
+FLASH = "pip install --no-build-isolation flash-attn"
+ENGINE = "pip install --no-build-isolation transformer-engine[pytorch]"
+ONEDNN = "pip install onednn-cpu-gomp, or set EVENKEEL_DNNL to a libdnnl.so.3"
+
 BACKENDS = {
-    "evenkeel": Place("evenkeel", "Evenkeel"),
+    "evenkeel": Place("evenkeel", "Evenkeel", "evenkeel", EVENKEEL),
     "pytorch": Place("pytorch", "PyTorch"),
-    "liger": Place("liger", "Liger", GPU),
-    "quack": Place("quack", "Quack", GPU),
-    "onednn": Place("onednn", "OneDNN", ("cpu",)),
-    "evenkeel-dlpack": Place("evenkeel", "EvenkeelDLPack"),
+    "liger": Place("liger", "Liger", "liger_kernel", "pip install liger-kernel", GPU),
+    "quack": Place("quack", "Quack", "quack", "pip install quack-kernels", GPU),
+    "onednn": Place("onednn", "OneDNN", "", ONEDNN, ("cpu",)),
+    "evenkeel-dlpack": Place("evenkeel", "EvenkeelDLPack", "evenkeel", f"{EVENKEEL}; {CUPY}"),
     "compile": Place("pytorch", "Compiled"),
     "compile-max": Place("pytorch", "CompiledMost"),
-    "flash-attn": Place("flash_attn", "FlashAttn", GPU),
-    "apex": Place("apex", "Apex", GPU),
-    "transformer-engine": Place("transformer_engine", "TransformerEngine", GPU),
+    "flash-attn": Place("flash_attn", "FlashAttn", "flash_attn", FLASH, GPU),
+    "apex": Place("apex", "Apex", "fused_layer_norm_cuda", APEX, GPU),
+    "transformer-engine": Place("transformer_engine", "TransformerEngine", "transformer_engine", ENGINE, GPU),
 }
 
 

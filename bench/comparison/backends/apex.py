@@ -10,7 +10,6 @@ from comparison.case import Case
 
 class Apex(Autograd):
     name = "apex"
-    install = "build github.com/NVIDIA/apex with its CUDA extensions (APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install .)"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:

@@ -24,7 +24,7 @@ class Backend:
     """A library's norms. Tensors come in through adopt() once, before anything is timed."""
 
     name: ClassVar[str]
-    install: ClassVar[str]  # how it is installed, for those who lack it
+    install: ClassVar[str] = ""  # how it is installed, for those who lack it, where __init__.py does not say
     ops: ClassVar[tuple[str, ...]] = OPS
     dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)
     note: ClassVar[str] = ""  # what a reader of its figures must know

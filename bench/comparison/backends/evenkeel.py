@@ -8,14 +8,11 @@ from torch import Tensor
 from comparison.backends.base import TORCH_DTYPES, Autograd, Backend, Done
 from comparison.case import Case
 
-INSTALL = "pip install . (in the folder of evenkeel)"
-
 
 class Evenkeel(Autograd):
     """As a user of PyTorch calls it: evenkeel.torch, with autograd."""
 
     name = "evenkeel"
-    install = INSTALL
 
     def load(self, device: str, threads: int) -> str:
         import evenkeel
@@ -42,7 +39,6 @@ class EvenkeelDLPack(Backend):
     """The ops of `import evenkeel` on NumPy's arrays, on a GPU on CuPy's, without PyTorch in the way."""
 
     name = "evenkeel-dlpack"
-    install = INSTALL + "; on a GPU also pip install cupy-cuda12x (or cupy-cuda13x)"
     note = "arrays of NumPy, on a GPU of CuPy; no autograd"
 
     def load(self, device: str, threads: int) -> str:

@@ -10,7 +10,6 @@ from comparison.case import Case
 
 class FlashAttn(Autograd):
     name = "flash-attn"
-    install = "pip install flash-attn --no-build-isolation"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:

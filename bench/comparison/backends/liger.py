@@ -11,7 +11,6 @@ from comparison.case import Case
 
 class Liger(Autograd):
     name = "liger"
-    install = "pip install liger-kernel"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:

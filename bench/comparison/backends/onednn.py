@@ -118,7 +118,6 @@ class Primitives:
 
 class OneDNN(Backend):
     name = "onednn"
-    install = "pip install onednn-cpu-gomp, or set EVENKEEL_DNNL to a libdnnl.so.3"
     dtypes = ("f32", "f16", "bf16")
     allocates = False
     note = "weights and statistics are f32; results go into memory that is there"

@@ -16,7 +16,6 @@ def norm(op: str, x: Tensor, shape: tuple[int], weight: Tensor, bias: Tensor | N
 
 class PyTorch(Autograd):
     name = "pytorch"
-    install = "pip install torch"
 
     def load(self, device: str, threads: int) -> str:
         return torch.__version__
@@ -35,7 +34,6 @@ class Compiled(PyTorch):
     """torch.compile of the eager norm, for each shape anew: for any shape, its code would be slower."""
 
     name = "compile"
-    install = "pip install torch, and a C++ compiler"
     mode: str | None = None
 
     def load(self, device: str, threads: int) -> str:

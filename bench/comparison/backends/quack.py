@@ -11,7 +11,6 @@ from comparison.case import Case
 
 class Quack(Backend):
     name = "quack"
-    install = "pip install quack-kernels"
     dtypes = ("f32", "f16", "bf16")
     note = "LayerNorm has no autograd, its weights are f32"
 

@@ -12,7 +12,6 @@ from comparison.case import Case
 
 class TransformerEngine(Autograd):
     name = "transformer-engine"
-    install = "pip install transformer-engine[pytorch] --no-build-isolation"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:
