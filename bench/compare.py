@@ -32,6 +32,7 @@ from comparison.quoted import Quoted
 from comparison.results import Results, write_csv, write_folder, write_json
 from comparison.shapes import Shape, model_of
 
+BEGAN = time.monotonic()
 MOST_COLS, MOST_ELEMENTS = 1 << 24, 1 << 36
 
 
@@ -186,7 +187,7 @@ class Run:
         absent = {name: why for name in self.backends() if (why := self._why_not(name))}
         left = len(self.backends()) - len(absent)
         progress = Progress(left, len(self.units))
-        ends = time.monotonic() + (self.options.budget or float("inf"))
+        ends = BEGAN + (self.options.budget or float("inf"))
         for name in self.backends():
             label = Path(name).stem if name.endswith(".py") else name
             found = {"name": label, "version": None, "status": "failed", "note": ""}
@@ -215,10 +216,18 @@ class Run:
         job = {"backend": name, "install": place.install if place else "", "device": self.device}
         job |= {"threads": options.threads, "quick": options.quick, "units": self.units}
         end = runner.run(job, limit, hear, lambda unit, end: self._lost(found["name"], unit, end))
+        self._conclude(found, end.why)
+
+    def _conclude(self, found: dict, why: str) -> None:
         if any(row["status"] == "ok" for row in self.results.rows_of(found["name"])):
             found["status"] = "run"
-        if end.why:
-            found["note"] = end.why
+        if why:
+            found["note"] = why
+
+    def interrupted(self) -> None:
+        """What there is, is kept."""
+        self._conclude(self.results.backends[-1], "interrupted")
+        self.write()
 
     def _absent(self, found: dict, why: str) -> None:
         """Quoted where there are figures of this GPU."""
@@ -288,7 +297,7 @@ def main() -> int:
         run.measure()
         status = int(any(row["status"] == "wrong" for row in run.results.rows_of("evenkeel")))
     except KeyboardInterrupt:
-        run.write()
+        run.interrupted()
         status = 130
     try:
         run.show()
