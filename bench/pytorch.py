@@ -23,9 +23,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from comparison import timing
 
 import evenkeel.torch as ek
+from comparison import timing
 
 Times = dict[str, float]
 SHAPES = ((8, 8192), (2048, 2048), (2048, 4096), (1024, 8192), (8192, 1024), (16384, 768), (4096, 8192), (32768, 4096))

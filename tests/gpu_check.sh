@@ -21,7 +21,7 @@ ends with `PART: N passed, N failed, N skipped, N s`. What failed is shown with 
   sanitize   evenkeel verify --quick under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
   graphs     graphs, many threads and streams at once, the host's cost of a call
   large      tensors of over 2^31 elements and of over 2^31 rows (up to 60 GB of GPU memory)
-  python     the tests of evenkeel.torch on the GPU, where $PYTHON has PyTorch and pytest
+  python     the tests of evenkeel.torch and bench/compare.py on the GPU, where $PYTHON has PyTorch and pytest
   dram       the bytes that the memory moves, counted by ncu (Nsight Compute), beside those of evenkeel explain
   bench      evenkeel bench, into $BUILD/bench-cuda.json; nothing else should run on the GPU
 
@@ -283,7 +283,7 @@ part_python() {
 		return
 	fi
 	python_package || echo "  the extension could not be built: $logs/build.txt"
-	for file in "$root"/tests/python/test_torch_*.py "$root/tests/python/test_compat.py"; do
+	for file in "$root"/tests/python/test_torch_*.py "$root"/tests/python/test_{compat,bench_compare}.py; do
 		job "$(basename "$file" .py)" python env EVENKEEL_TEST_DEVICE=cuda "PYTHONPATH=$build/package" \
 			"$python" -m pytest -q -p no:cacheprovider "$file"
 	done
