@@ -200,6 +200,7 @@ class Run:
             left -= 1
             progress.finish()
             self.write()
+        self.write()
         progress.close()
 
     def _measure(self, name: str, found: dict, limit: float, progress: Progress) -> None:
@@ -213,7 +214,7 @@ class Run:
             self.results.hear(message)
 
         options, place = self.options, BACKENDS.get(name)
-        job = {"backend": name, "install": place.install if place else "", "device": self.device}
+        job = {"backend": name, "name": found["name"], "install": place.install if place else "", "device": self.device}
         job |= {"threads": options.threads, "quick": options.quick, "units": self.units}
         end = runner.run(job, limit, hear, lambda unit, end: self._lost(found["name"], unit, end))
         self._conclude(found, end.why)
@@ -295,7 +296,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside: the same as Ctrl-C
     try:
         run.measure()
-        status = int(any(row["status"] == "wrong" for row in run.results.rows_of("evenkeel")))
+        ours = (*run.results.rows_of("evenkeel"), *run.results.rows_of("evenkeel-dlpack"))
+        status = int(any(row["status"] == "wrong" for row in ours))
     except KeyboardInterrupt:
         run.interrupted()
         status = 130

@@ -55,7 +55,8 @@ class Child:
         except BrokenPipeError:
             pass  # it ended at once; its exit status says why
         for line in self.process.stdout:
-            self.lines.put(line)
+            if line.endswith("}\n"):  # not the half of one that a crash cut off
+                self.lines.put(line)
         self.lines.put(None)
 
     def next(self, deadline: float) -> dict | None:

@@ -72,14 +72,15 @@ def free_bytes(device: str) -> int:
 
 class Worker:
     def __init__(self, backend: Backend, job: dict, emit: Emit) -> None:
-        self.backend, self.emit, self.device, self.quick = backend, emit, job["device"], job["quick"]
+        self.backend, self.name, self.emit = backend, job["name"], emit
+        self.device, self.quick = job["device"], job["quick"]
         self.clock = Clock(self.device, job["threads"], self.quick)
         self.meter: Any = None
 
     def rows(self, case: Case, status: str, note: str, passes: tuple[str, ...] = ()) -> None:
         weight_dtype = self.backend.weight_dtype(case)
         for what in passes or case.passes:
-            self.emit("results", **case.row(self.backend.name, what, self.device, weight_dtype, status, note))
+            self.emit("results", **case.row(self.name, what, self.device, weight_dtype, status, note))
 
     def case(self, unit: dict) -> None:
         case = Case.from_json(unit["case"])
@@ -105,7 +106,7 @@ class Worker:
         given = accuracy.operands(case, self.device, self.backend.weight_dtype(case))
         found, complaint = accuracy.check(self.backend, case, given)
         what = {"op": case.op, "dtype": case.dtype, "rows": case.rows, "cols": case.cols}
-        self.emit("accuracy", backend=self.backend.name, **what, **found)
+        self.emit("accuracy", backend=self.name, **what, **found)
         if complaint:
             self.rows(case, "wrong", complaint)
             return
@@ -124,7 +125,7 @@ class Worker:
             calls = self._calls(case, what, xs, columns, dys)
             times = self.clock.time(calls, sources, targets, self.backend.captured)
             copy = PASSES[what] * times.copy_seconds
-            row = case.row(self.backend.name, what, self.device, self.backend.weight_dtype(case), "ok", times.note)
+            row = case.row(self.name, what, self.device, self.backend.weight_dtype(case), "ok", times.note)
             figures = {"seconds": times.seconds, "host_seconds": times.host_seconds, "copy_seconds": copy}
             figures["of_copy"] = copy / times.seconds
             self.emit("results", **{**row, **figures})
@@ -146,7 +147,7 @@ class Worker:
             for offset in accuracy.OFFSETS:
                 error = accuracy.offset_error(self.backend, unit["op"], unit["dtype"], offset, self.device)
                 place = {"cols": accuracy.OFFSET_COLS, "offset": offset}
-                self.emit("offsets", backend=self.backend.name, **what, **place, error=error)
+                self.emit("offsets", backend=self.name, **what, **place, error=error)
         except Exception:
             self._still_works()
 
@@ -163,7 +164,7 @@ class Worker:
             self._still_works()
 
     def _memory(self, found: dict) -> None:
-        self.emit("memory", backend=self.backend.name, **found)
+        self.emit("memory", backend=self.name, **found)
 
 
 def work(job: dict, emit: Emit) -> None:

@@ -34,8 +34,6 @@ FAULTY = """
 from comparison.backends.pytorch import PyTorch
 
 class Backend(PyTorch):
-    name = "{name}"
-
     def call(self, case, x, weight, bias):
         {fault}
 """
@@ -43,7 +41,6 @@ ABSENT = """
 from comparison.backends.pytorch import PyTorch
 
 class Backend(PyTorch):
-    name = "absent"
     install = "pip install absent"
 
     def load(self, device, threads):
@@ -66,7 +63,7 @@ def compare(*arguments, cwd=None):
 
 def backend_file(folder, name):
     path = folder / f"{name}.py"
-    path.write_text(FAULTY.format(name=name, fault=FAULTS[name]) if name in FAULTS else ABSENT)
+    path.write_text(FAULTY.format(fault=FAULTS[name]) if name in FAULTS else ABSENT)
     return path
 
 

@@ -1,15 +1,12 @@
 """Apex's CUDA kernels. SPDX-License-Identifier: MIT"""
 
-from importlib.metadata import version
-
 from torch import Tensor
 
-from comparison.backends.base import Autograd
+from comparison.backends.base import Autograd, version_of
 from comparison.case import Case
 
 
 class Apex(Autograd):
-    name = "apex"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:
@@ -17,7 +14,7 @@ class Apex(Autograd):
         from apex.normalization.fused_layer_norm import fused_layer_norm_affine, fused_rms_norm_affine
 
         self.layer_norm, self.rms_norm = fused_layer_norm_affine, fused_rms_norm_affine
-        return version("apex")
+        return version_of("apex")
 
     def refuses(self, case: Case) -> str:
         if case.op == "layer_norm" and not case.bias:

@@ -3,6 +3,7 @@
 A backend imports its library in load() and nowhere else, so that the list of them needs none.
 SPDX-License-Identifier: MIT"""
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -11,6 +12,14 @@ from torch import Tensor
 from comparison.case import DTYPES, OPS, Case
 
 TORCH_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
+
+
+def version_of(package: str) -> str:
+    """ "?" where a folder was copied without what pip writes beside it."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "?"
 
 
 class Done(NamedTuple):
@@ -23,7 +32,6 @@ class Done(NamedTuple):
 class Backend:
     """A library's norms. Tensors come in through adopt() once, before anything is timed."""
 
-    name: ClassVar[str]
     install: ClassVar[str] = ""  # how it is installed, for those who lack it, where __init__.py does not say
     ops: ClassVar[tuple[str, ...]] = OPS
     dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)

@@ -12,8 +12,6 @@ from comparison.case import Case
 class Evenkeel(Autograd):
     """As a user of PyTorch calls it: evenkeel.torch, with autograd."""
 
-    name = "evenkeel"
-
     def load(self, device: str, threads: int) -> str:
         import evenkeel
         import evenkeel.torch
@@ -38,7 +36,6 @@ class Evenkeel(Autograd):
 class EvenkeelDLPack(Backend):
     """The ops of `import evenkeel` on NumPy's arrays, on a GPU on CuPy's, without PyTorch in the way."""
 
-    name = "evenkeel-dlpack"
     note = "arrays of NumPy, on a GPU of CuPy; no autograd"
 
     def load(self, device: str, threads: int) -> str:
@@ -73,7 +70,8 @@ class EvenkeelDLPack(Backend):
         """CuPy works on the stream of PyTorch."""
         stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else self.stream
         if stream != self.stream:
-            self.arrays.cuda.ExternalStream(stream).use()
+            self.external = self.arrays.cuda.ExternalStream(stream)  # kept: CuPy may hold it weakly
+            self.external.use()
             self.stream = stream
 
     def forward(self, case: Case, x: Any, weight: Any, bias: Any) -> Done:

@@ -1,22 +1,19 @@
 """The Triton norms of flash-attn. SPDX-License-Identifier: MIT"""
 
-from importlib.metadata import version
-
 from torch import Tensor
 
-from comparison.backends.base import Autograd
+from comparison.backends.base import Autograd, version_of
 from comparison.case import Case
 
 
 class FlashAttn(Autograd):
-    name = "flash-attn"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:
         from flash_attn.ops.triton.layer_norm import layer_norm_fn
 
         self.norm = layer_norm_fn
-        return version("flash-attn")
+        return version_of("flash-attn")
 
     def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self.norm(x, weight, bias, eps=case.eps, is_rms_norm=case.op == "rms_norm")

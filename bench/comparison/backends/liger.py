@@ -1,16 +1,14 @@
 """Liger's Triton kernels. SPDX-License-Identifier: MIT"""
 
-from importlib.metadata import version
 from typing import Any
 
 from torch import Tensor
 
-from comparison.backends.base import Autograd, Done
+from comparison.backends.base import Autograd, Done, version_of
 from comparison.case import Case
 
 
 class Liger(Autograd):
-    name = "liger"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:
@@ -18,7 +16,7 @@ class Liger(Autograd):
         from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 
         self.layer_norm, self.rms_norm = LigerLayerNormFunction.apply, LigerRMSNormFunction.apply
-        return version("liger-kernel")
+        return version_of("liger-kernel")
 
     def refuses(self, case: Case) -> str:
         if case.op == "layer_norm" and not case.bias:

@@ -117,7 +117,6 @@ class Primitives:
 
 
 class OneDNN(Backend):
-    name = "onednn"
     dtypes = ("f32", "f16", "bf16")
     allocates = False
     note = "weights and statistics are f32; results go into memory that is there"

@@ -15,8 +15,6 @@ def norm(op: str, x: Tensor, shape: tuple[int], weight: Tensor, bias: Tensor | N
 
 
 class PyTorch(Autograd):
-    name = "pytorch"
-
     def load(self, device: str, threads: int) -> str:
         return torch.__version__
 
@@ -33,7 +31,6 @@ class PyTorch(Autograd):
 class Compiled(PyTorch):
     """torch.compile of the eager norm, for each shape anew: for any shape, its code would be slower."""
 
-    name = "compile"
     mode: str | None = None
 
     def load(self, device: str, threads: int) -> str:
@@ -53,6 +50,5 @@ class Compiled(PyTorch):
 
 
 class CompiledMost(Compiled):
-    name = "compile-max"
     mode = "max-autotune-no-cudagraphs"  # the timing has graphs of its own, and those of a graph cannot be captured
     note = "max-autotune; its graphs are those of the timing"

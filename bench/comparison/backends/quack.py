@@ -1,16 +1,14 @@
 """quack's CuTe kernels. Its LayerNorm takes weights in f32 alone. SPDX-License-Identifier: MIT"""
 
-from importlib.metadata import version
 from typing import Any
 
 from torch import Tensor
 
-from comparison.backends.base import Backend, Done
+from comparison.backends.base import Backend, Done, version_of
 from comparison.case import Case
 
 
 class Quack(Backend):
-    name = "quack"
     dtypes = ("f32", "f16", "bf16")
     note = "LayerNorm has no autograd, its weights are f32"
 
@@ -18,7 +16,7 @@ class Quack(Backend):
         import quack.rmsnorm
 
         self.library = quack.rmsnorm
-        return version("quack-kernels")
+        return version_of("quack-kernels")
 
     def weight_dtype(self, case: Case) -> str:
         return "f32" if case.op == "layer_norm" else case.dtype

@@ -1,17 +1,15 @@
 """Transformer Engine's modules. SPDX-License-Identifier: MIT"""
 
-from importlib.metadata import version
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Parameter
 
-from comparison.backends.base import Autograd
+from comparison.backends.base import Autograd, version_of
 from comparison.case import Case
 
 
 class TransformerEngine(Autograd):
-    name = "transformer-engine"
     dtypes = ("f32", "f16", "bf16")
 
     def load(self, device: str, threads: int) -> str:
@@ -19,7 +17,7 @@ class TransformerEngine(Autograd):
 
         self.modules = {"layer_norm": library.LayerNorm, "rms_norm": library.RMSNorm}
         self.module: tuple[Any, Any] = (None, None)
-        return version("transformer-engine")
+        return version_of("transformer-engine")
 
     def refuses(self, case: Case) -> str:
         if case.op == "layer_norm" and not case.bias:
