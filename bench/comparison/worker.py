@@ -21,7 +21,7 @@ from comparison import accuracy, memory
 from comparison.backends import make
 from comparison.backends.base import Backend
 from comparison.case import PASSES, Case
-from comparison.timing import Clock, sets_for
+from comparison.timing import Clock, Times, sets_for
 
 Emit = Callable[..., None]
 PR_SET_PDEATHSIG = 1  # of prctl: this process ends with the one that started it
@@ -99,8 +99,12 @@ class Worker:
 
     def _still_works(self) -> None:
         """An error of the GPU may leave nothing that works; then this process ends, and another does the rest."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
+        try:
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+        except RuntimeError as error:
+            print(first_line(error), file=sys.stderr, flush=True)
+            os._exit(1)
 
     def _check_and_time(self, case: Case, sets: int) -> None:
         given = accuracy.operands(case, self.device, self.backend.weight_dtype(case))
@@ -122,13 +126,18 @@ class Worker:
         if self.device == "cuda":
             torch.cuda.synchronize()
         for what in case.passes:
-            calls = self._calls(case, what, xs, columns, dys)
-            times = self.clock.time(calls, sources, targets, self.backend.captured)
-            copy = PASSES[what] * times.copy_seconds
-            row = case.row(self.name, what, self.device, self.backend.weight_dtype(case), "ok", times.note)
-            figures = {"seconds": times.seconds, "host_seconds": times.host_seconds, "copy_seconds": copy}
-            figures["of_copy"] = copy / times.seconds
-            self.emit("results", **{**row, **figures})
+            try:
+                calls = self._calls(case, what, xs, columns, dys)
+                self._result(case, what, self.clock.time(calls, sources, targets, self.backend.captured))
+            except Exception as error:
+                self.rows(case, "failed", first_line(error), (what,))
+                self._still_works()
+
+    def _result(self, case: Case, what: str, times: Times) -> None:
+        copy = PASSES[what] * times.copy_seconds
+        row = case.row(self.name, what, self.device, self.backend.weight_dtype(case), "ok", times.note)
+        figures = {"seconds": times.seconds, "host_seconds": times.host_seconds, "copy_seconds": copy}
+        self.emit("results", **{**row, **figures, "of_copy": copy / times.seconds})
 
     def _calls(self, case: Case, what: str, xs: list, columns: list, dys: list) -> list[Callable[[], Any]]:
         backend = self.backend
@@ -159,7 +168,7 @@ class Worker:
         if self.meter is None:
             return
         try:
-            memory.measure(self.backend, case, self.device, self.meter, lambda found: self._memory(found))
+            memory.measure(self.backend, case, self.device, self.meter, self._memory)
         except Exception:
             self._still_works()
 

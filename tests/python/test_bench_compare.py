@@ -24,17 +24,18 @@ CRASH = """import os, signal
         return super().call(case, x, weight, bias)"""
 
 # Backends of a user's own, each PyTorch's with something the matter.
+CALL, STEP = "call(self, case, x, weight, bias)", "step(self, case, x, weight, bias, dy)"
 FAULTS = {
-    "wrong": "return super().call(case, x, weight, bias) * 1.01",
-    "crash": CRASH,
-    "hang": "import time\n        time.sleep(600)",
-    "refusal": "raise RuntimeError('no kernel for this width')",
+    "wrong": (CALL, "return super().call(case, x, weight, bias) * 1.01"),
+    "crash": (CALL, CRASH),
+    "hang": (CALL, "import time\n        time.sleep(600)"),
+    "refusal": (STEP, "raise RuntimeError('no kernel for this width')"),
 }
 FAULTY = """
 from comparison.backends.pytorch import PyTorch
 
 class Backend(PyTorch):
-    def call(self, case, x, weight, bias):
+    def {method}:
         {fault}
 """
 ABSENT = """
@@ -63,7 +64,7 @@ def compare(*arguments, cwd=None):
 
 def backend_file(folder, name):
     path = folder / f"{name}.py"
-    path.write_text(FAULTY.format(fault=FAULTS[name]) if name in FAULTS else ABSENT)
+    path.write_text(FAULTY.format(method=FAULTS[name][0], fault=FAULTS[name][1]) if name in FAULTS else ABSENT)
     return path
 
 
@@ -192,11 +193,14 @@ def test_the_tables_name_every_backend(run):
     assert "failed: ended by SIGSEGV" in forward and "wrong: out is" in forward
 
 
-def test_a_backend_that_cannot_do_a_case_says_why(run):
+def test_a_pass_that_fails_says_why_and_costs_itself_alone(run):
     _, kept, _ = run
-    assert [(row["status"], row["note"]) for row in rows(kept, "refusal")] == [
-        ("failed", "RuntimeError: no kernel for this width")
-    ] * 3
+    assert [(row["pass"], row["status"], row["note"]) for row in rows(kept, "refusal")] == [
+        ("forward", "ok", ""),
+        ("backward", "ok", ""),
+        ("both", "failed", "RuntimeError: no kernel for this width"),
+    ]
+    assert status(kept, "refusal")["status"] == "run"
 
 
 def test_a_backend_that_hangs_is_ended_and_the_rest_goes_on(tmp_path):
