@@ -119,7 +119,7 @@ static int explain(struct explanation *e, const struct options *options)
 {
 	bool gpu = e->args.device == EK_CUDA;
 	const char *machine = options->machine ? options->machine : gpu ? "h200" : "this";
-	int status = machine_find(&e->machine, machine, gpu);
+	int status = machine_find(&e->machine, machine, gpu, options);
 	if (status == STATUS_FINE)
 		status = fill_variants(e, options->variant);
 	return status == STATUS_FINE ? show(e, options) : status;

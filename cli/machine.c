@@ -1,13 +1,20 @@
 /* Machines out of files, of the program's own text, or measured here. Called by explain.c.
  * SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
+
 #include "machine.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "copy.h"
+#include "device.h"
 #include "flops.h"
+#include "gpu_machine.h"
 #include "json.h"
 #include "machine_text.h"
 #include "term.h"
@@ -132,17 +139,38 @@ static int measure_here(struct machine *machine)
 	return STATUS_FINE;
 }
 
-int machine_find(struct machine *machine, const char *name, bool gpu)
+/* By way of a machine file, as info --measure makes it. */
+static int measure_gpu(struct machine *machine, const struct options *options)
+{
+	const char *folder = getenv("TMPDIR");
+	char path[4096], error[256] = "";
+	ek_context *ctx;
+	int status = device_open(&ctx, options);
+	if (status != STATUS_FINE)
+		return status;
+	(void)snprintf(path, sizeof path, "%s/evenkeel-XXXXXX", folder && *folder ? folder : "/tmp");
+	int file = mkstemp(path);
+	if (file < 0) {
+		status = complain(STATUS_USAGE, "--machine this: %s cannot be written (%s)", path,
+				  strerror(errno));
+	} else {
+		(void)close(file);
+		status = gpu_machine_measure(path, ctx, stderr);
+		if (status == STATUS_FINE)
+			status = take_json(machine, "this", json_read(path, error, sizeof error), error,
+					   false);
+		(void)unlink(path);
+	}
+	ek_close(ctx);
+	return status;
+}
+
+int machine_find(struct machine *machine, const char *name, bool gpu, const struct options *options)
 {
 	char error[256] = "";
 	*machine = (struct machine){.copy_count = 0};
-	if (strcmp(name, "this") == 0 && gpu)
-		return complain(
-			STATUS_USAGE,
-			"--machine this: with --device cuda measure the GPU first, evenkeel info --measure FILE "
-			"--device cuda, and name the FILE");
 	if (strcmp(name, "this") == 0)
-		return measure_here(machine);
+		return gpu ? measure_gpu(machine, options) : measure_here(machine);
 	if (strcmp(name, "h200") == 0)
 		return take_json(machine, name, json_parse(text_machine_h200, error, sizeof error), error,
 				 true);

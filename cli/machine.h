@@ -7,6 +7,8 @@
 
 #include "evenkeel.h"
 
+struct options;
+
 enum { MOST_COPIES = 64 };
 
 struct machine {
@@ -18,9 +20,9 @@ struct machine {
 	double flops[2]; /* a second, of f32 and f64 */
 };
 
-/* name: "this" measures (the CPU, unless gpu), "h200" is built in, else a file from info --measure. Returns an exit
+/* name: "this" measures (the CPU, or the GPU that --device names), "h200" is built in, else a file from info --measure. Returns an exit
  * status, having complained. */
-int machine_find(struct machine *machine, const char *name, bool gpu);
+int machine_find(struct machine *machine, const char *name, bool gpu, const struct options *options);
 
 /* Seconds that a copy of so many bytes takes: between the sizes that were measured, and at the speed of the largest beyond
  * it. */

@@ -347,6 +347,14 @@ def check_measure_on_gpu(program, checks):
                                              done.stdout), done.stdout)
 
 
+def check_explain_on_gpu(program, checks):
+    done = program.run(["explain", "layer_norm", "--machine", "this", "--json", "-"],
+                       EVENKEEL_STANDIN_SMS="1", EVENKEEL_STANDIN_MEMORY="100")
+    data = json.loads(done.stdout) if done.returncode == 0 else {}
+    checks.check("explain --machine this measures the GPU where there is one",
+                 data.get("device") == "cuda" and data["machine"]["bytes_per_second"] > 0, done.stderr)
+
+
 def check_quick_on_gpu(program, checks):
     """The quick list in one dtype, on a terminal, with nothing compiled before."""
     cache = program.folder / "quick"
@@ -418,6 +426,7 @@ def main():
         if programs["cuda"]:
             check_cuda(programs["cuda"], checks)
             check_measure_on_gpu(programs["cuda"], checks)
+            check_explain_on_gpu(programs["cuda"], checks)
             check_quick_on_gpu(programs["cuda"], checks)
         check_terminal(program, checks)
     print(f"{checks.passed} passed, {checks.failed} failed")
