@@ -12,7 +12,8 @@
 #include "report.h"
 #include "term.h"
 
-/* Sizes of what a copy touches, source and destination together; the small ones stay in the L2. */
+/* Sizes of what a copy touches, source and destination together. Copies walk through all of the memory, so that the
+ * bytes come from there and not from the L2. */
 static const size_t sizes[] = {65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456, 1073741824};
 static const ek_dtype dtypes[] = {EK_F32, EK_F64};
 
@@ -20,10 +21,10 @@ enum {
 	SIZE_COUNT = sizeof sizes / sizeof sizes[0],
 	DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0],
 	LEAST_CALLS = 4, /* in a graph */
-	MOST_CALLS = 1024,
+	MOST_CALLS = 4096,
 	TRIALS = 4 /* the first does not count: clocks warm up */
 };
-static const double graph_seconds = 1e-3;
+static const double graph_seconds = 4e-3;
 
 struct measurement {
 	double copy[SIZE_COUNT]; /* bytes per second; 0: there is not so much memory */
@@ -32,7 +33,8 @@ struct measurement {
 
 /* ---- rates ---- */
 
-/* Calls that take about a millisecond: starting their graph is then not to be seen. */
+/* Calls that take about four milliseconds: starting their graph is then not to be seen, and also the smallest copies
+ * walk through more than an L2 holds. */
 static int64_t calls_of(struct watch *watch, watch_enqueue *enqueue, const void *work)
 {
 	watch_start(watch);
@@ -60,22 +62,23 @@ struct copy {
 	int variant;
 	CUfunction function;
 	unsigned char *memory;
-	size_t bytes; /* of the source, before the destination */
+	size_t bytes;   /* of the source, before the destination */
+	int64_t places; /* in the memory */
 };
 
 static void enqueue_copy(struct watch *watch, const void *work, int64_t call)
 {
 	const struct copy *copy = work;
-	(void)call;
+	unsigned char *place = copy->memory + (size_t)(call % copy->places) * 2 * copy->bytes;
 	WATCH_TRY(watch, "copying",
 		  gpu_copy_launch(watch->gpu, copy->variant, copy->function, watch->stream,
-				  copy->memory + copy->bytes, copy->memory, copy->bytes));
+				  place + copy->bytes, place, copy->bytes));
 }
 
 /* Of the fastest way to copy. */
-static double copy_rate(struct watch *watch, unsigned char *memory, size_t touched)
+static double copy_rate(struct watch *watch, unsigned char *memory, size_t size, size_t touched)
 {
-	struct copy copy = {.memory = memory, .bytes = touched / 2};
+	struct copy copy = {.memory = memory, .bytes = touched / 2, .places = (int64_t)(size / touched)};
 	double best = 0;
 	for (; copy.variant < gpu_copy_variants() && !watch_failed(watch); copy.variant++) {
 		watch->status = gpu_copy_get(watch->gpu, copy.variant, &copy.function);
@@ -128,7 +131,7 @@ static void measure_all(struct watch *watch, unsigned char *memory, int count, s
 {
 	for (int i = 0; i < count; i++) {
 		progress_step("copy of %zu KB", sizes[i] / 1024);
-		measured->copy[i] = copy_rate(watch, memory, sizes[i]);
+		measured->copy[i] = copy_rate(watch, memory, sizes[count - 1], sizes[i]);
 	}
 	for (int i = 0; i < DTYPE_COUNT; i++) {
 		progress_step("arithmetic, %s", ek_dtype_name(dtypes[i]));

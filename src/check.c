@@ -8,28 +8,7 @@
 #include <stdbool.h>
 
 #include "dtype.h"
-#include "status.h"
-
-/* One broken rule: the condition that should hold, the status and the message to fail with. */
-#define REQUIRE(condition, status, ...)                      \
-	do {                                                 \
-		if (__builtin_expect(!(condition), 0))       \
-			return ek_fail(status, __VA_ARGS__); \
-	} while (0)
-
-#define REQUIRE_SIZE(given, type)                                                      \
-	REQUIRE((given) == sizeof(type), EK_ERROR_STRUCT_SIZE,                         \
-		"size (%zu) is not sizeof(" #type ") (%zu): set .size = sizeof(" #type \
-		"), with the evenkeel.h of this library (" EK_VERSION_STRING ")",      \
-		(size_t)(given), sizeof(type))
-
-/* Passes on what another check found. */
-#define PASS_ON(check)                                     \
-	do {                                               \
-		ek_status status_ = (check);               \
-		if (__builtin_expect(status_ != EK_OK, 0)) \
-			return status_;                    \
-	} while (0)
+#include "require.h"
 
 /* ---- dtypes ---- */
 

@@ -7,21 +7,8 @@
 #include <string.h>
 
 #include "dtype.h"
-#include "status.h"
+#include "require.h"
 #include "tables.h"
-
-#define REQUIRE(condition, status, ...)                      \
-	do {                                                 \
-		if (!(condition))                            \
-			return ek_fail(status, __VA_ARGS__); \
-	} while (0)
-
-#define PASS_ON(call)                       \
-	do {                                \
-		ek_status status_ = (call); \
-		if (status_ != EK_OK)       \
-			return status_;     \
-	} while (0)
 
 /* ---- arguments ---- */
 
@@ -90,14 +77,10 @@ static ek_status check_sizes(const ek_cost_args *a)
 
 ek_status ek_cost_check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
 {
-	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL");
-	REQUIRE(cost, EK_ERROR_ARGUMENT, "cost is NULL");
-	REQUIRE(args->size == sizeof *args, EK_ERROR_STRUCT_SIZE,
-		"size (%zu) is not sizeof(ek_cost_args) (%zu): the caller was compiled against another version",
-		args->size, sizeof *args);
-	REQUIRE(cost->size == sizeof *cost, EK_ERROR_STRUCT_SIZE,
-		"size (%zu) is not sizeof(ek_cost) (%zu): the caller was compiled against another version",
-		cost->size, sizeof *cost);
+	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL: give the address of an ek_cost_args");
+	REQUIRE(cost, EK_ERROR_ARGUMENT, "cost is NULL: give the address of an ek_cost");
+	REQUIRE_SIZE(args->size, ek_cost_args);
+	REQUIRE_SIZE(cost->size, ek_cost);
 	*resolved = *args;
 	PASS_ON(check_kind(resolved));
 	PASS_ON(check_dtypes(resolved));

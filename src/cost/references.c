@@ -184,7 +184,7 @@ static ek_status fail_at(const char *text, struct ek_mistake mistake)
 static ek_status take_text(const char *text, char *line)
 {
 	if (!text)
-		return ek_fail(EK_ERROR_ARGUMENT, "text is NULL");
+		return ek_fail(EK_ERROR_ARGUMENT, "text is NULL: give an expression");
 	if (strlen(text) > MOST_TEXT)
 		return ek_fail(EK_ERROR_ARGUMENT, "the expression has %zu characters, more than %d",
 			       strlen(text), MOST_TEXT);

@@ -4,15 +4,8 @@
 #include "norm.h"
 
 #include "../ref/slots.h"
-#include "../status.h"
+#include "../require.h"
 #include "norm_recipe.h"
-
-#define PASS_ON(call)                                      \
-	do {                                               \
-		ek_status status_ = (call);                \
-		if (__builtin_expect(status_ != EK_OK, 0)) \
-			return status_;                    \
-	} while (0)
 
 /* The most blocks of a launch, a multiple of every cluster size. */
 #define MOST_BLOCKS ((int64_t)0x7fffff00)

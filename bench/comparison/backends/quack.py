@@ -1,5 +1,6 @@
 """quack's CuTe kernels. Its LayerNorm takes weights in f32 alone. SPDX-License-Identifier: MIT"""
 
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -13,9 +14,7 @@ class Quack(Backend):
     note = "LayerNorm has no autograd, its weights are f32"
 
     def load(self, device: str, threads: int) -> str:
-        import quack.rmsnorm
-
-        self.library = quack.rmsnorm
+        self.library = import_module("quack.rmsnorm")  # the package has a function of this name, too
         return version_of("quack-kernels")
 
     def weight_dtype(self, case: Case) -> str:
