@@ -8,14 +8,16 @@
 #include <stdbool.h>
 
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
-extern const char eager_setup_doc[], eager_forward_doc[], eager_forward_saved_doc[], eager_backward_doc[];
+extern const char eager_setup_doc[], eager_forward_doc[], eager_compute_doc[], eager_keep_doc[],
+	eager_backward_doc[];
 
 PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *eager_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
-PyObject *eager_forward_saved(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_compute(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_keep(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *eager_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *info(PyObject *module, PyObject *nothing);
 

@@ -8,14 +8,9 @@
 #name, (PyCFunction)(void (*)(void))(name), METH_FASTCALL, name##_doc \
 	}
 static PyMethodDef functions[] = {
-	FAST(forward),
-	FAST(backward),
-	FAST(backward_workspace),
-	FAST(eager_setup),
-	FAST(eager_forward),
-	FAST(eager_forward_saved),
-	FAST(eager_backward),
-	{"info", info, METH_NOARGS, info_doc},
+	FAST(forward),         FAST(backward),       FAST(backward_workspace),
+	FAST(eager_setup),     FAST(eager_forward),  FAST(eager_compute),
+	FAST(eager_keep),      FAST(eager_backward), {"info", info, METH_NOARGS, info_doc},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -82,9 +82,12 @@ def eager_setup(
     tensor: type,
     parameter: type,
     empty_like: Callable[[Any], Any],
+    contiguous: Callable[[Any], Any],
     is_neg: Callable[[Any], bool],
     get_num_threads: Callable[[], int],
     is_grad_enabled: Callable[[], bool],
+    apply: Callable[..., Any],  # of a function of autograd whose forward is eager_keep, and backward eager_backward
+    backward: Callable[[Any, Any, tuple[Any, ...]], Any],  # (ctx, dy, saved tensors): what eager_backward cannot serve
     forward_ad: dict[str, Any],  # of the module torch.autograd.forward_ad
     watchers: tuple[Callable[[], Any], ...],  # each returns something false where it watches nothing
     /,
@@ -97,8 +100,8 @@ def eager_forward(
     bias: Any,
     eps: float | None,
     /,
-) -> Any: ...  # y; None: evenkeel.torch must look at the call
-def eager_forward_saved(
+) -> Any: ...  # y, with its gradient where one is needed; None: evenkeel.torch must look at the call
+def eager_compute(
     norm: int,
     input: Any,
     normalized_shape: Any,
@@ -106,15 +109,7 @@ def eager_forward_saved(
     bias: Any,
     eps: float | None,
     /,
-) -> tuple[Any, Any] | None: ...  # (y, stats); None: some must be copied first
-def eager_backward(
-    norm: int,
-    dy: Any,
-    x: Any,
-    normalized_shape: Any,
-    weight: Any,
-    stats: Any,
-    needs: tuple[bool, bool, bool],
-    /,
-) -> tuple[Any, Any, Any] | None: ...  # (dx, dweight, dbias); None: as eager_forward
+) -> Any: ...  # the same of tensors that were looked at; None: some must be copied first
+def eager_keep(ctx: Any, x: Any, weight: Any, bias: Any, made: tuple[Any, Any, tuple[Any, ...]], /) -> Any: ...  # y
+def eager_backward(ctx: Any, dy: Any, /) -> Any: ...  # (dx, dweight, dbias, None)
 def info() -> Info: ...

@@ -145,27 +145,48 @@ class Kernels:
             (_kernels, "forward", "forward"),
             (_kernels, "backward", "backward"),
             (_functional, "eager_forward", "forward"),
-            (_autograd, "eager_forward_saved", "forward"),
-            (_autograd, "eager_backward", "backward"),
+            (_functional, "eager_compute", "forward"),
         ):
             monkeypatch.setattr(module, function, self._counting(name, getattr(module, function)))
+        self._count_eager_backward(monkeypatch)
 
     def _counting(self, name, function):
         def counted(*args):
-            result = function(*args)
+            try:
+                result = function(*args)
+            except torch.utils.checkpoint._StopRecomputationError:  # raised once y is there
+                self._count(name, function.__name__)
+                raise
             if result is not None:  # an eager call that left it to others
-                setattr(self, name, getattr(self, name) + 1)
-                self.last = function.__name__
+                self._count(name, function.__name__)
             return result
 
         return counted
 
+    def _count(self, name, function):
+        setattr(self, name, getattr(self, name) + 1)
+        self.last = function
+
+    def _count_eager_backward(self, monkeypatch):
+        """It calls Python for what it leaves to others: then they count, and it does not."""
+        eager, way_of_python, left = _autograd.Norm.backward, _autograd._in_python, []
+        monkeypatch.setattr(_autograd, "_in_python", lambda *call: left.append(1) or way_of_python(*call))
+
+        def counted(ctx, dy):
+            left.clear()
+            result = eager(ctx, dy)
+            if not left:
+                self._count("backward", "eager_backward")
+            return result
+
+        monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(counted))
+
 
 def leave_calls_to_python(monkeypatch):
     """No call is served in C: all go the way of those that the extension leaves to evenkeel.torch."""
-    monkeypatch.setattr(_functional, "eager_forward", lambda *call: None)
-    for name in ("eager_forward_saved", "eager_backward"):
-        monkeypatch.setattr(_autograd, name, lambda *call: None)
+    for name in ("eager_forward", "eager_compute"):
+        monkeypatch.setattr(_functional, name, lambda *call: None)
+    monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(_autograd._backward))
 
 
 def run_python(script, **environment):

@@ -72,7 +72,7 @@ def _norm_and_statistics(
     norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, ...]:
     """y, with gradients, and the statistics without: of LayerNorm mean, rstd, mean_lo, of RMSNorm rstd."""
-    options = norm, tuple(x.shape[-1:]), eps, False
+    options = norm, tuple(x.shape[-1:]), eps
     y, stats = NormAndStatistics.apply(x, weight, bias, options)  # type: ignore[no-untyped-call]
     return y, *(row.view(x.shape[:-1]) for row in stats.unbind())
 

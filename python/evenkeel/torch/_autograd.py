@@ -12,12 +12,13 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import Function
 
-from evenkeel._core import eager_backward, eager_forward_saved
+from evenkeel._core import eager_backward, eager_keep
 from evenkeel.torch import _kernels, _only_memory
 from evenkeel.torch._kernels import LAYER_NORM, Gradients, Shape
 from evenkeel.torch._plain import is_plain, sees_operations
 
-Options = tuple[int, Shape, float | None, bool]  # norm, shape, eps, whether only memory is estimated
+# norm, shape, eps, whether only memory is estimated, the dtype of a bias that comes without a weight
+Options = tuple[int, Shape, float | None, bool, torch.dtype | None]
 
 
 def pytorch_norm(
@@ -76,42 +77,55 @@ def attempt(norm: int, x: Tensor, *call: Any) -> tuple[Tensor, Tensor | None]:
         raise Refused(str(error).partition("\n")[0]) from error
 
 
-def save(
-    ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, stats: Tensor | None, options: Options
-) -> None:
+def forward(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, estimate: bool
+) -> tuple[Tensor, Tensor | None, Options]:
+    """What Norm is applied to beside its operands: y, computed or only estimated, the statistics, the options."""
+    with torch.no_grad():
+        compute = _only_memory.forward if estimate else attempt
+        y, stats = compute(norm, x, shape, weight, bias, eps, True)
+    alone = bias.dtype if weight is None and bias is not None else None
+    return y, stats, (norm, shape, eps, estimate, alone)
+
+
+def keep(ctx: Any, x: Tensor, weight: Tensor | None, stats: Tensor | None, options: Options) -> None:
     """What backward needs, and nothing else."""
     ctx.save_for_backward(x, weight, stats)
     ctx.options = options
-    columns = bias if weight is None else weight
-    ctx.columns_dtype = x.dtype if columns is None else columns.dtype
+
+
+def _forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, made: tuple[Any, ...]) -> Tensor:
+    y: Tensor
+    y, stats, options = made
+    keep(ctx, x, weight, stats, options)
+    return y
+
+
+def _backward(ctx: Any, dy: Tensor) -> Any:
+    return backward(ctx, dy, ctx.saved_tensors)
 
 
 class Norm(Function):
-    """y of (x, weight, bias)."""
+    """y of (x, weight, bias, what forward has made): its place in the graph. In C, where PyTorch is not too old."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: Options) -> Tensor:
-        norm, shape, eps, estimate = options
-        result = None if estimate else eager_forward_saved(norm, x, shape, weight, bias, eps)
-        if result is None:
-            compute = _only_memory.forward if estimate else attempt
-            result = compute(norm, x, shape, weight, bias, eps, True)
-        y, stats = result
-        save(ctx, x, weight, bias, stats, options)
-        return y
+    forward = staticmethod(eager_keep if _kernels.HAS_EXCHANGE else _forward)
+    backward = staticmethod(eager_backward if _kernels.HAS_EXCHANGE else _backward)
 
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-        (dy,) = grad_outputs
-        x, weight, stats = ctx.saved_tensors
-        norm, shape, _, estimate = ctx.options
-        needs = ctx.needs_input_grad[:3]
-        gradients = None if estimate else eager_backward(norm, dy, x, shape, weight, stats, needs)
-        if gradients is None:
-            call = (dy, x, weight, stats, ctx.options, ctx.columns_dtype, needs)
-            gradients = _by_kernels(*call) if estimate or _is_plain(dy, x, weight) else None
-            gradients = gradients or _by_formula(*call)
-        return *gradients, None
+
+def backward(ctx: Any, dy: Tensor, saved: tuple[Any, ...]) -> Any:
+    """The gradients of what Norm was applied to, given what it saved: what eager_backward cannot serve."""
+    x, weight, _ = saved
+    columns_dtype = ctx.options[4] or (x if weight is None else weight).dtype
+    return *_in_python(dy, *saved, ctx.options, columns_dtype, ctx.needs_input_grad[:3]), None
+
+
+def _in_python(
+    dy: Tensor, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, *others: Any
+) -> Gradients:
+    estimate = options[3]
+    by_kernels = estimate or _is_plain(dy, x, weight)
+    found = _by_kernels(dy, x, weight, stats, options, *others) if by_kernels else None
+    return found or _by_formula(dy, x, weight, stats, options, *others)
 
 
 def _is_plain(dy: Tensor, x: Tensor, weight: Tensor | None) -> bool:
@@ -140,7 +154,7 @@ def _by_formula(
     columns_dtype: torch.dtype,
     needs: tuple[bool, bool, bool],
 ) -> Gradients:
-    norm, shape, eps, _ = options
+    norm, shape, eps, *_ = options
     found = _formula(norm, dy, x, weight, shape, eps, columns_dtype)
     return Gradients(*(gradient if need else None for gradient, need in zip(found, needs, strict=True)))
 
@@ -154,7 +168,7 @@ def _first_order(
     columns_dtype: torch.dtype,
     needs: tuple[bool, bool, bool],
 ) -> Gradients:
-    norm, shape, _, estimate = options
+    norm, shape, _, estimate, _ = options
     gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs)
     compute = _only_memory.backward if estimate else _kernels.backward
     return compute(norm, dy, x, shape, weight, stats, gradients)
@@ -185,7 +199,7 @@ class NormBackward(Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
-        norm, shape, eps, _ = ctx.options
+        norm, shape, eps, *_ = ctx.options
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             dy, x, weight = (_variable(t, again) for t in ctx.saved_tensors)

@@ -20,28 +20,31 @@ from torch._C import (
 )
 from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from evenkeel._core import eager_forward, eager_setup
+from evenkeel._core import eager_compute, eager_forward, eager_setup
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import Norm, Refused, attempt, norm_apply, pytorch_norm
+from evenkeel.torch._autograd import Norm, Refused, attempt, backward, forward, norm_apply, pytorch_norm
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
 from evenkeel.torch._plain import is_plain, sees_operations
 
 _OPS = {LAYER_NORM: "layer_norm", RMS_NORM: "rms_norm"}
 
-# A call without a gradient on ordinary tensors, which nobody watches, is served in C. (Older PyTorch cannot be.)
+# A call on ordinary tensors, which nobody watches, is served in C. (Older PyTorch cannot be.)
 if _kernels.HAS_EXCHANGE:
     eager_setup(
         Tensor,
         Parameter,
         torch.empty_like,
+        Tensor.contiguous,
         Tensor.is_neg,
         torch.get_num_threads,
         torch.is_grad_enabled,
+        norm_apply,
+        backward,
         vars(forward_ad),
         (
             _len_torch_dispatch_stack,
@@ -82,7 +85,8 @@ def _cast(tensor: Tensor | None, device_type: str) -> Tensor | None:
 def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> Tensor:
     """A call that is not on plain tensors alone, or is watched."""
     if estimating and tuple(x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
-        y: Tensor = Norm.apply(x, weight, bias, (norm, shape, eps, True))  # type: ignore[no-untyped-call]
+        made = forward(norm, x, shape, weight, bias, eps, True)
+        y: Tensor = Norm.apply(x, weight, bias, made)  # type: ignore[no-untyped-call]
         return y
     if sees_operations() or not all(type(t) in (Tensor, Parameter) for t in (x, weight, bias) if t is not None):
         return pytorch_norm(norm, x, shape, weight, bias, eps)
@@ -94,9 +98,13 @@ def _compute(
     norm: int, shape: Shape, eps: float | None, x: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
     """Plain tensors. What evenkeel refuses PyTorch computes, or refuses in its own words."""
+    served: Tensor | None = eager_compute(norm, x, shape, weight, bias, eps)
+    if served is not None:
+        return served
     try:
         if _needs_gradient(x, weight, bias):
-            return norm_apply(x, weight, bias, (norm, shape, eps, False))
+            made = forward(norm, x, shape, weight, bias, eps, False)
+            return norm_apply(x, weight, bias, made)
         return attempt(norm, x, shape, weight, bias, eps, False)[0]
     except Refused as refusal:
         reason = str(refusal)
@@ -135,7 +143,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """torch.nn.functional.layer_norm: over the last dimensions of input, which normalized_shape names."""
-    if is_compiling():
+    if is_dynamo_compiling():
         return _norm_outside_graphs(LAYER_NORM, input, normalized_shape, weight, bias, eps)
     y: Tensor | None = eager_forward(LAYER_NORM, input, normalized_shape, weight, bias, eps)
     if y is not None:
@@ -149,7 +157,7 @@ def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """torch.nn.functional.rms_norm. Without eps it is the epsilon of float32 (of float64, where input is that)."""
-    if is_compiling():
+    if is_dynamo_compiling():
         return _norm_outside_graphs(RMS_NORM, input, normalized_shape, weight, None, eps)
     y: Tensor | None = eager_forward(RMS_NORM, input, normalized_shape, weight, None, eps)
     if y is not None:

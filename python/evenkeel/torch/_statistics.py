@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import Norm, Options, save
+from evenkeel.torch._autograd import Norm, keep
+from evenkeel.torch._kernels import Shape
 
 
 class NormAndStatistics(Norm):
@@ -13,12 +14,13 @@ class NormAndStatistics(Norm):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: Options
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: tuple[int, Shape, float]
     ) -> tuple[Tensor, Tensor]:
-        norm, shape, eps, _ = options
+        norm, shape, eps = options
         y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)
         assert stats is not None
-        save(ctx, x, weight, bias, stats, options)
+        alone = bias.dtype if weight is None and bias is not None else None
+        keep(ctx, x, weight, stats, (norm, shape, eps, False, alone))
         ctx.mark_non_differentiable(stats)
         ctx.set_materialize_grads(False)
         return y, stats
