@@ -4,7 +4,9 @@
     python bench/pytorch.py host device
     python bench/pytorch.py cpu --threads 2 --json FILE
 
-host    what the calling thread pays for a call on 8x1024 bf16 (f32 without a GPU), too small for the work to count
+host    what the calling thread pays for a call on 8x1024 bf16 (f32 without a GPU), too small for the work to count;
+        `engine` is the part that no norm can change, (x * 2).backward(dy) and the gradients' reset; a chain of norms
+        shares one backward among many, so that what a norm itself costs shows
 device  kernels in CUDA graphs over buffers that do not fit the caches, allocation and statistics included; `of copy`
         is the time of a copy of the same bytes (backward: of one and a half) over the time of the op, 1.00 is the limit
 cpu     modules at 2048x4096, forward and forward + backward
@@ -29,6 +31,8 @@ from comparison import timing
 
 Times = dict[str, float]
 SHAPES = ((8, 8192), (2048, 2048), (2048, 4096), (1024, 8192), (8192, 1024), (16384, 768), (4096, 8192), (32768, 4096))
+MODULES = (ek.LayerNorm, torch.nn.LayerNorm)
+CHAIN = 24
 GIB = 1 << 30
 
 
@@ -69,67 +73,58 @@ def trained(function: Callable[..., torch.Tensor], x: torch.Tensor, parameters: 
     return step
 
 
+def in_chain(norm: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """CHAIN norms, one after another."""
+    for _ in range(CHAIN):
+        x = norm(x)
+    return x
+
+
+def host_without_gradient(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> list[dict]:
+    shape, modules = (x.shape[-1],), [m(x.shape[-1], device=x.device, dtype=x.dtype) for m in MODULES]
+    cases = {
+        "layer_norm, no gradient": {
+            "evenkeel": lambda: ek.layer_norm(x, shape, w, b),
+            "pytorch": lambda: F.layer_norm(x, shape, w, b),
+            "empty_like": lambda: torch.empty_like(x),
+        },
+        "rms_norm, no gradient": {
+            "evenkeel": lambda: ek.rms_norm(x, shape, w),
+            "pytorch": lambda: F.rms_norm(x, shape, w),
+        },
+        "LayerNorm, no gradient": {"evenkeel": lambda: modules[0](x), "pytorch": lambda: modules[1](x)},
+    }
+    with torch.no_grad():
+        return [show(title, by_turns(calls, 15, 500)) for title, calls in cases.items()]
+
+
+def host_with_gradient(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, dy: torch.Tensor) -> list[dict]:
+    shape = (x.shape[-1],)
+    libraries = {"evenkeel": ek, "pytorch": F}
+    layer = {name: lambda y, f=library.layer_norm: f(y, shape, w, b) for name, library in libraries.items()}
+    rms = {name: lambda y, f=library.rms_norm: f(y, shape, w) for name, library in libraries.items()}
+
+    def steps(norms: dict[str, Callable]) -> dict[str, Callable[[], None]]:
+        return {name: trained(lambda f=f: f(x), x, [w, b], dy) for name, f in norms.items()}
+
+    chains = {name: lambda y, f=f: in_chain(f, y) for name, f in layer.items()}
+    engine = {"engine": trained(lambda: x * 2, x, [w, b], dy)}
+    per_norm = {name: seconds / CHAIN for name, seconds in by_turns(steps(chains), 15, 20).items()}
+    return [
+        show("layer_norm, with gradient", by_turns({n: lambda f=f: f(x) for n, f in layer.items()}, 15, 300)),
+        show("layer_norm, forward + backward", by_turns({**steps(layer), **engine}, 15, 200)),
+        show("rms_norm, forward + backward", by_turns({**steps(rms), **engine}, 15, 200)),
+        show(f"layer_norm, a {CHAIN}th of a chain", per_norm),
+    ]
+
+
 def host(options: argparse.Namespace) -> list[dict]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     x, w, b, dy = operands(8, 1024, dtype, device)
-    shape = (1024,)
     print(f"host time of a call, 8x1024 {str(dtype)[6:]}, {device}")
-    with torch.no_grad():
-        results = [
-            show(
-                "layer_norm, no gradient",
-                by_turns(
-                    {
-                        "evenkeel": lambda: ek.layer_norm(x, shape, w, b),
-                        "pytorch": lambda: F.layer_norm(x, shape, w, b),
-                        "empty_like": lambda: torch.empty_like(x),
-                    },
-                    15,
-                    500,
-                ),
-            ),
-            show(
-                "rms_norm, no gradient",
-                by_turns(
-                    {"evenkeel": lambda: ek.rms_norm(x, shape, w), "pytorch": lambda: F.rms_norm(x, shape, w)}, 15, 500
-                ),
-            ),
-        ]
-    x, w, b = (t.requires_grad_() for t in (x, w, b))
-    results += [
-        show(
-            "layer_norm, with gradient",
-            by_turns(
-                {"evenkeel": lambda: ek.layer_norm(x, shape, w, b), "pytorch": lambda: F.layer_norm(x, shape, w, b)},
-                15,
-                300,
-            ),
-        ),
-        show(
-            "layer_norm, forward + backward",
-            by_turns(
-                {
-                    "evenkeel": trained(lambda: ek.layer_norm(x, shape, w, b), x, [w, b], dy),
-                    "pytorch": trained(lambda: F.layer_norm(x, shape, w, b), x, [w, b], dy),
-                },
-                15,
-                200,
-            ),
-        ),
-        show(
-            "rms_norm, forward + backward",
-            by_turns(
-                {
-                    "evenkeel": trained(lambda: ek.rms_norm(x, shape, w), x, [w], dy),
-                    "pytorch": trained(lambda: F.rms_norm(x, shape, w), x, [w], dy),
-                },
-                15,
-                200,
-            ),
-        ),
-    ]
-    return results
+    results = host_without_gradient(x, w, b)
+    return results + host_with_gradient(*(t.requires_grad_() for t in (x, w, b)), dy)
 
 
 # ---- device ----

@@ -101,7 +101,8 @@ def _forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, ma
     return y
 
 
-def _backward(ctx: Any, dy: Tensor) -> Any:
+def _backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+    (dy,) = grad_outputs
     return backward(ctx, dy, ctx.saved_tensors)
 
 
