@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "context.h"
+#include "cuda/gpu.h"
 #include "failure.h"
 #include "stable_abi.h"
 
@@ -17,6 +19,14 @@ struct entry {
 };
 
 static struct entry *entries;
+
+/* A framework says on which device its memory lies, and frame.c holds that against x's: the library need not look every
+ * pointer up once more. */
+static void trust_frameworks(const ek_context *context)
+{
+	if (context->gpu)
+		context->gpu->any_pointers = true;
+}
 
 static ek_context *add(ek_device device, int ordinal, int threads)
 {
@@ -34,6 +44,7 @@ static ek_context *add(ek_device device, int ordinal, int threads)
 		(void)raise_status(status);
 		return NULL;
 	}
+	trust_frameworks(entry->context);
 	entries = entry;
 	return entry->context;
 }

@@ -136,7 +136,7 @@ static CUresult read_attributes(struct ek_gpu *gpu)
 						       gpu->device);
 	if (result == CUDA_SUCCESS)
 		result = gpu->driver->device_name(gpu->name, sizeof gpu->name, gpu->device);
-	gpu->host_pointers = pageable != 0;
+	gpu->any_pointers = pageable != 0;
 	gpu->overlaps = gpu->arch >= OVERLAP_ARCH && gpu->driver->version >= OVERLAP_DRIVER;
 	return result;
 }

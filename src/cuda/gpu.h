@@ -20,10 +20,10 @@ struct ek_gpu {
 	bool retained; /* the context is the primary one, which we hold */
 	int arch;      /* 90 is compute capability 9.0 */
 	int multiprocessors;
-	int shared_limit;   /* bytes of shared memory that a block may have */
-	bool overlaps;      /* kernels may start while the one before ends (programmatic dependent launch) */
-	bool host_pointers; /* the GPU reads pageable host memory: nothing to check */
-	bool ranges;        /* calls are named in profilers: nvtx is there */
+	int shared_limit; /* bytes of shared memory that a block may have */
+	bool overlaps;    /* kernels may start while the one before ends (programmatic dependent launch) */
+	bool any_pointers; /* not looked up: the GPU reads pageable host memory, or the caller knows what lies where */
+	bool ranges; /* calls are named in profilers: nvtx is there */
 	const struct ek_nvtx *nvtx;
 	char name[96];
 	struct ek_cache *cache;

@@ -55,7 +55,7 @@ static bool is_wide(struct ek_norm_key *key, const struct ek_policy *policy)
 static ek_status check_pointer(struct ek_gpu *gpu, const char *name, const void *pointer)
 {
 	int type = 0;
-	if (!pointer || gpu->host_pointers)
+	if (!pointer || gpu->any_pointers)
 		return EK_OK;
 	CUresult result = gpu->driver->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 							 (CUdeviceptr)(uintptr_t)pointer);

@@ -142,6 +142,15 @@ def a_workspace_is_asked_for_where_it_cannot_be_made():
     refused(lambda: _core.backward(*call), MemoryError, "no memory for workspace")
 
 
+def what_a_framework_says_of_its_memory_is_not_looked_up():
+    x = tensor(array((4, 8)))
+    os.environ["EVENKEEL_STANDIN_PAGEABLE"] = "0"  # of such a GPU the library looks up every pointer
+    _core.backward_workspace(_core.LAYER_NORM, x, 8, None, True, False, 0)  # which opens it
+    os.environ["EVENKEEL_STANDIN_PAGEABLE"] = "1"
+    evenkeel.layer_norm(x)
+    assert driver.standin_count(b"cuLaunchKernelEx") == 1 and driver.standin_count(b"cuPointerGetAttribute") == 0
+
+
 def info_lists_the_gpus():
     info = evenkeel.info()
     assert [gpu["ordinal"] for gpu in info["gpus"]] == [0, 1]

@@ -19,6 +19,7 @@ NAMES = [
     "work_goes_on_the_caller_s_stream",
     "devices_that_differ_are_refused",
     "a_workspace_is_asked_for_where_it_cannot_be_made",
+    "what_a_framework_says_of_its_memory_is_not_looked_up",
     "info_lists_the_gpus",
 ]
 
