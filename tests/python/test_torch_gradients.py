@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
 import evenkeel.torch as ek
-from evenkeel.torch import _autograd
+from evenkeel.torch import _autograd, _kernels
 from torch_cases import (
     DEVICE,
     DTYPES,
@@ -129,6 +129,27 @@ def test_gradients_are_computed_for_exactly_what_needs_them(needs, monkeypatch):
     assert [t.grad is not None for t in leaves] == [t.requires_grad for t in leaves]
     (gradients_made,) = made
     assert [g is not None for g in gradients_made] == [*(t.requires_grad for t in leaves), False]
+
+
+def test_gradients_are_kept_by_the_leaves_without_a_copy(monkeypatch):
+    addresses, compute = [], _autograd.Norm.backward
+
+    def noted(ctx, dy):
+        gradients = compute(ctx, dy)
+        addresses.extend(g.data_ptr() for g in gradients[:3])
+        return gradients
+
+    monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(noted))
+    leaves = require_gradients(tensor((6, 40)), *LAYER.affine((40,)))
+    ek.layer_norm(leaves[0], (40,), *leaves[1:]).backward(tensor((6, 40), seed=1))
+    assert [leaf.grad.data_ptr() for leaf in leaves] == addresses
+
+
+@pytest.mark.skipif(not _kernels.HAS_EXCHANGE, reason="this PyTorch is read in Python")
+def test_an_expanded_gradient_is_served_in_c(kernels):
+    x = tensor((6, 40)).requires_grad_()
+    ek.layer_norm(x, (40,), *LAYER.affine((40,))).sum().backward()
+    assert kernels.last == "eager_backward"
 
 
 def test_nothing_is_recorded_where_nothing_needs_a_gradient(kernels):

@@ -114,6 +114,16 @@ def test_saved_tensors_may_come_back_as_a_subclass(kernels):
     assert all(torch.allclose(a.inner, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "to be differentiated again"])
+def test_each_saved_tensor_is_unpacked_once(again):
+    unpacked = []
+    x, weight = require_gradients(tensor((6, 40)), tensor((40,), seed=1))
+    with saved_tensors_hooks(lambda t: t, lambda t: unpacked.append(t) or t):
+        y = ek.layer_norm(x, (40,), weight)
+    torch.autograd.grad(y, x, tensor((6, 40), seed=2), create_graph=again)
+    assert len(unpacked) == 3
+
+
 def test_what_a_hook_raises_is_the_caller_s(fallback):
     calls = []
 
