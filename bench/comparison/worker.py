@@ -34,7 +34,7 @@ def rounded(value: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()  # some colour their messages
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
