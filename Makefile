@@ -14,8 +14,8 @@
 ##   make test-slow    the C tests in their long form
 ##   make bench        the speed list against a copy and oneDNN; OPTIONS="--quick --csv FILE"
 ##   make compare      evenkeel beside PyTorch, oneDNN and others through Python; OPTIONS="--quick --backends A,B"
-##   make report       tables and pictures in the documents, from docs/bench-cpu.json (OPTIONS=--measure
-##                     runs the speed list into it first)
+##   make report       results as a page, build/report/index.html, and in the documents, from docs/results/
+##                     (OPTIONS=--measure runs the speed list first, OPTIONS="FILE..." shows others)
 ##
 ## For those who change the code
 ##   make lint         clang-format, clang-tidy, cppcheck, ruff, mypy, the scripts' syntax; make format reformats
@@ -102,7 +102,7 @@ compare: $(cmake_tools) $(VENV)/.python $(peer)
 	$(VENV)/bin/python bench/compare.py $(OPTIONS)
 
 report: build $(VENV)/.report $(if $(findstring --measure,$(OPTIONS)),$(peer))
-	$(VENV)/bin/python tools/report.py $(OPTIONS)
+	PYTHONPATH=tools $(VENV)/bin/python -m report $(OPTIONS)
 
 lint: $(cmake_tools) $(VENV)/.lint $(VENV)/.python
 	@$(PYTHON) tools/lint.py
@@ -151,7 +151,7 @@ $(VENV)/.nvrtc: packages := nvidia-cuda-nvrtc
 $(VENV)/.nvrtc: without := the tests that compile for GPUs are skipped
 $(VENV)/.peer: packages := onednn-cpu-gomp
 $(VENV)/.peer: without := oneDNN is not compared
-$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis transformers
+$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis transformers matplotlib
 $(VENV)/.python: without := the tests of the Python package are skipped
 $(VENV)/.lint: packages := mypy ruff
 $(VENV)/.lint: without := the Python package is not judged

@@ -19,7 +19,7 @@ from mutations import MUTATIONS
 BUILD = ROOT / "build"
 FOLDERS = ("include", "src", "cli", "python", "tests", "examples")
 PYTHON_FOLDERS = ("tools", "python", "tests", "examples", "bench")
-RUFF_FOLDERS = ("python", "tests/python", "tests/docs", "tests/dram", "examples", "bench")
+RUFF_FOLDERS = ("python", "tests/python", "tests/docs", "tests/dram", "tests/report", "tools/report", "examples", "bench")
 
 # Not for clang-format: vocabularies and templates whose lines are laid out as tables, or whose macros it
 # takes for expressions.

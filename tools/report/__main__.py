@@ -1,0 +1,101 @@
+"""`make report`: reads results, writes the page and its pictures, and (from the tree's own files) fills the documents.
+Exit status: 0; 1 where something was left out, and a line says what; 2 bad arguments. SPDX-License-Identifier: MIT"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+from . import headlines, program, theme
+from .costs import largest_rows
+from .documents import fill_documents
+from .figure import as_png, as_svg
+from .page import figures, page
+from .read import ROWS, Reading, Source, read_files
+from .rows import all_rows
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KEPT_BYTES = 1 << 20  # the page is kept in the tree up to this size
+
+
+def version_of(root: pathlib.Path) -> str:
+    text = (root / "include" / "evenkeel.h").read_text(encoding="utf-8")
+    return re.search(r'#define EK_VERSION_STRING "([^"]+)"', text)[1]
+
+
+def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path) -> None:
+    """Adds what no file holds and the program knows without measuring: costs and support. What it does not answer, the
+    page says how to get."""
+    if not reading.of("explain"):
+        rows = all_rows(reading)
+        limits = [source for source in reading.of("machine") if source.machine.get("gpu")] or reading.of("machine")
+        machine = str(root / limits[0].name) if limits else ""
+        wanted = {
+            (r.op, r.direction, r.dtype, r.rows, r.cols): None for d in theme.DEVICES for r in largest_rows(rows, d)
+        }
+        for op, direction, dtype, count, cols in wanted:
+            answer = program.explain(path, op, direction, dtype, count, cols, machine)
+            if answer and answer.get("variants"):
+                reading.sources.append(Source(f"evenkeel explain {op}", "explain", answer))
+    if not reading.of("info"):
+        answer = program.support(path)
+        if answer and answer.get("support"):
+            reading.sources.append(Source("evenkeel info", "info", answer))
+
+
+def write_page(reading: Reading, folder: pathlib.Path, version: str) -> str:
+    drawn = figures(reading)
+    folder.mkdir(parents=True, exist_ok=True)
+    for figure in (figure for found in drawn.values() for figure in found):
+        for ending, svg in as_svg(figure).items():
+            (folder / f"{figure.name}{ending}.svg").write_text(svg, encoding="utf-8")
+        (folder / f"{figure.name}.png").write_bytes(as_png(figure))
+    text = page(reading, drawn, version)
+    (folder / "index.html").write_text(text, encoding="utf-8")
+    return text
+
+
+def publish(reading: Reading, text: str, root: pathlib.Path) -> None:
+    """The documents, and the page where readers of the tree find it."""
+    rows = all_rows(reading)
+    fill_documents(root, reading, {d: headlines.machine_name(reading, rows, d) for d in theme.DEVICES})
+    if len(text.encode()) <= KEPT_BYTES:
+        (root / "docs" / "results" / "report.html").write_text(text, encoding="utf-8")
+
+
+def arguments_of(command: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make report", description=__doc__.split(" SPDX")[0])
+    parser.add_argument("files", nargs="*", type=pathlib.Path, help="results; docs/results/*.json, and then the "
+                        "documents are filled too")  # fmt: skip
+    parser.add_argument("--output", type=pathlib.Path, help="the folder to write to (build/report)")
+    parser.add_argument("--measure", action="store_true", help="measure this CPU first, into docs/results/cpu.json")
+    parser.add_argument("--program", type=pathlib.Path, help="the program to ask (build/evenkeel)")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="the tree whose documents are filled")
+    return parser.parse_args(command)
+
+
+def main(command: list[str] | None = None) -> int:
+    options = arguments_of(command)
+    root = options.root.resolve()
+    results, path = root / "docs" / "results", options.program or root / "build" / "evenkeel"
+    output = options.output or root / "build" / "report"
+    if options.measure and (wrong := program.measure(path, results / "cpu.json", root / ".venv" / "lib")):
+        print(f"report: {wrong}", file=sys.stderr)
+        return 1
+    paths = [file.resolve() for file in options.files] or sorted(results.glob("*.json"))
+    version = version_of(root)
+    reading = read_files(paths, version, root)
+    ask_program(reading, path, root)
+    for line in reading.problems + reading.remarks:
+        print(f"report: {line}", file=sys.stderr)
+    text = write_page(reading, output, version)
+    if not options.files:
+        publish(reading, text, root)
+    empty = [kind for kind in ROWS if not reading.of(kind)]
+    print(f"{output / 'index.html'}: {len(reading.sources)} files, {len(all_rows(reading))} results"
+          + (f"; nothing of the kinds {', '.join(empty)}" if empty else ""))  # fmt: skip
+    return 1 if reading.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The cost model's answers, `evenkeel explain --json`: the work that belongs to a measured row. page.py and __main__.py
+call it. SPDX-License-Identifier: MIT"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from .read import Source
+from .rows import ELEMENT_BYTES, Row
+
+
+@dataclass(frozen=True)
+class Work:
+    flops: float
+    bytes: float
+
+    @property
+    def intensity(self) -> float:
+        return self.flops / self.bytes
+
+
+def _size(sizes: dict[str, Any], *names: str) -> int | None:
+    return next((sizes[name] for name in names if name in sizes), None)
+
+
+def key_of(data: dict[str, Any]) -> tuple:
+    """What a row is found by: op, pass, bytes of an element, rows, columns."""
+    sizes = data["sizes"]
+    rows = _size(sizes, "rows")
+    if rows is None:
+        rows = (_size(sizes, "batch_size", "batch") or 1) * (_size(sizes, "seq_len", "seq") or 1)
+    return data["op"], data["pass"], _size(sizes, "a_bytes"), rows, _size(sizes, "cols", "hidden_size", "hidden")
+
+
+def largest_rows(rows: list[Row], device: str) -> list[Row]:
+    """Of each op, dtype and pass of ours the row with the most bytes; of equals the faster."""
+    best: dict[tuple, Row] = {}
+    for row in rows:
+        if row.device == device and row.usable and row.backend == "evenkeel" and row.of_copy:
+            kept = best.get(row.cell[:4])
+            if kept is None or (row.bytes, -row.seconds) > (kept.bytes, -kept.seconds):
+                best[row.cell[:4]] = row
+    return [best[key] for key in sorted(best)]
+
+
+def work_of(row: Row, explained: list[Source]) -> Work | None:
+    """FLOP and bytes of our kernels at a row's shape; those of another shape scaled, for both grow with rows x cols."""
+    size, fallback = ELEMENT_BYTES.get(row.dtype), None
+    for source in explained:
+        op, direction, a_bytes, rows, cols = key_of(source.data)
+        ours = next((v["total"] for v in source.data["variants"] if v["name"] == "evenkeel"), None)
+        if ours is None or (op, direction, a_bytes) != (row.op, row.direction, size) or not rows or not cols:
+            continue
+        moved = ours["read_bytes"] + ours["write_bytes"]
+        if not ours["flops"] or not moved:
+            continue
+        scale = row.rows * row.cols / (rows * cols)
+        if scale == 1:
+            return Work(ours["flops"], moved)
+        fallback = fallback or Work(ours["flops"] * scale, moved * scale)
+    return fallback

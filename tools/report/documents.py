@@ -1,0 +1,190 @@
+"""The tables that README.md and docs/performance.md hold between markers, and the two pictures of the README. They come
+from the kept files of `evenkeel bench` and what is quoted beside them. SPDX-License-Identifier: MIT"""
+
+import pathlib
+
+from . import plots, theme
+from .figure import as_svg
+from .read import Reading, Source
+from .rows import Row, all_rows, of_bench, select
+from .targets import CPU_SHAPES, GPU_SHAPES, SMALL, in_order, target
+
+DTYPES = {"cpu": ("f32", "bf16", "f16", "f64"), "gpu": ("bf16", "f16", "f32", "f64")}
+README_GPU_SHAPES = ((2048, 2048), (8192, 1024), (16384, 768), (2048, 4096), (1024, 8192), (4096, 8192), (65536, 512),
+                     (4096, 16384), (32768, 4096))  # fmt: skip
+ALL_FIGURES = "All figures: [docs/performance.md](docs/performance.md)."
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def held_against(row: Row) -> str:
+    """The target, and whether it is reached."""
+    want = target(row)
+    return "–" if want is None else f"{want:.2f}" + (" ✓" if round(row.of_copy, 2) >= want else " (short)")
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows] + [""]
+
+
+# ---- CPU: evenkeel and the peer of the same run ----
+
+
+def machine_line(source: Source) -> str:
+    cell = next(iter(source.data["results"]), {})
+    name = source.machine.get("cpu") or "this machine"
+    return (
+        f"{name}, {cell.get('threads', '?')} threads, level {cell.get('isa', '?')}, evenkeel {source.data['evenkeel']}."
+    )
+
+
+def _pairs(rows: list[Row], op: str, dtype: str, direction: str) -> list[tuple[Row, Row | None]]:
+    """Ours and the peer at each shape."""
+    found = select(rows, "cpu", op, dtype, direction)
+    peers = {r.cell: r for r in found if r.backend == "onednn"}
+    ours = in_order([r for r in found if r.backend == "evenkeel"], CPU_SHAPES)
+    return [(r, peers.get(r.cell)) for r in ours]
+
+
+def cpu_readme(source: Source) -> list[str]:
+    """LayerNorm: one row a shape, one column a dtype and direction."""
+    rows, columns = of_bench(source), [(d, p) for d in ("f32", "bf16") for p in ("forward", "backward")]
+    cells: dict[str, dict[tuple[str, str], str]] = {}
+    for key in columns:
+        for ours, peer in _pairs(rows, "layer_norm", *key):
+            cells.setdefault(ours.shape, {})[key] = f"**{share(ours.of_copy)}** · {share(peer and peer.of_copy)}"
+    body = [[shape, *(row.get(key, "–") for key in columns)] for shape, row in cells.items()]
+    return table(["rows × cols", *(f"{d} {p}" for d, p in columns)], body) + [
+        "LayerNorm's share of the speed of a copy of the same bytes (1.00 is the limit of the memory): **evenkeel** · "
+        f"oneDNN. {machine_line(source)} {ALL_FIGURES}"
+    ]
+
+
+def cpu_performance(source: Source) -> list[str]:
+    rows, lines = of_bench(source), [f"Measured on {machine_line(source)[:-1]}: `make report OPTIONS=--measure`.", ""]
+    for op in theme.OPS:
+        for dtype in DTYPES["cpu"]:
+            for direction in ("forward", "backward"):
+                body = [
+                    [ours.shape, f"{ours.seconds * 1e3:.3f}", f"{ours.bytes / ours.seconds * 1e-9:.1f}",
+                     f"**{share(ours.of_copy)}**", held_against(ours), share(peer and peer.of_copy),
+                     share(peer and peer.seconds / ours.seconds)]
+                    for ours, peer in _pairs(rows, op, dtype, direction)
+                ]  # fmt: skip
+                head = ["rows × cols", "ms", "GB/s", "of copy", "target", "oneDNN", "times faster"]
+                lines += [f"### {theme.OPS[op]} {direction}, {dtype}", "", *table(head, body)] if body else []
+    return (lines + small_calls(rows))[:-1]
+
+
+def small_calls(rows: list[Row]) -> list[str]:
+    """Calls whose data lies in the caches."""
+    peers = {r.cell: r for r in rows if r.cached and r.backend == "onednn"}
+    body = []
+    for r in rows:
+        if r.cached and r.backend == "evenkeel":
+            want = SMALL.get((r.rows, r.cols)) if (r.dtype, r.direction) == ("f32", "forward") else None
+            peer = peers.get(r.cell)
+            body.append([theme.OPS.get(r.op, r.op), r.shape, r.dtype, r.direction, r.isa, str(r.threads),
+                         f"{r.seconds * 1e6:.2f}", "–" if want is None else f"{want:g}",
+                         f"{peer.seconds * 1e6:.2f}" if peer else "–"])  # fmt: skip
+    head = ["op", "rows × cols", "dtype", "pass", "level", "threads", "µs", "target", "oneDNN µs"]
+    return ["### Small calls, data in the caches", "", *table(head, body)] if body else []
+
+
+# ---- GPU: evenkeel's own run, and the best of the peers that are quoted ----
+
+
+def _quoted(rows: list[Row], ours: Row) -> Row | None:
+    """The fastest of the quoted at a cell."""
+    found = [r for r in rows if r.status == "quoted" and r.cell == ours.cell]
+    return min(found, key=lambda r: r.seconds, default=None)
+
+
+def _gpu_cells(rows: list[Row], source: Source, op: str, dtype: str, direction: str) -> list[Row]:
+    found = [
+        r for r in select(rows, "gpu", op, dtype, direction) if r.backend == "evenkeel" and r.source == source.name
+    ]
+    return in_order(found, GPU_SHAPES)
+
+
+def _gpu_row(row: Row, best: Row | None, with_peers: bool) -> list[str]:
+    microseconds = row.seconds * 1e6
+    cells = [row.shape, f"{microseconds:.2f}", f"{row.limit_seconds * 1e6:.2f}", f"**{share(row.of_copy)}**"]
+    if with_peers:
+        cells += [share(best and best.limit_seconds / row.seconds), held_against(row),
+                  f"{best.seconds * 1e6:g} ({theme.label(best.backend)})" if best else "–",
+                  share(best and best.seconds / row.seconds)]  # fmt: skip
+    return cells + [f"{row.host_seconds * 1e6:.2f}" if row.host_seconds else "–"]
+
+
+def gpu_performance(source: Source, rows: list[Row]) -> list[str]:
+    name, version = source.machine.get("gpu", "a GPU"), source.data["evenkeel"]
+    lines = [f"Measured on {name}, evenkeel {version}: `evenkeel bench --device cuda --json {source.name}`.", ""]
+    for op in theme.OPS:
+        for dtype in DTYPES["gpu"]:
+            for direction in ("forward", "backward"):
+                found = _gpu_cells(rows, source, op, dtype, direction)
+                best = [_quoted(rows, row) for row in found]
+                head = ["rows × cols", "µs", "copy µs" if direction == "forward" else "1.5 copies µs", "of copy"]
+                if any(best):
+                    head += ["of PyTorch's copy", "target", "best peer, µs", "times faster"]
+                body = [_gpu_row(row, peer, any(best)) for row, peer in zip(found, best, strict=True)]
+                title = [f"### {theme.OPS[op]} {direction}, {dtype}, on the GPU", ""]
+                lines += title + table([*head, "µs in a loop"], body) if found else []
+    return lines[:-1]
+
+
+def gpu_readme(source: Source, rows: list[Row]) -> list[str]:
+    body = []
+    for shape in README_GPU_SHAPES:
+        cells = [f"{shape[0]} × {shape[1]}"]
+        for direction in ("forward", "backward"):
+            ours = [r for r in _gpu_cells(rows, source, "layer_norm", "bf16", direction) if (r.rows, r.cols) == shape]
+            best = _quoted(rows, ours[0]) if ours else None
+            cells += [f"**{share(ours[0].of_copy)}**" if ours else "–", share(best and best.seconds / ours[0].seconds)]
+        body.append(cells)
+    return table(["rows × cols", "forward, of a copy", "times the best peer", "backward, of a copy",
+                  "times the best peer"], body) + [
+        f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes, "
+        "and speed over the fastest of PyTorch (eager and compiled), Liger, flash-attn's Triton kernels, Apex and quack at "
+        f"that shape, whose times are quoted from runs of their own. {ALL_FIGURES}"]  # fmt: skip
+
+
+# ---- into the tree ----
+
+
+def fill(path: pathlib.Path, lines: list[str], name: str) -> None:
+    """Replaces what stands between the markers of a document."""
+    text, begin, end = path.read_text(encoding="utf-8"), f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"{path} must hold {begin} and then {end}, each once")
+    before, rest = text.split(begin)
+    path.write_text(before + begin + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1], encoding="utf-8")
+
+
+# The README's pictures: panels, by device.
+PICTURES = {
+    "gpu": [("layer_norm", "bf16", "forward"), ("layer_norm", "bf16", "backward")],
+    "cpu": [("layer_norm", "f32", "forward"), ("layer_norm", "f32", "backward")],
+}
+
+
+def fill_documents(root: pathlib.Path, reading: Reading, machines: dict[str, str]) -> None:
+    """`machines` names the machine of each device."""
+    rows = all_rows(reading)
+    for source in reading.of("bench"):
+        device = "gpu" if any(r["device"].startswith("cuda") for r in source.data["results"]) else "cpu"
+        marker = {"gpu": "gpu", "cpu": "bench"}[device]
+        tables = {
+            "README.md": gpu_readme(source, rows) if device == "gpu" else cpu_readme(source),
+            "docs/performance.md": gpu_performance(source, rows) if device == "gpu" else cpu_performance(source),
+        }
+        for document, lines in tables.items():
+            fill(root / document, lines, marker)
+    for device, wanted in PICTURES.items():
+        figure = plots.shares(rows, device, machines[device], wanted)
+        for ending, svg in (as_svg(figure) if figure else {}).items():
+            (root / "docs" / f"share-{device}{ending}.svg").write_text(svg, encoding="utf-8")

@@ -1,0 +1,47 @@
+"""Asks the built program for what the files lack: measurements of this machine's CPU, costs, support. __main__.py calls
+it. SPDX-License-Identifier: MIT"""
+
+import json
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+SECONDS = 60  # for an answer that measures nothing
+
+
+def measure(program: pathlib.Path, path: pathlib.Path, libraries: pathlib.Path) -> str | None:
+    """Runs the whole speed list into a file; what went wrong. `libraries` is where make has put the peer's."""
+    environment = dict(os.environ)
+    folders = [str(libraries), environment.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
+    try:
+        status = subprocess.run([program, "bench", "--json", path], env=environment).returncode
+    except OSError as error:
+        return f"{program} cannot be run ({error.strerror}): make build makes it"
+    return f"{program} bench ended with status {status}" if status else None
+
+
+def _answer(program: pathlib.Path, *arguments: str) -> dict[str, Any] | None:
+    """What a command writes as JSON, or None where the program or the command is not there."""
+    try:
+        done = subprocess.run([program, *arguments, "--json", "-"], capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    start = done.stdout.find("{")
+    if done.returncode or start < 0:
+        return None
+    try:
+        return json.JSONDecoder().raw_decode(done.stdout, start)[0]
+    except ValueError:
+        return None
+
+
+def explain(program: pathlib.Path, op: str, direction: str, dtype: str, rows: int, cols: int, machine: str) -> Any:
+    size = ("--rows", str(rows), "--cols", str(cols)) if rows else ()
+    limit = ("--machine", machine) if machine else ()
+    return _answer(program, "explain", op, "--pass", direction, "--dtype", dtype, *size, *limit)
+
+
+def support(program: pathlib.Path) -> Any:
+    return _answer(program, "info")

@@ -1,0 +1,212 @@
+"""Reads results files and judges them: what is wrong becomes a line that names the file and the place, and the rest is
+used. __main__.py calls read_files. SPDX-License-Identifier: MIT"""
+
+import json
+import math
+import pathlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT = 1  # of the files that carry a number of their format
+SHOWN = 3  # rows of one file that are named one by one; the others are counted
+
+
+@dataclass
+class Source:
+    """A file that was understood. Lists in `data` hold good rows alone."""
+
+    name: str
+    kind: str
+    data: dict[str, Any]
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        return self.data.get("machine") or {}
+
+
+@dataclass
+class Reading:
+    sources: list[Source] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # what was left out, a line each
+    remarks: list[str] = field(default_factory=list)  # what is worth saying though nothing was left out
+
+    def of(self, kind: str) -> list[Source]:
+        return [source for source in self.sources if source.kind == kind]
+
+
+# ---- what a field may hold: a check and the words for it ----
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+Check = tuple[Callable[[Any], bool], str]
+TEXT: Check = (lambda v: isinstance(v, str), "a text")
+WHOLE: Check = (lambda v: _is_number(v) and v == int(v) and v >= 0, "a whole number")
+COUNT: Check = (lambda v: _is_number(v) and v == int(v) and v > 0, "a whole number above 0")
+POSITIVE: Check = (lambda v: _is_number(v) and v > 0, "a number above 0")
+NUMBER: Check = (lambda v: _is_number(v) and v >= 0, "a number from 0 on")
+OBJECT: Check = (lambda v: isinstance(v, dict), "an object")
+LIST: Check = (lambda v: isinstance(v, list), "a list")
+PASS: Check = (lambda v: v in ("forward", "backward", "both"), "forward, backward or both")
+STATUS: Check = (lambda v: v in ("ok", "wrong", "failed", "timeout", "quoted"), "ok, wrong, failed, timeout or quoted")
+TIMES: Check = (lambda v: isinstance(v, dict) and all(POSITIVE[0](t) for t in v.values()), "times above 0 by peer")
+
+
+def _or_null(check: Check) -> Check:
+    return lambda v: v is None or check[0](v), f"{check[1]} or null"
+
+
+# A field that may be missing has a name that ends in "?".
+_CELL = {"op": TEXT, "pass": PASS, "dtype": TEXT, "rows": COUNT, "cols": COUNT, "device": TEXT}
+_TIMED = _CELL | {"seconds": POSITIVE, "bytes?": WHOLE, "peers?": TIMES, "threads?": WHOLE, "host_seconds?": NUMBER}
+_ERRORS = dict.fromkeys(("out?", "mean?", "rstd?", "dx?", "dweight?", "dbias?"), _or_null(NUMBER))
+_KERNEL = {"name": TEXT, "flops": NUMBER, "read_bytes": NUMBER, "write_bytes": NUMBER}
+ROWS: dict[str, dict[str, dict[str, Check]]] = {
+    "bench": {
+        "results": _TIMED | {"copy_seconds": POSITIVE, "of_copy": POSITIVE},
+        "cached?": _TIMED,
+    },
+    "compare": {
+        "backends": {"name": TEXT, "status": TEXT, "version?": _or_null(TEXT), "note?": TEXT},
+        "results": _CELL
+        | {"backend": TEXT, "status": STATUS, "seconds?": _or_null(POSITIVE), "host_seconds?": _or_null(POSITIVE)}
+        | {"of_copy?": _or_null(NUMBER), "note?": _or_null(TEXT), "model?": _or_null(TEXT), "set?": _or_null(TEXT)},
+        "accuracy?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "rows": COUNT, "cols": COUNT} | _ERRORS,
+        "offsets?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "offset": NUMBER, "error": _or_null(NUMBER)},
+        "memory?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "rows": COUNT, "cols": COUNT}
+        | {"peak_bytes": _or_null(WHOLE), "saved_bytes?": _or_null(WHOLE)},
+    },
+    "machine": {
+        "copy": {"bytes": COUNT, "bytes_per_second": POSITIVE, "threads?": WHOLE},
+        "flops": {"dtype": TEXT, "flops_per_second": POSITIVE, "threads?": WHOLE},
+    },
+    "info": {"support": {"device": TEXT, "op": TEXT, "pass": TEXT, "dtype": TEXT, "status": TEXT}},
+    "explain": {"variants": {"name": TEXT, "kernels": LIST, "total": OBJECT}},
+}
+HEADS: dict[str, dict[str, Check]] = {
+    "bench": {"evenkeel": TEXT, "machine": OBJECT},
+    "compare": {"evenkeel": TEXT, "machine": OBJECT, "format": WHOLE, "date": TEXT, "command?": TEXT},
+    "machine": {"evenkeel": TEXT, "machine": OBJECT},
+    "info": {"evenkeel": TEXT},
+    "explain": {"op": TEXT, "pass": PASS, "sizes": OBJECT},
+}
+
+
+def kind_of(data: dict[str, Any]) -> str | None:
+    """Which program wrote it, from what it holds."""
+    if data.get("kind") == "compare":
+        return "compare"
+    marks = (("explain", "variants"), ("machine", "copy"), ("info", "support"), ("bench", "results"))
+    return next((kind for kind, key in marks if key in data), None)
+
+
+def _shown(value: Any) -> str:
+    text = "NaN" if isinstance(value, float) and math.isnan(value) else json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _wrong_field(record: Any, checks: dict[str, Check]) -> str | None:
+    """The first field that is missing or holds something else, in words."""
+    if not isinstance(record, dict):
+        return f"is {_shown(record)}, not an object"
+    for name, (check, words) in checks.items():
+        key = name.rstrip("?")
+        if key not in record:
+            if not name.endswith("?"):
+                return f"lacks {key}"
+        elif not check(record[key]):
+            return f"has {key} {_shown(record[key])}, which must be {words}"
+    return None
+
+
+def _wrong_variant(variant: dict[str, Any]) -> str | None:
+    for kernel in variant["kernels"]:
+        if found := _wrong_field(kernel, _KERNEL):
+            return f"kernels: one {found}"
+    return _wrong_field(variant["total"], {key: _KERNEL[key] for key in ("flops", "read_bytes", "write_bytes")})
+
+
+def _wrong_row(kind: str, row: Any, checks: dict[str, Check]) -> str | None:
+    found = _wrong_field(row, checks)
+    if found is None and kind == "compare" and row.get("status") in ("ok", "quoted") and "backend" in row:
+        found = _wrong_field(row, {"seconds": POSITIVE, "of_copy": POSITIVE})
+    return _wrong_variant(row) if found is None and kind == "explain" else found
+
+
+def _keep_good_rows(source: Source, problems: list[str]) -> None:
+    """Leaves rows that cannot be used out of the lists, and says so."""
+    for key, checks in ROWS[source.kind].items():
+        name, good, bad = key.rstrip("?"), [], []
+        for i, row in enumerate(source.data.setdefault(name, [])):
+            found = _wrong_row(source.kind, row, checks)
+            if found is None:
+                good.append(row)
+            else:
+                bad.append(f"{source.name}: {name}[{i}] {found}: the row is left out")
+        source.data[name] = good
+        problems += bad[:SHOWN]
+        if len(bad) > SHOWN:
+            problems.append(f"{source.name}: {len(bad) - SHOWN} more rows of {name} are left out")
+
+
+def _parse(text: str) -> Any:
+    if not text.strip():
+        raise ValueError("it is empty")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = "it is cut short" if error.pos >= len(text.rstrip()) - 1 else "it is not JSON"
+        raise ValueError(f"{cut} (line {error.lineno}, column {error.colno}: {error.msg})") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be a results file") from None
+
+
+def _number(version: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in version.split("."))
+    except ValueError:
+        raise ValueError(f"evenkeel is {_shown(version)}, which is no version such as 0.1.0") from None
+
+
+def _judge(name: str, data: Any, version: str) -> Source:
+    """The file as a Source; ValueError says what is wrong with all of it."""
+    kind = kind_of(data) if isinstance(data, dict) else None
+    if kind is None:
+        raise ValueError(
+            "it is none of the files of evenkeel bench, bench/compare.py, info --measure, info --json (with support), "
+            "explain"
+        )
+    checks = HEADS[kind] | {key: LIST for key in ROWS[kind]}
+    if found := _wrong_field(data, checks):
+        raise ValueError(f"it {found}")
+    if data.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"its format is {_shown(data['format'])}, and this reader knows {FORMAT}: measure it again")
+    written_by = data.get("evenkeel", version)
+    if _number(written_by) > _number(version):
+        raise ValueError(f"it is of evenkeel {written_by}, newer than {version}: use the report of that version")
+    return Source(name, kind, data)
+
+
+def read_files(paths: list[pathlib.Path], version: str, root: pathlib.Path) -> Reading:
+    """All files that can be used, and a line for all that cannot. `version` is evenkeel's own."""
+    reading = Reading()
+    for path in paths:
+        name = str(path.relative_to(root) if path.is_relative_to(root) else path)
+        try:
+            source = _judge(name, _parse(path.read_text(encoding="utf-8")), version)
+        except OSError as error:
+            reading.problems.append(f"{name}: it cannot be read: {error.strerror}: the file is left out")
+        except UnicodeDecodeError:
+            reading.problems.append(f"{name}: it is not text in UTF-8: the file is left out")
+        except ValueError as error:
+            reading.problems.append(f"{name}: {error}: the file is left out")
+        else:
+            _keep_good_rows(source, reading.problems)
+            reading.sources.append(source)
+            written_by = source.data.get("evenkeel", version)
+            if written_by != version:
+                reading.remarks.append(f"{name}: measured with evenkeel {written_by}, and this is {version}")
+    return reading

@@ -1,0 +1,204 @@
+"""Every timed cell of every file as one kind of row, and the questions that tables and pictures ask of them.
+SPDX-License-Identifier: MIT"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from . import theme
+from .read import Reading, Source
+
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+TENSORS = {"forward": 2, "backward": 3, "both": 5}  # read or written once by a pass
+LARGE = 8 << 20  # bytes of a pass from which a shape counts as large: launches and caches no longer decide
+
+
+@dataclass(frozen=True)
+class Row:
+    source: str
+    device: str  # "gpu" or "cpu"
+    backend: str
+    op: str
+    direction: str
+    dtype: str
+    rows: int
+    cols: int
+    status: str
+    seconds: float | None = None
+    host_seconds: float | None = None
+    of_copy: float | None = None  # time of a copy of the same bytes in the same run / time
+    weight_dtype: str = ""
+    threads: int = 0
+    isa: str = ""
+    model: str = ""
+    group: str = ""
+    note: str = ""
+    date: str = ""
+    cached: bool = False  # data in the caches: no copy to compare with
+
+    @property
+    def shape(self) -> str:
+        return f"{self.rows} × {self.cols}"
+
+    @property
+    def cell(self) -> tuple[str, str, str, str, int, int]:
+        return self.device, self.op, self.direction, self.dtype, self.rows, self.cols
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.cols * ELEMENT_BYTES.get(self.dtype, 4) * TENSORS[self.direction]
+
+    @property
+    def limit_seconds(self) -> float | None:
+        return self.of_copy * self.seconds if self.of_copy and self.seconds else None
+
+    @property
+    def usable(self) -> bool:
+        """Checked and timed, here or where it is quoted from."""
+        return self.status in ("ok", "quoted") and self.seconds is not None and not self.cached
+
+
+def _common(source: Source, record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "source": source.name,
+        "device": "gpu" if record["device"].startswith("cuda") else "cpu",
+        "op": record["op"],
+        "direction": record["pass"],
+        "dtype": record["dtype"],
+        "weight_dtype": record.get("weight_dtype") or "",
+        "rows": record["rows"],
+        "cols": record["cols"],
+        "host_seconds": record.get("host_seconds"),
+        "date": source.data.get("date", ""),
+    }
+
+
+def of_bench(source: Source) -> list[Row]:
+    """Cells of `evenkeel bench`: ours, and a row for each peer that took turns with it."""
+    found = []
+    for cached in (False, True):
+        for record in source.data["cached" if cached else "results"]:
+            common = _common(source, record) | {"threads": record.get("threads", 0), "cached": cached, "status": "ok"}
+            times = {"evenkeel": record["seconds"], **(record.get("peers") or {})}
+            for backend, seconds in times.items():
+                ours = backend == "evenkeel"
+                share = None if cached else record["of_copy"] if ours else record["copy_seconds"] / seconds
+                extra = common | ({"isa": record.get("isa", "")} if ours else {"host_seconds": None})
+                found.append(Row(backend=backend, seconds=seconds, of_copy=share, **extra))
+    return found
+
+
+def _of_compare(source: Source) -> list[Row]:
+    return [
+        Row(
+            backend=record["backend"],
+            status=record["status"],
+            seconds=record.get("seconds"),
+            of_copy=record.get("of_copy"),
+            model=record.get("model") or "",
+            group=record.get("set") or "",
+            note=record.get("note") or "",
+            **_common(source, record),
+        )
+        for record in source.data["results"]
+    ]
+
+
+def all_rows(reading: Reading) -> list[Row]:
+    made = [row for source in reading.of("bench") for row in of_bench(source)]
+    return made + [row for source in reading.of("compare") for row in _of_compare(source)]
+
+
+# ---- questions ----
+
+
+def select(rows: list[Row], device: str, op: str, dtype: str, direction: str) -> list[Row]:
+    """Usable rows of one panel or table. A library that was measured is not quoted besides."""
+    found = [r for r in rows if r.usable and r.cell[:4] == (device, op, direction, dtype)]
+    measured = {(r.backend, r.rows, r.cols) for r in found if r.status == "ok"}
+    return [r for r in found if r.status == "ok" or (r.backend, r.rows, r.cols) not in measured]
+
+
+def one_run(rows: list[Row]) -> list[Row]:
+    """Of a panel's rows: where one file holds ours and measured peers, that run alone (and what is quoted), so that
+    lines compare; else everything, ours of one file."""
+    files = {r.source for r in rows if r.status == "ok" and theme.is_ours(r.backend)}
+    shared = {
+        f for f in files if any(r.source == f and r.status == "ok" and not theme.is_ours(r.backend) for r in rows)
+    }
+    chosen = max(shared or files, key=lambda f: (sum(r.source == f for r in rows), f), default=None)
+    return [r for r in rows if r.source == chosen or r.status == "quoted"]
+
+
+def by_width(rows: list[Row]) -> dict[str, list[Row]]:
+    """A line for each library: at each width the largest shape that ours was measured at."""
+    most: dict[int, int] = {}
+    for row in rows:
+        if row.backend == "evenkeel":
+            most[row.cols] = max(most.get(row.cols, 0), row.rows)
+    lines: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        if most.get(row.cols) == row.rows:
+            lines.setdefault(row.backend, {})[row.cols] = row
+    return {name: [lines[name][cols] for cols in sorted(lines[name])] for name in sorted(lines, key=theme.place)}
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Ours and the others at one cell."""
+
+    ours: Row
+    peers: tuple[Row, ...]
+
+    @property
+    def best(self) -> Row:
+        return min(self.peers, key=lambda r: r.seconds)
+
+    @property
+    def torch(self) -> Row | None:
+        return next((r for r in self.peers if theme.label(r.backend) == "PyTorch"), None)
+
+    def over(self, peer: Row) -> float:
+        return peer.seconds / self.ours.seconds
+
+
+def duels(rows: list[Row]) -> list[Duel]:
+    """The cells of a panel where ours has at least one peer, in the order of their bytes."""
+    cells: dict[tuple, list[Row]] = {}
+    for row in one_run(rows):
+        cells.setdefault(row.cell, []).append(row)
+    found = []
+    for cell in cells.values():
+        ours = [r for r in cell if r.backend == "evenkeel"]
+        peers = tuple(r for r in cell if not theme.is_ours(r.backend))
+        if ours and peers:
+            found.append(Duel(ours[0], peers))
+    return sorted(found, key=lambda d: (d.ours.bytes, d.ours.cols))
+
+
+def median(values: list[float]) -> float | None:
+    if not values:
+        return None
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def geometric_mean(values: list[float]) -> float | None:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def panels(rows: list[Row], device: str) -> list[tuple[str, str, str]]:
+    """The (op, dtype, pass) that a device was measured in, LayerNorm and 16 bits first."""
+    found = {(r.op, r.dtype, r.direction) for r in rows if r.device == device and r.usable}
+    ops, dtypes = list(theme.OPS), list(theme.DTYPES)
+
+    def order(key: tuple[str, str, str]) -> tuple:
+        op, dtype, direction = key
+        return (
+            ops.index(op) if op in ops else len(ops),
+            dtypes.index(dtype) if dtype in dtypes else len(dtypes),
+            theme.PASSES.index(direction),
+            key,
+        )
+
+    return sorted(found, key=order)
