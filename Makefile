@@ -11,7 +11,7 @@
 ##   make build        the libraries, the program build/evenkeel, the examples, the tests
 ##   make test-c       the C tests alone; TEST=NAME runs one of them
 ##   make test-python  the Python tests alone; PyTorch comes into .venv (5 GB)
-##   make test-slow    the C tests in their long form
+##   make test-slow    the C tests in their long form, and the report's page in Chromium
 ##   make bench        the speed list against a copy and oneDNN; OPTIONS="--quick --csv FILE"
 ##   make compare      evenkeel beside PyTorch, oneDNN and others through Python; OPTIONS="--quick --backends A,B"
 ##   make report       results as a page, build/report/index.html, and in the documents, from docs/results/
@@ -82,7 +82,7 @@ run: build
 	build/evenkeel verify --quick --device all
 	build/evenkeel bench --quick --device all
 
-test: $(cmake_tools) $(nvrtc) $(VENV)/.python $(peer)
+test: $(cmake_tools) $(nvrtc) $(VENV)/.python $(VENV)/.page $(peer)
 	@$(PYTHON) tools/test.py
 
 test-c: $(cmake_tools) $(nvrtc)
@@ -91,8 +91,8 @@ test-c: $(cmake_tools) $(nvrtc)
 test-python: $(cmake_tools) $(VENV)/.python $(peer)
 	@$(PYTHON) tools/test.py --stages python
 
-test-slow: $(cmake_tools) $(nvrtc)
-	@$(PYTHON) tools/test.py --stages c --slow
+test-slow: $(cmake_tools) $(nvrtc) $(VENV)/.page
+	@$(PYTHON) tools/test.py --stages c,report --slow
 
 bench: build $(peer)
 	LD_LIBRARY_PATH=$(VENV)/lib build/evenkeel bench $(OPTIONS)
@@ -151,11 +151,13 @@ $(VENV)/.nvrtc: packages := nvidia-cuda-nvrtc
 $(VENV)/.nvrtc: without := the tests that compile for GPUs are skipped
 $(VENV)/.peer: packages := onednn-cpu-gomp
 $(VENV)/.peer: without := oneDNN is not compared
-$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis transformers matplotlib
+$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis transformers
 $(VENV)/.python: without := the tests of the Python package are skipped
+$(VENV)/.page: packages := matplotlib numpy pytest
+$(VENV)/.page: without := the tests of the report are skipped
 $(VENV)/.lint: packages := mypy ruff
 $(VENV)/.lint: without := the Python package is not judged
-$(VENV)/.nvrtc $(VENV)/.peer $(VENV)/.python $(VENV)/.lint: requirements.txt
+$(VENV)/.nvrtc $(VENV)/.peer $(VENV)/.python $(VENV)/.page $(VENV)/.lint: requirements.txt
 	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
 		$(PIP) --retries 1 --timeout 20 install -c requirements.txt $(packages) 2>/dev/null && touch $@ || \
 		echo "not there and not to be installed ($(packages)): $(without)"

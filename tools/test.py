@@ -179,6 +179,15 @@ def stage_python(stage, options):
     stage.pytest(python, "tests/python")
 
 
+def stage_report(stage, options):
+    """the page of make report: its form, bad input; in the long form also in Chromium"""
+    python = ROOT / ".venv" / "bin" / "python"
+    if not python.exists() or stage.run([python, "-c", "import matplotlib, pytest"])[0]:
+        stage.skip("matplotlib and pytest are not in .venv: make test installs them")
+        return
+    stage.pytest(python, "tests/report", *([] if options.slow else ["--ignore=tests/report/test_browser.py"]))
+
+
 def sanitizer(stage, selection):
     sanitize, env = SANITIZERS[stage.name]
     if not links(os.environ.get("CC") or "cc", f"-fsanitize={sanitize}"):
@@ -268,7 +277,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stages", default=",".join(STAGES), help="of " + ", ".join(STAGES))
     parser.add_argument("--only", help="one C test, by its ctest name")
-    parser.add_argument("--slow", action="store_true", help="the C tests in their long form")
+    parser.add_argument("--slow", action="store_true", help="the C tests and those of the report in their long form")
     parser.add_argument("--fuzz-seconds", type=int, default=15)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

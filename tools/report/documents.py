@@ -149,8 +149,8 @@ def gpu_readme(source: Source, rows: list[Row]) -> list[str]:
     return table(["rows × cols", "forward, of a copy", "times the best peer", "backward, of a copy",
                   "times the best peer"], body) + [
         f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes, "
-        "and speed over the fastest of PyTorch (eager and compiled), Liger, flash-attn's Triton kernels, Apex and quack at "
-        f"that shape, whose times are quoted from runs of their own. {ALL_FIGURES}"]  # fmt: skip
+        "and speed over the fastest of PyTorch (eager and compiled), Liger, flash-attn's Triton kernels, Apex and "
+        f"quack at that shape, whose times are quoted from runs of their own. {ALL_FIGURES}"]  # fmt: skip
 
 
 # ---- into the tree ----

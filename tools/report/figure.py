@@ -16,6 +16,7 @@ from matplotlib.axes import Axes  # noqa: E402
 
 from . import theme  # noqa: E402
 
+FIRST = 4  # panels that a picture shows at once: the page has the others a click away, a file leaves them out
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 # Each name of a palette as a colour that nothing else has.
 _STAND_INS = {name: f"#fe{number:04x}" for number, name in enumerate(theme.LIGHT)}
@@ -26,6 +27,18 @@ _SETTINGS = {
     "axes.linewidth": 0.8,
     "savefig.dpi": 144,
 }
+
+# What matplotlib writes and nothing here needs: ids of groups, blanks, a style that would reach the whole page.
+_SHORTER = (
+    (r"(?s)<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", ""),
+    (r'<g id="[^"]*"', "<g"),
+    (r' transform="rotate\(-0 [^"]*"', ""),
+    (r"font-size: 10px; |font-family: 'DejaVu Sans'; ", ""),
+    (r' xmlns:xlink="[^"]*"', ""),
+    (r"xlink:href", "href"),
+    (r"\s*\n\s*", "\n"),
+    (r"\n(?=[MLQCZz\d\"])", " "),
+)
 
 
 class Pen:
@@ -78,6 +91,7 @@ class Panel:
 class Figure:
     name: str
     title: str
+    place: str  # what the title adds under the heading of its section
     alt: str
     panels: list[Panel]
     keys: list[Key] = field(default_factory=list)
@@ -95,15 +109,14 @@ def _svg_of(figure: plt.Figure, name: str, alt: str, tips: list[str]) -> str:
     plt.close(figure)
     text = out.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
     text = re.sub(r'<g id="tip-(\d+)">', lambda m: f"<g><title>{html.escape(tips[int(m[1])])}</title>", text)
-    text = re.sub(r'<g id="[^"]*">', "<g>", text)
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
-    text = re.sub(r"(\d+\.\d\d)\d+", r"\1", text)
-    text = text.replace("'DejaVu Sans'", FONT).replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', "")
-    text = text.replace("xlink:href", "href")
-    head = f'role="img" aria-label="{html.escape(alt)}"'
-    return re.sub(r'<svg ([^>]*?)width="[\d.]+pt" height="[\d.]+pt"', rf"<svg {head} \1", text, count=1)
+    for pattern, instead in _SHORTER:
+        text = re.sub(pattern, instead, text)
+    text = re.sub(r' (d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\d+\.\d)\d+", r"\1", m[0]), text)
+    head = (
+        f'<svg role="img" aria-label="{html.escape(alt)}" font-family="{FONT}" font-size="10" stroke-linejoin="round"'
+    )
+    return text.replace("<svg", head, 1)
 
 
 def _painted(svg: str, colour_of: Callable[[str], str]) -> str:
@@ -121,6 +134,7 @@ def inline(figure: Figure) -> list[str]:
             tips: list[str] = []
             panel.draw(Pen(axes, _STAND_INS, tips))
             svg = _svg_of(drawn, f"{figure.name}-{number}", f"{figure.title}: {panel.title}. {figure.alt}", tips)
+        svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)  # as wide as its place
         made.append(_painted(svg, lambda name: f"var(--{name})"))
     return made
 
@@ -141,19 +155,20 @@ def _legend_marks(figure: Figure, palette: dict[str, str]) -> list[Artist]:
     return marks
 
 
-def _composed(figure: Figure, palette: dict[str, str], columns: int, tips: list[str]) -> plt.Figure:
-    """All panels in one picture, with title and legend."""
-    columns = min(columns, len(figure.panels))
-    lines = -(-len(figure.panels) // columns)
+def _composed(figure: Figure, palette: dict[str, str], tips: list[str]) -> plt.Figure:
+    """The first panels in one picture, with title and legend."""
+    shown = figure.panels[:FIRST]
+    columns = min(2, len(shown))
+    lines = -(-len(shown) // columns)
     per_line = 4 if columns == 1 else 8
     head = 0.45 + 0.25 * (-(-len(figure.keys) // per_line) if figure.keys else 0)
-    heights = [max(p.height for p in figure.panels[i * columns : (i + 1) * columns]) * 0.88 for i in range(lines)]
+    heights = [max(panel.height for panel in shown[i * 2 : i * 2 + 2]) * 0.88 for i in range(lines)]
     size = (5.2 * columns + (0.8 if columns == 1 else 0), sum(heights) + head)
     drawn, grid = plt.subplots(lines, columns, figsize=size, layout="constrained", squeeze=False, height_ratios=heights)
     drawn.get_layout_engine().set(rect=(0, 0, 1, 1 - head / size[1]), wspace=0.04, hspace=0.06)
-    for axes in grid.flat[len(figure.panels) :]:
+    for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
-    for axes, panel in zip(grid.flat, figure.panels, strict=False):
+    for axes, panel in zip(grid.flat, shown, strict=False):
         panel.draw(Pen(axes, palette, tips))
         axes.set_title(panel.title, loc="left", fontsize=10.5, fontweight="bold", color=palette["text"])
     at = 1 - 0.08 / size[1]
@@ -169,11 +184,11 @@ def _composed(figure: Figure, palette: dict[str, str], columns: int, tips: list[
     return drawn
 
 
-def as_svg(figure: Figure, columns: int = 2) -> dict[str, str]:
+def as_svg(figure: Figure) -> dict[str, str]:
     """The picture as a file of its own, on a light and on a dark ground."""
     with matplotlib.rc_context(_SETTINGS):
         tips: list[str] = []
-        svg = _svg_of(_composed(figure, _STAND_INS, columns, tips), figure.name, f"{figure.title}. {figure.alt}", tips)
+        svg = _svg_of(_composed(figure, _STAND_INS, tips), figure.name, f"{figure.title}. {figure.alt}", tips)
     made = {}
     for ending, palette in (("", theme.LIGHT), ("-dark", theme.DARK)):
         ground = f'<rect width="100%" height="100%" fill="{palette["back"]}"/>'
@@ -182,9 +197,9 @@ def as_svg(figure: Figure, columns: int = 2) -> dict[str, str]:
     return made
 
 
-def as_png(figure: Figure, columns: int = 2) -> bytes:
+def as_png(figure: Figure) -> bytes:
     with matplotlib.rc_context(_SETTINGS):
-        drawn = _composed(figure, theme.LIGHT, columns, [])
+        drawn = _composed(figure, theme.LIGHT, [])
         out = io.BytesIO()
         drawn.savefig(out, format="png", facecolor=theme.LIGHT["back"], metadata={"Software": None})
         plt.close(drawn)

@@ -10,6 +10,7 @@ from .rows import LARGE, Row, duels, geometric_mean, median, one_run, panels, se
 
 @dataclass(frozen=True)
 class Tile:
+    over: str
     figure: str
     what: str
     more: str
@@ -36,10 +37,10 @@ def share_tile(rows: list[Row], device: str, machine: str, dtype: str) -> Tile |
         found[direction] = median([row.of_copy for row in ours])
     if found["forward"] is None:
         return None
-    more = f"LayerNorm forward, {dtype}, {machine}: the median of large shapes"
-    if found["backward"] is not None:
-        more += f"; backward {found['backward']:.2f}"
-    return Tile(f"{found['forward']:.2f}", "of the speed of a copy", more)
+    more = "forward" + (f", and {found['backward']:.2f} backward" if found["backward"] is not None else "")
+    return Tile(
+        f"{machine}, {dtype}", f"{found['forward']:.2f}", "of a copy’s speed", f"{more}: median of large shapes"
+    )
 
 
 def speed_tile(rows: list[Row], device: str, machine: str, dtype: str) -> Tile | None:
@@ -50,11 +51,15 @@ def speed_tile(rows: list[Row], device: str, machine: str, dtype: str) -> Tile |
         return None
     peers = sorted({peer.backend for cells in found.values() for duel in cells for peer in duel.peers}, key=theme.place)
     quoted = any(peer.status == "quoted" for cells in found.values() for duel in cells for peer in duel.peers)
-    forward = f", forward {gains['forward']:.2f}×" if gains["forward"] else ""
-    more = f"backward{forward}; {dtype}, {machine}; of {', '.join(map(theme.label, peers))}" + ", quoted" * quoted
-    return Tile(
-        f"{gains['backward']:.2f}×", "the best other library" if len(peers) > 1 else theme.label(peers[0]), more
-    )
+    forward = f", and {gains['forward']:.2f}× forward" if gains["forward"] else ""
+    names = ", ".join(map(theme.label, peers))
+    more = f"backward{forward}" + (f"; of {names}" if len(peers) > 1 else "") + " (quoted)" * quoted
+    what = "the best other library" if len(peers) > 1 else theme.label(peers[0])
+    return Tile(f"{machine}, {dtype}", f"{gains['backward']:.2f}×", what, more)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def accuracy_tile(reading: Reading) -> Tile | None:
@@ -65,19 +70,16 @@ def accuracy_tile(reading: Reading) -> Tile | None:
         others = [e for (b, op, dtype, o), e in cells.items()
                   if (op, dtype, o) == ("layer_norm", "f32", 1e4) and theme.label(b) == "PyTorch" and e]  # fmt: skip
         if ours:
-            more = "f32, the mean 10,000 deviations from zero" + (f"; PyTorch {others[0]:.0e}" if others else "")
-            return Tile(f"{ours:.0e}".replace("e-0", "e-"), "largest error of y", more)
+            more = "where the mean is 10,000 deviations" + (f"; PyTorch’s: {_short(others[0])}" if others else "")
+            return Tile("Accuracy, f32", _short(ours), "largest error of y", more)
     return None
 
 
 def bits_tile(reading: Reading) -> Tile:
     versions = sorted({str(s.machine["numerics"]) for s in reading.sources if "numerics" in s.machine})
-    rules = f" (numerics {', '.join(versions)})" if versions else ""
-    return Tile(
-        "1",
-        "exact result for given inputs",
-        f"the same bits{rules} on CPU and GPU, every instruction set, any threads, any batch; make test compares them",
-    )
+    rules = f", numerics {', '.join(versions)}" if versions else ""
+    more = "on CPU and GPU, every instruction set, any threads, any batch; make test compares them"
+    return Tile(f"Same bits{rules}", "1", "exact result", more)
 
 
 def tiles(reading: Reading, rows: list[Row]) -> list[Tile]:

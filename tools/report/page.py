@@ -8,10 +8,11 @@ from html import escape
 
 from . import headlines, plots, tables, theme
 from .costs import Work, largest_rows, work_of
-from .figure import Figure, Key, inline
+from .figure import FIRST, Figure, Key, inline
 from .read import Reading, Source
 from .rows import Row, all_rows
 
+GLYPHS = {"o": "●", "s": "■", "D": "◆"}  # markers of matplotlib in a line of text
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -28,7 +29,9 @@ class Section:
 
 
 def _key(key: Key) -> str:
-    form = "bar" if key.form != "line" else "dashed" if key.dashed else "solid"
+    if key.form == "point":
+        return f'<li><span style="color: var(--{key.colour})">{GLYPHS[key.marker]}</span>{escape(key.label)}</li>'
+    form = "bar" if key.form == "bar" else "dashed" if key.dashed else "solid"
     colour = f"background: var(--{key.colour})" if form == "bar" else f"border-color: var(--{key.colour})"
     return f'<li><i class="{form}" style="{colour}"></i>{escape(key.label)}</li>'
 
@@ -38,19 +41,26 @@ def _figure(figure: Figure | None) -> str:
         return ""
     keys = f'<ul class="keys">{"".join(map(_key, figure.keys))}</ul>' if figure.keys else ""
     note = f'<span class="note">{escape(figure.note)}</span>' if figure.note else ""
-    drawn = "\n".join(
+    drawn = [
         f'<div class="panel"><h3>{escape(panel.title)}</h3>\n{svg}</div>'
         for panel, svg in zip(figure.panels, inline(figure), strict=True)
-    )
+    ]
+    grids = ['<div class="panels">\n' + "\n".join(drawn[:FIRST]) + "\n</div>"]
+    if drawn[FIRST:]:
+        names = escape(", ".join(panel.title for panel in figure.panels[FIRST:]))
+        more = '<div class="panels">\n' + "\n".join(drawn[FIRST:]) + "\n</div>"
+        grids.append(f"<details><summary>{len(drawn) - FIRST} more: {names}</summary>\n{more}</details>")
     return (
-        f'<figure id="{figure.name}">\n<figcaption><strong>{escape(figure.title)}</strong>{note}{keys}</figcaption>\n'
-        f'<div class="panels">\n{drawn}\n</div></figure>\n'
+        f'<figure id="{figure.name}">\n<figcaption><strong>{escape(figure.place)}</strong>{note}{keys}</figcaption>\n'
+        + "\n".join(grids)
+        + "</figure>\n"
     )
 
 
 def _tiles(reading: Reading, rows: list[Row]) -> str:
     made = "\n".join(
-        f"<li><b>{escape(tile.figure)}</b><span>{escape(tile.what)}</span><small>{escape(tile.more)}</small></li>"
+        f"<li><em>{escape(tile.over)}</em><b>{escape(tile.figure)}</b>"
+        f"<span>{escape(tile.what)}</span><small>{escape(tile.more)}</small></li>"
         for tile in headlines.tiles(reading, rows)
     )
     return f'<ul class="tiles" aria-label="Headline figures">\n{made}\n</ul>\n'
@@ -89,13 +99,11 @@ def figures(reading: Reading) -> dict[str, list[Figure]]:
     """The pictures of each section that has any."""
     rows = all_rows(reading)
     names = {device: headlines.machine_name(reading, rows, device) for device in theme.DEVICES}
+    roofs = [(names[d], roofline_points(rows, d, reading.of("explain")), _machine_file(reading, d)) for d in names]
     made = {
         "share": [plots.shares(rows, device, names[device]) for device in names],
         "speedup": [plots.speedups(rows, device, names[device]) for device in names],
-        "roofline": [
-            plots.roofline(roofline_points(rows, d, reading.of("explain")), d, names[d], _machine_file(reading, d))
-            for d in names
-        ],
+        "roofline": [plots.roofline(roofs)],
         "accuracy": [plots.accuracy(reading.of("compare"))],
         "machines": [plots.copies(reading.of("machine"))],
     }
@@ -111,8 +119,8 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
     compare = "python bench/compare.py --json docs/results/compare-h200.json"
     measure = "evenkeel info --measure docs/results/machine-cpu.json"
     return [
-        Section("share", "Share of the copy limit", "A norm moves each byte once, so a copy of the same bytes, timed in "
-                "the same run, is the limit: 1 is as fast as the memory.", pictures("share"),
+        Section("share", "Share of the copy limit", "A norm moves each byte once, so a copy of the same bytes, timed "
+                "in the same run, is the limit: 1 is as fast as the memory.", pictures("share"),
                 "evenkeel bench --json docs/results/cpu.json"),
         Section("speedup", "Speed over the others", "", pictures("speedup"), compare),
         Section("roofline", "Roofline", "FLOP and bytes are the cost model’s (<code>evenkeel explain</code>), times "
@@ -139,7 +147,7 @@ def _one_each(explained: list[Source]) -> list[Source]:
     kept: dict[tuple[str, str], Source] = {}
     for source in explained:
         kept.setdefault((source.data["op"], source.data["pass"]), source)
-    return list(kept.values())
+    return [kept[key] for key in sorted(kept, key=lambda key: (key[0], theme.PASSES.index(key[1])))]
 
 
 def page(reading: Reading, drawn: dict[str, list[Figure]], version: str) -> str:

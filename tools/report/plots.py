@@ -1,6 +1,7 @@
 """The pictures: share of a copy by width, speed-ups, roofline, accuracy against the mean's offset, the copy itself.
 Each function takes what was measured and gives a Figure, or None where nothing was. SPDX-License-Identifier: MIT"""
 
+import math
 from typing import Any
 
 from . import theme
@@ -112,7 +113,7 @@ def shares(
         )
     keys = _library_keys([lines for _, lines in drawn])
     alt = "Lines by number of columns, one for each library: the time of a copy over the time of the op."
-    return Figure(f"share-{device}", f"Share of the speed of a copy, {machine}", alt, made, keys, note)
+    return Figure(f"share-{device}", f"Share of the speed of a copy, {machine}", machine, alt, made, keys, note)
 
 
 # ---- speed-ups ----
@@ -159,7 +160,7 @@ def speedups(rows: list[Row], device: str, machine: str) -> Figure | None:
     if any(duel.torch and duel.torch is not duel.best for _, found in drawn for duel in found):
         keys.append(Key("over PyTorch", "faint", "bar"))
     alt = "Bars, one for each shape: the fastest other library's time over evenkeel's. Longer than 1 is faster."
-    return Figure(f"speedup-{device}", f"Speed over the others, {machine}", alt, made, keys)
+    return Figure(f"speedup-{device}", f"Speed over the others, {machine}", machine, alt, made, keys)
 
 
 # ---- roofline ----
@@ -178,16 +179,16 @@ def _peak_lines(machine: Source | None, rows: list[Row]) -> tuple[float, str, di
 
 def _draw_roofline(pen: Pen, points: list[tuple[Row, Work]], peaks: tuple[float, str, dict[str, float]]) -> None:
     axes, (bandwidth, what, rates) = pen.axes, peaks
-    low = min(work.intensity for _, work in points) / 2
-    ridge = max([rate / bandwidth for rate in rates.values()] or [0])
-    high = max([work.intensity for _, work in points] + [ridge]) * 2.5
-    end = max(rates.values()) / bandwidth if rates else high
-    axes.plot([low, end], [low * bandwidth, end * bandwidth], color=pen["text"], linewidth=1.6, zorder=2)
-    axes.text(low * 1.15, low * 1.5 * bandwidth, f"{what}: {in_units(bandwidth, 'B/s')}", color=pen["text"],
-              fontsize=9, va="bottom")  # fmt: skip
+    low = min(work.intensity for _, work in points) / 3
+    ridge = max([rate / bandwidth for rate in rates.values()], default=max(work.intensity for _, work in points) * 3)
+    high = ridge * 4 if rates else ridge
+    axes.plot([low, ridge], [low * bandwidth, ridge * bandwidth], color=pen["text"], linewidth=1.6, zorder=2)
+    middle = math.sqrt(low * ridge) * 1.7
+    words = f" {what}, {in_units(bandwidth, 'B/s')}"
+    axes.text(middle, middle * bandwidth / 1.15, words, color=pen["text"], fontsize=9, va="top")
     for dtype, rate in rates.items():
         axes.plot([rate / bandwidth, high], [rate, rate], color=pen["text"], linewidth=1.2, linestyle=DASHES, zorder=2)
-        axes.text(high, rate, f"{dtype}: {in_units(rate, 'FLOP/s')} ", color=pen["text"], fontsize=9, ha="right",
+        axes.text(high, rate * 1.08, f"{dtype}: {in_units(rate, 'FLOP/s')} ", color=pen["text"], fontsize=9, ha="right",
                   va="bottom")  # fmt: skip
     for row, work in points:
         colour = pen[DTYPE_COLOURS.get(row.dtype, "soft")]
@@ -201,31 +202,35 @@ def _draw_roofline(pen: Pen, points: list[tuple[Row, Work]], peaks: tuple[float,
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, high)
+    bottom = min(work.flops / row.seconds for row, work in points) / 3
+    axes.set_ylim(min(bottom, low * bandwidth), ridge * bandwidth * 2.5)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: in_units(value, ""))
     axes.minorticks_off()
     pen.frame(grid="both")
     pen.name_axes("FLOP for each byte moved", "FLOP/s")
 
 
-def roofline(points: list[tuple[Row, Work]], device: str, machine_name: str, machine: Source | None) -> Figure | None:
-    """Every op that was measured, at its largest shape."""
-    if not points:
+def roofline(machines: list[tuple[str, list[tuple[Row, Work]], Source | None]]) -> Figure | None:
+    """A panel for each machine: every op that was measured there, at its largest shape."""
+    made, seen = [], []
+    for name, points, limits in machines:
+        if points:
+            peaks = _peak_lines(limits, [row for row, _ in points])
+            made.append(Panel(name, lambda pen, points=points, peaks=peaks: _draw_roofline(pen, points, peaks), 3.8))
+            seen += [row for row, _ in points]
+    if not made:
         return None
-    peaks = _peak_lines(machine, [row for row, _ in points])
-    panel = Panel("largest shape of each op, dtype and pass", lambda pen: _draw_roofline(pen, points, peaks), 3.8)
-    seen = {(row.op, row.direction) for row, _ in points}
-    keys = [
-        Key(f"{theme.OPS.get(op, op)} {direction}", "text", "point", marker=PASS_MARKERS[direction])
-        for op, direction in sorted(seen, key=lambda k: (k[0], theme.PASSES.index(k[1])))
-        if op == "layer_norm"
-    ]
-    keys += [
-        Key(dtype, DTYPE_COLOURS.get(dtype, "soft"), "bar")
-        for dtype in theme.DTYPES
-        if any(row.dtype == dtype for row, _ in points)
-    ]
-    note = "Filled marks are LayerNorm, open ones RMSNorm." if any(row.op == "rms_norm" for row, _ in points) else ""
+    passes = sorted({row.direction for row in seen}, key=theme.PASSES.index)
+    keys = [Key(theme.PASS_NAMES[direction], "text", "point", marker=PASS_MARKERS[direction]) for direction in passes]
+    for dtype in theme.DTYPES:
+        if any(row.dtype == dtype for row in seen):
+            keys.append(Key(dtype, DTYPE_COLOURS[dtype], "bar"))
     alt = "FLOP rate by FLOP for each byte, on logarithmic axes: every op lies below the slope of the memory."
-    return Figure(f"roofline-{device}", f"Roofline, {machine_name}", alt, [panel], keys, note)
+    note = (
+        "Each op, dtype and pass at the largest shape that was measured. Filled marks are LayerNorm, open ones RMSNorm."
+    )
+    return Figure("roofline", "Roofline", "Where the ops lie", alt, made, keys, note)
 
 
 # ---- accuracy ----
@@ -281,8 +286,10 @@ def accuracy(sources: list[Source]) -> Figure | None:
         for backend in sorted(backends, key=theme.place)
     ]
     alt = "Lines by the mean's distance from zero, one for each library: the largest error of y. Lower is better."
-    note = "Against float64. A cross at the top is a result that is not a number."
-    return Figure("accuracy", "Accuracy against the offset of the mean", alt, made, keys, note)
+    note = "The largest error of y, from float64. A cross at the top is a result that is not a number."
+    return Figure(
+        "accuracy", "Accuracy against the offset of the mean", "Against the offset of the mean", alt, made, keys, note
+    )
 
 
 # ---- the limit itself ----
@@ -319,4 +326,4 @@ def copies(sources: list[Source]) -> Figure | None:
             records = source.data["copy"]
             made.append(Panel(name, lambda pen, records=records: _draw_copy(pen, records)))
     alt = "Lines: bandwidth of a copy by its size."
-    return Figure("copy", "The limit: a copy, by size", alt, made) if made else None
+    return Figure("copy", "The limit: a copy, by size", "The limit: a copy, by size", alt, made) if made else None

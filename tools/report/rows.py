@@ -188,13 +188,14 @@ def geometric_mean(values: list[float]) -> float | None:
 
 
 def panels(rows: list[Row], device: str) -> list[tuple[str, str, str]]:
-    """The (op, dtype, pass) that a device was measured in, LayerNorm and 16 bits first."""
+    """The (op, dtype, pass) that a device was measured in: single passes first, LayerNorm, 16 bits."""
     found = {(r.op, r.dtype, r.direction) for r in rows if r.device == device and r.usable}
     ops, dtypes = list(theme.OPS), list(theme.DTYPES)
 
     def order(key: tuple[str, str, str]) -> tuple:
         op, dtype, direction = key
         return (
+            direction == "both",
             ops.index(op) if op in ops else len(ops),
             dtypes.index(dtype) if dtype in dtypes else len(dtypes),
             theme.PASSES.index(direction),

@@ -182,7 +182,7 @@ def cost(source: Source) -> str:
 
 # ---- support, machines, files ----
 
-SUPPORT_MARKS = {"ok": "✓", "EK_OK": "✓", "yes": "✓"}
+SUPPORTED = ("ok", "EK_OK")
 
 
 def support(sources: list[Source]) -> str:
@@ -199,10 +199,10 @@ def support(sources: list[Source]) -> str:
         found: list[Cell | str] = [theme.OPS.get(op, op), dtype, weight]
         for head in heads:
             status = row.get(head)
-            mark = SUPPORT_MARKS.get(status or "", "✗")
-            found.append(
-                Cell("–") if status is None else Cell(f"{mark} {status}", kind="good" if mark == "✓" else "bad")
-            )
+            if status is None:
+                found.append("–")
+            else:
+                found.append(Cell("✓", kind="good") if status in SUPPORTED else Cell(f"✗ {status}", kind="bad"))
         body.append(found)
     return table("support-table", "What the library runs, asked of the library itself",
                  ["op", "dtype", "weights", *(f"{device}, {p}" for device, p in heads)], body)  # fmt: skip
