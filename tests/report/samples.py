@@ -57,7 +57,8 @@ def _compared(backend, device, op, direction, dtype, rows, cols):
     seconds = copy * (1.06 if direction == "forward" else 1.2) * (PEERS.get(backend, 1) + math.log2(cols) / 60)
     return _cell(device, op, direction, dtype, rows, cols) | {
         "backend": backend, "weight_dtype": dtype, "weight": 1, "bias": 1,
-        "model": 'GPT <2> & "friends"' * (cols == 768), "set": "models", "seconds": seconds, "host_seconds": seconds + 5e-6, "bytes": 1, "copy_seconds": copy,
+        "model": 'GPT <2> & "friends"' * (cols == 768), "set": "models",
+        "seconds": seconds, "host_seconds": seconds + 5e-6, "bytes": 1, "copy_seconds": copy,
         "of_copy": copy / seconds, "status": "ok", "note": "",
     }  # fmt: skip
 

@@ -51,7 +51,7 @@ def _figure(figure: Figure | None) -> str:
         more = '<div class="panels">\n' + "\n".join(drawn[FIRST:]) + "\n</div>"
         grids.append(f"<details><summary>{len(drawn) - FIRST} more: {names}</summary>\n{more}</details>")
     return (
-        f'<figure id="{figure.name}">\n<figcaption><strong>{escape(figure.place)}</strong>{note}{keys}</figcaption>\n'
+        f'<figure id="figure-{figure.name}">\n<figcaption><strong>{escape(figure.place)}</strong>{note}{keys}</figcaption>\n'
         + "\n".join(grids)
         + "</figure>\n"
     )
