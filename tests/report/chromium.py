@@ -86,9 +86,8 @@ class Browser:
         """A press of the mouse in the middle of an element."""
         find = f"document.querySelector({json.dumps(selector)})"
         self.run(f"{find}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
-        box = self.run(
-            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({find}.getBoundingClientRect())"
-        )
+        middle = "({x, y, width, height}) => [x + width / 2, y + height / 2]"
+        x, y = self.run(f"({middle})({find}.getBoundingClientRect())")
         for kind in ("mousePressed", "mouseReleased"):
             self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 

@@ -6,7 +6,7 @@ import pathlib
 from . import plots, theme
 from .figure import as_svg
 from .read import Reading, Source
-from .rows import Row, all_rows, of_bench, select
+from .rows import Row, all_rows, duels, of_bench, select
 from .targets import CPU_SHAPES, GPU_SHAPES, SMALL, in_order, target
 
 DTYPES = {"cpu": ("f32", "bf16", "f16", "f64"), "gpu": ("bf16", "f16", "f32", "f64")}
@@ -137,20 +137,33 @@ def gpu_performance(source: Source, rows: list[Row]) -> list[str]:
     return lines[:-1]
 
 
+def _names(backends: set[str]) -> str:
+    *most, last = [theme.label(backend) for backend in sorted(backends, key=theme.place)]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def gpu_readme(source: Source, rows: list[Row]) -> list[str]:
+    """LayerNorm in bf16 against the best of the others: of one run where there is one, else beside what is quoted."""
+    found = {d: {(x.ours.rows, x.ours.cols): x for x in duels(select(rows, "gpu", "layer_norm", "bf16", d))}
+             for d in ("forward", "backward")}  # fmt: skip
     body = []
     for shape in README_GPU_SHAPES:
-        cells = [f"{shape[0]} × {shape[1]}"]
-        for direction in ("forward", "backward"):
-            ours = [r for r in _gpu_cells(rows, source, "layer_norm", "bf16", direction) if (r.rows, r.cols) == shape]
-            best = _quoted(rows, ours[0]) if ours else None
-            cells += [f"**{share(ours[0].of_copy)}**" if ours else "–", share(best and best.seconds / ours[0].seconds)]
-        body.append(cells)
-    return table(["rows × cols", "forward, of a copy", "times the best peer", "backward, of a copy",
-                  "times the best peer"], body) + [
-        f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes, "
-        "and speed over the fastest of PyTorch (eager and compiled), Liger, flash-attn's Triton kernels, Apex and "
-        f"quack at that shape, whose times are quoted from runs of their own. {ALL_FIGURES}"]  # fmt: skip
+        cells = []
+        for duel in (found[direction].get(shape) for direction in found):
+            cells += [f"**{share(duel.ours.of_copy)}**", share(duel.over(duel.best))] if duel else ["–", "–"]
+        body += [[f"{shape[0]} × {shape[1]}", *cells]] if any(cell != "–" for cell in cells) else []
+    peers = [peer for cells in found.values() for duel in cells.values() for peer in duel.peers]
+    quoted = {peer.backend for peer in peers if peer.status == "quoted"}
+    others = {peer.backend for peer in peers}
+    lines = table(["rows × cols", "forward, of a copy", "times the best peer", "backward, of a copy",
+                   "times the best peer"], body)  # fmt: skip
+    words = f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes"
+    if others:
+        words += f", and speed over the fastest of {_names(others)} at that shape"
+    if quoted:
+        words += "; all of them" if quoted == others else f"; {_names(quoted)}"
+        words += " quoted from runs of their own"
+    return [*lines, f"{words}. {ALL_FIGURES}"]
 
 
 # ---- into the tree ----

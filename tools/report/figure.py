@@ -17,6 +17,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from . import theme  # noqa: E402
 
 FIRST = 4  # panels that a picture shows at once: the page has the others a click away, a file leaves them out
+WIDTH = 5.2  # inches of a panel: text is then readable where a phone shows it at 340 pixels
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 # Each name of a palette as a colour that nothing else has.
 _STAND_INS = {name: f"#fe{number:04x}" for number, name in enumerate(theme.LIGHT)}
@@ -84,7 +85,7 @@ class Key:
 class Panel:
     title: str
     draw: Callable[[Pen], None]
-    height: float = 3.4  # inches, at a width of 6
+    height: float = 3.1  # inches, at WIDTH
 
 
 @dataclass
@@ -130,7 +131,7 @@ def inline(figure: Figure) -> list[str]:
     made = []
     for number, panel in enumerate(figure.panels):
         with matplotlib.rc_context(_SETTINGS):
-            drawn, axes = plt.subplots(figsize=(6, panel.height), layout="constrained")
+            drawn, axes = plt.subplots(figsize=(WIDTH, panel.height), layout="constrained")
             tips: list[str] = []
             panel.draw(Pen(axes, _STAND_INS, tips))
             svg = _svg_of(drawn, f"{figure.name}-{number}", f"{figure.title}: {panel.title}. {figure.alt}", tips)
@@ -162,8 +163,8 @@ def _composed(figure: Figure, palette: dict[str, str], tips: list[str]) -> plt.F
     lines = -(-len(shown) // columns)
     per_line = 4 if columns == 1 else 8
     head = 0.45 + 0.25 * (-(-len(figure.keys) // per_line) if figure.keys else 0)
-    heights = [max(panel.height for panel in shown[i * 2 : i * 2 + 2]) * 0.88 for i in range(lines)]
-    size = (5.2 * columns + (0.8 if columns == 1 else 0), sum(heights) + head)
+    heights = [max(panel.height for panel in shown[i * 2 : i * 2 + 2]) for i in range(lines)]
+    size = (WIDTH * columns + (0.8 if columns == 1 else 0), sum(heights) + head)
     drawn, grid = plt.subplots(lines, columns, figsize=size, layout="constrained", squeeze=False, height_ratios=heights)
     drawn.get_layout_engine().set(rect=(0, 0, 1, 1 - head / size[1]), wspace=0.04, hspace=0.06)
     for axes in grid.flat[len(shown) :]:

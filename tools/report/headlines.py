@@ -50,10 +50,10 @@ def speed_tile(rows: list[Row], device: str, machine: str, dtype: str) -> Tile |
     if gains["backward"] is None:
         return None
     peers = sorted({peer.backend for cells in found.values() for duel in cells for peer in duel.peers}, key=theme.place)
-    quoted = any(peer.status == "quoted" for cells in found.values() for duel in cells for peer in duel.peers)
+    quoted = {p.backend for cells in found.values() for duel in cells for p in duel.peers if p.status == "quoted"}
     forward = f", and {gains['forward']:.2f}× forward" if gains["forward"] else ""
-    names = ", ".join(map(theme.label, peers))
-    more = f"backward{forward}" + (f"; of {names}" if len(peers) > 1 else "") + " (quoted)" * quoted
+    names = ", ".join(theme.label(peer) + " (quoted)" * (peer in quoted and quoted != set(peers)) for peer in peers)
+    more = f"backward{forward}; of {names}" + ", all quoted" * (quoted == set(peers))
     what = "the best other library" if len(peers) > 1 else theme.label(peers[0])
     return Tile(f"{machine}, {dtype}", f"{gains['backward']:.2f}×", what, more)
 

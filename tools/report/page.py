@@ -50,11 +50,8 @@ def _figure(figure: Figure | None) -> str:
         names = escape(", ".join(panel.title for panel in figure.panels[FIRST:]))
         more = '<div class="panels">\n' + "\n".join(drawn[FIRST:]) + "\n</div>"
         grids.append(f"<details><summary>{len(drawn) - FIRST} more: {names}</summary>\n{more}</details>")
-    return (
-        f'<figure id="figure-{figure.name}">\n<figcaption><strong>{escape(figure.place)}</strong>{note}{keys}</figcaption>\n'
-        + "\n".join(grids)
-        + "</figure>\n"
-    )
+    caption = f"<figcaption><strong>{escape(figure.place)}</strong>{note}{keys}</figcaption>"
+    return f'<figure id="figure-{figure.name}">\n{caption}\n' + "\n".join(grids) + "</figure>\n"
 
 
 def _tiles(reading: Reading, rows: list[Row]) -> str:
@@ -119,10 +116,10 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
     compare = "python bench/compare.py --json docs/results/compare-h200.json"
     measure = "evenkeel info --measure docs/results/machine-cpu.json"
     return [
-        Section("share", "Share of the copy limit", "A norm moves each byte once, so a copy of the same bytes, timed "
+        Section("share", "Share of a copy", "A norm moves each byte once, so a copy of the same bytes, timed "
                 "in the same run, is the limit: 1 is as fast as the memory.", pictures("share"),
                 "evenkeel bench --json docs/results/cpu.json"),
-        Section("speedup", "Speed over the others", "", pictures("speedup"), compare),
+        Section("speedup", "Speed-ups", "", pictures("speedup"), compare),
         Section("roofline", "Roofline", "FLOP and bytes are the cost model’s (<code>evenkeel explain</code>), times "
                 "are measured. Norms lie far left of the ridge: the memory decides.", pictures("roofline"),
                 "evenkeel explain layer_norm --json docs/results/explain-layer_norm.json"),
@@ -132,8 +129,8 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
         Section("memory", "Peak memory", "", [tables.memory(compared)], compare),
         Section("support", "Support", "", [tables.support(reading.of("info"))],
                 "evenkeel info --json docs/results/info-h200.json"),
-        Section("results", "All results", "Press a head to sort. Times on the GPU are the device’s, from graphs; “with "
-                "the host” is a loop of calls.", [tables.results(rows, device) for device in theme.DEVICES],
+        Section("results", "All results", "Press a head to sort. Times on the GPU are the device’s, from graphs; “host” is "
+                "a loop of calls, with what the host does.", [tables.results(rows, d) for d in theme.DEVICES],
                 "evenkeel bench --json docs/results/cpu.json"),
         Section("libraries", "Libraries", "", [tables.backends(compared)], compare),
         Section("machines", "Machines", "", [tables.machines(reading.sources), tables.peaks(reading.of("machine")),

@@ -133,7 +133,8 @@ def _draw_speedups(pen: Pen, found: list[Duel]) -> None:
         for peer, y, colour, words in bars:
             (bar,) = axes.barh(y, duel.over(peer), height, color=pen[colour], zorder=2)
             pen.tip(bar, f"{duel.ours.shape}: {times(duel.over(peer))} {theme.label(peer.backend)}{said_where(peer)}")
-            axes.text(duel.over(peer) + longest * 0.012, y, words, va="center", fontsize=8.5, color=pen["text"])
+            end = max(duel.over(peer), 1 if duel.over(peer) > 0.6 else 0)  # words do not lie across the line at 1
+            axes.text(end + longest * 0.012, y, words, va="center", fontsize=8.5, color=pen["text"])
     axes.axvline(1, color=pen["text"], linewidth=1, linestyle=(0, (4, 3)), zorder=3)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -159,8 +160,10 @@ def speedups(rows: list[Row], device: str, machine: str) -> Figure | None:
     keys = [Key("over the fastest other library, named", "ours", "bar")]
     if any(duel.torch and duel.torch is not duel.best for _, found in drawn for duel in found):
         keys.append(Key("over PyTorch", "faint", "bar"))
+    quoted = {theme.label(p.backend) for _, found in drawn for d in found for p in d.peers if p.status == "quoted"}
+    note = f"Quoted from runs of their own: {', '.join(sorted(quoted))}." if quoted else ""
     alt = "Bars, one for each shape: the fastest other library's time over evenkeel's. Longer than 1 is faster."
-    return Figure(f"speedup-{device}", f"Speed over the others, {machine}", machine, alt, made, keys)
+    return Figure(f"speedup-{device}", f"Speed over the others, {machine}", machine, alt, made, keys, note)
 
 
 # ---- roofline ----
@@ -217,7 +220,7 @@ def roofline(machines: list[tuple[str, list[tuple[Row, Work]], Source | None]]) 
     for name, points, limits in machines:
         if points:
             peaks = _peak_lines(limits, [row for row, _ in points])
-            made.append(Panel(name, lambda pen, points=points, peaks=peaks: _draw_roofline(pen, points, peaks), 3.8))
+            made.append(Panel(name, lambda pen, points=points, peaks=peaks: _draw_roofline(pen, points, peaks), 3.5))
             seen += [row for row, _ in points]
     if not made:
         return None

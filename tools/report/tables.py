@@ -81,7 +81,7 @@ def _remark(row: Row) -> Cell:
     if row.cached:
         words = "data in the caches"
     bad = row.status in ("wrong", "failed", "timeout")
-    return Cell("; ".join(part for part in (words, row.model, row.note) if part), kind="bad" if bad else "")
+    return Cell("; ".join(part for part in (words, row.model, row.note) if part), kind="wide bad" if bad else "wide")
 
 
 def results(rows: list[Row], device: str) -> str:
@@ -89,7 +89,7 @@ def results(rows: list[Row], device: str) -> str:
     shown.sort(key=lambda r: (r.op, theme.PASSES.index(r.direction), r.dtype, r.cols, r.rows, theme.place(r.backend)))
     scale, unit = (1e6, "µs") if device == "gpu" else (1e3, "ms")
     columns = ["library", "op", "pass", "dtype", "#rows", "#columns", f"#{unit}", "#GB/s", "#of a copy"]
-    columns += [f"#{unit} with the host", "remark"] if device == "gpu" else ["#threads", "remark"]
+    columns += [f"#host {unit}", "remark"] if device == "gpu" else ["#threads", "remark"]
     body = []
     for row in shown:
         rate = row.bytes / row.seconds * 1e-9 if row.seconds else None
@@ -106,7 +106,7 @@ def results(rows: list[Row], device: str) -> str:
 def backends(sources: list[Source]) -> str:
     body = [
         [backend_cell(b["name"]), b.get("version") or "–", Cell(b["status"], kind="bad" * (b["status"] == "failed")),
-         b.get("note") or "", source.data.get("date", ""), code(source.name)]
+         Cell(b.get("note") or "", kind="wide"), source.data.get("date", ""), code(source.name)]
         for source in sources
         for b in sorted(source.data["backends"], key=lambda b: theme.place(b["name"]))
     ]  # fmt: skip
@@ -231,7 +231,11 @@ def machines(sources: list[Source]) -> str:
             if value not in (None, "", title)
         )
         body.append(
-            [str(title), facts, Cell(", ".join(names), markup=", ".join(f"<code>{escape(n)}</code>" for n in names))]
+            [
+                str(title),
+                Cell(facts, kind="wide"),
+                Cell(", ".join(names), markup=", ".join(f"<code>{escape(n)}</code>" for n in names)),
+            ]
         )
     return table("machines-table", "Machines", ["machine", "as found", "files"], body)
 
