@@ -134,12 +134,12 @@ def test_text_of_files_is_text_on_the_page(full_page):
 def test_support_is_what_the_file_says(full_page):
     marks = {tuple(row[:3]): row[3:] for row in rows_of(full_page, "support-table")}
     assert marks["LayerNorm", "bf16", "f32"] == ["✓"] * 4
-    assert marks["RMSNorm", "f64", "f64"] == ["✓", "✓", "✗ EK_UNSUPPORTED", "✗ EK_UNSUPPORTED"]
+    assert marks["RMSNorm", "f64", "f64"] == ["✓", "✓", "✗ EK_ERROR_DTYPE", "✗ EK_ERROR_DTYPE"]
 
 
 def test_costs_hold_numbers_and_symbols(full_page):
     row = next(row for row in rows_of(full_page, "cost-layer-norm-forward") if row[:2] == ["evenkeel", "norm"])
-    assert row[2] == f"{8 * 4096 * 16384:,}8*B*S*H"
+    assert row[2] == f"{8 * 4096 * 16384:,}8·B·S·H"
 
 
 def test_peak_memory_stands_beside_pytorchs(full_page):

@@ -6,12 +6,12 @@ import pathlib
 import re
 import sys
 
-from . import headlines, program, theme
+from . import program, theme
 from .costs import largest_rows
-from .documents import fill_documents
+from .documents import draw_pictures, fill_tables
 from .figure import as_png, as_svg
-from .page import figures, page
-from .read import ROWS, Reading, Source, read_files
+from .page import figures, machine_file, page
+from .read import ROWS, Reading, read_answer, read_files
 from .rows import all_rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -23,24 +23,17 @@ def version_of(root: pathlib.Path) -> str:
     return re.search(r'#define EK_VERSION_STRING "([^"]+)"', text)[1]
 
 
-def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path) -> None:
+def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path, version: str) -> None:
     """Adds what no file holds and the program knows without measuring: costs and support. What it does not answer, the
     page says how to get."""
-    if not reading.of("explain"):
-        rows = all_rows(reading)
-        limits = [source for source in reading.of("machine") if source.machine.get("gpu")] or reading.of("machine")
-        machine = str(root / limits[0].name) if limits else ""
-        wanted = {
-            (r.op, r.direction, r.dtype, r.rows, r.cols): None for d in theme.DEVICES for r in largest_rows(rows, d)
-        }
-        for op, direction, dtype, count, cols in wanted:
-            answer = program.explain(path, op, direction, dtype, count, cols, machine)
-            if answer and answer.get("variants"):
-                reading.sources.append(Source(f"evenkeel explain {op}", "explain", answer))
+    rows = all_rows(reading)
+    for device in theme.DEVICES if not reading.of("explain") else ():
+        limits = machine_file(reading, device)
+        for row in largest_rows(rows, device):
+            answer = program.explain(path, row, str(root / limits.name) if limits else "h200")
+            read_answer(reading, f"evenkeel explain {row.op}", answer, version)
     if not reading.of("info"):
-        answer = program.support(path)
-        if answer and answer.get("support"):
-            reading.sources.append(Source("evenkeel info", "info", answer))
+        read_answer(reading, "evenkeel info", program.support(path), version)
 
 
 def write_page(reading: Reading, folder: pathlib.Path, version: str) -> str:
@@ -57,8 +50,8 @@ def write_page(reading: Reading, folder: pathlib.Path, version: str) -> str:
 
 def publish(reading: Reading, text: str, root: pathlib.Path) -> None:
     """The documents, and the page where readers of the tree find it."""
-    rows = all_rows(reading)
-    fill_documents(root, reading, {d: headlines.machine_name(reading, rows, d) for d in theme.DEVICES})
+    fill_tables(root, reading)
+    draw_pictures(root, reading)
     if len(text.encode()) <= KEPT_BYTES:
         (root / "docs" / "results" / "report.html").write_text(text, encoding="utf-8")
 
@@ -85,7 +78,7 @@ def main(command: list[str] | None = None) -> int:
     paths = [file.resolve() for file in options.files] or sorted(results.glob("*.json"))
     version = version_of(root)
     reading = read_files(paths, version, root)
-    ask_program(reading, path, root)
+    ask_program(reading, path, root, version)
     for line in reading.problems + reading.remarks:
         print(f"report: {line}", file=sys.stderr)
     text = write_page(reading, output, version)

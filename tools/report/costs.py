@@ -23,12 +23,14 @@ def _size(sizes: dict[str, Any], *names: str) -> int | None:
 
 
 def key_of(data: dict[str, Any]) -> tuple:
-    """What a row is found by: op, pass, bytes of an element, rows, columns."""
+    """What a row is found by: op, pass, bytes of an element, rows, columns, device ("" where it is not said)."""
     sizes = data["sizes"]
+    element = ELEMENT_BYTES.get(data.get("dtype", ""), _size(sizes, "a_bytes"))
+    device = {"cuda": "gpu", "cpu": "cpu"}.get(data.get("device", ""), "")
     rows = _size(sizes, "rows")
     if rows is None:
         rows = (_size(sizes, "batch_size", "batch") or 1) * (_size(sizes, "seq_len", "seq") or 1)
-    return data["op"], data["pass"], _size(sizes, "a_bytes"), rows, _size(sizes, "cols", "hidden_size", "hidden")
+    return data["op"], data["pass"], element, rows, _size(sizes, "cols", "hidden_size", "hidden"), device
 
 
 def largest_rows(rows: list[Row], device: str) -> list[Row]:
@@ -46,9 +48,11 @@ def work_of(row: Row, explained: list[Source]) -> Work | None:
     """FLOP and bytes of our kernels at a row's shape; those of another shape scaled, for both grow with rows x cols."""
     size, fallback = ELEMENT_BYTES.get(row.dtype), None
     for source in explained:
-        op, direction, a_bytes, rows, cols = key_of(source.data)
+        op, direction, element, rows, cols, device = key_of(source.data)
         ours = next((v["total"] for v in source.data["variants"] if v["name"] == "evenkeel"), None)
-        if ours is None or (op, direction, a_bytes) != (row.op, row.direction, size) or not rows or not cols:
+        if ours is None or (op, direction, element) != (row.op, row.direction, size) or not rows or not cols:
+            continue
+        if device not in (row.device, ""):
             continue
         moved = ours["read_bytes"] + ours["write_bytes"]
         if not ours["flops"] or not moved:

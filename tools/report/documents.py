@@ -5,6 +5,7 @@ import pathlib
 
 from . import plots, theme
 from .figure import as_svg
+from .headlines import machine_name
 from .read import Reading, Source
 from .rows import Row, all_rows, duels, of_bench, select
 from .targets import CPU_SHAPES, GPU_SHAPES, SMALL, in_order, target
@@ -185,8 +186,7 @@ PICTURES = {
 }
 
 
-def fill_documents(root: pathlib.Path, reading: Reading, machines: dict[str, str]) -> None:
-    """`machines` names the machine of each device."""
+def fill_tables(root: pathlib.Path, reading: Reading) -> None:
     rows = all_rows(reading)
     for source in reading.of("bench"):
         device = "gpu" if any(r["device"].startswith("cuda") for r in source.data["results"]) else "cpu"
@@ -197,7 +197,11 @@ def fill_documents(root: pathlib.Path, reading: Reading, machines: dict[str, str
         }
         for document, lines in tables.items():
             fill(root / document, lines, marker)
+
+
+def draw_pictures(root: pathlib.Path, reading: Reading) -> None:
+    rows = all_rows(reading)
     for device, wanted in PICTURES.items():
-        figure = plots.shares(rows, device, machines[device], wanted)
+        figure = plots.shares(rows, device, machine_name(reading, rows, device), wanted)
         for ending, svg in (as_svg(figure) if figure else {}).items():
             (root / "docs" / f"share-{device}{ending}.svg").write_text(svg, encoding="utf-8")

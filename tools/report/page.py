@@ -84,7 +84,7 @@ def roofline_points(rows: list[Row], device: str, explained: list[Source]) -> li
     return [(row, work) for row, work in found if work]
 
 
-def _machine_file(reading: Reading, device: str) -> Source | None:
+def machine_file(reading: Reading, device: str) -> Source | None:
     for source in reading.of("machine"):
         on_gpu = bool(source.machine.get("gpu")) or str(source.machine.get("device", "")).startswith("cuda")
         if on_gpu == (device == "gpu") and source.data["copy"]:
@@ -96,7 +96,7 @@ def figures(reading: Reading) -> dict[str, list[Figure]]:
     """The pictures of each section that has any."""
     rows = all_rows(reading)
     names = {device: headlines.machine_name(reading, rows, device) for device in theme.DEVICES}
-    roofs = [(names[d], roofline_points(rows, d, reading.of("explain")), _machine_file(reading, d)) for d in names]
+    roofs = [(names[d], roofline_points(rows, d, reading.of("explain")), machine_file(reading, d)) for d in names]
     made = {
         "share": [plots.shares(rows, device, names[device]) for device in names],
         "speedup": [plots.speedups(rows, device, names[device]) for device in names],
@@ -124,13 +124,15 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
                 "are measured. Norms lie far left of the ridge: the memory decides.", pictures("roofline"),
                 "evenkeel explain layer_norm --json docs/results/explain-layer_norm.json"),
         Section("accuracy", "Accuracy", "", pictures("accuracy") + [tables.differences(compared)], compare),
-        Section("cost", "Cost", "", [tables.cost(source) for source in _one_each(reading.of("explain"))],
+        Section("cost", "Cost", "The least work of one call, as formulas and numbers: B is batch_size, S seq_len, H "
+                "hidden_size, a and w the bytes of an activation and of a weight. The limit is the roofline’s.",
+                [tables.cost(source) for source in _one_each(reading.of("explain"))],
                 "evenkeel explain layer_norm --json docs/results/explain-layer_norm.json"),
         Section("memory", "Peak memory", "", [tables.memory(compared)], compare),
         Section("support", "Support", "", [tables.support(reading.of("info"))],
                 "evenkeel info --json docs/results/info-h200.json"),
-        Section("results", "All results", "Press a head to sort. Times on the GPU are the device’s, from graphs; “host” is "
-                "a loop of calls, with what the host does.", [tables.results(rows, d) for d in theme.DEVICES],
+        Section("results", "All results", "Press a head to sort. Times on the GPU are the device’s, from graphs; "
+                "“host” is a loop of calls, with what the host does.", [tables.results(rows, d) for d in theme.DEVICES],
                 "evenkeel bench --json docs/results/cpu.json"),
         Section("libraries", "Libraries", "", [tables.backends(compared)], compare),
         Section("machines", "Machines", "", [tables.machines(reading.sources), tables.peaks(reading.of("machine")),

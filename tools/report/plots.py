@@ -35,6 +35,11 @@ def width_words(cols: int) -> str:
     return f"{cols // 1024}k" if cols >= 16384 and cols % 1024 == 0 else str(cols)
 
 
+def shown(backend: str) -> bool:
+    """evenkeel called in other ways stands in the tables alone: its lines would lie on evenkeel's own."""
+    return backend == "evenkeel" or not theme.is_ours(backend)
+
+
 def said_where(row: Row) -> str:
     return f" (quoted, {row.date})" if row.status == "quoted" else ""
 
@@ -97,7 +102,8 @@ def shares(
     drawn = []
     for key in wanted or panels(rows, device):
         op, dtype, direction = key
-        lines = by_width(one_run(select(rows, device, op, dtype, direction)))
+        found = [row for row in select(rows, device, op, dtype, direction) if shown(row.backend)]
+        lines = by_width(one_run(found))
         if len(lines.get("evenkeel", ())) >= 3:
             drawn.append((panel_title(*key), lines))
     drawn = [panel for panel in drawn if len(panel[1]) > 1] or drawn  # ours alone says little beside the others
@@ -188,7 +194,7 @@ def _draw_roofline(pen: Pen, points: list[tuple[Row, Work]], peaks: tuple[float,
     axes.plot([low, ridge], [low * bandwidth, ridge * bandwidth], color=pen["text"], linewidth=1.6, zorder=2)
     middle = math.sqrt(low * ridge) * 1.7
     words = f" {what}, {in_units(bandwidth, 'B/s')}"
-    axes.text(middle, middle * bandwidth / 1.15, words, color=pen["text"], fontsize=9, va="top")
+    axes.text(middle, middle * bandwidth / 1.4, words, color=pen["text"], fontsize=9, va="top")
     for dtype, rate in rates.items():
         axes.plot([rate / bandwidth, high], [rate, rate], color=pen["text"], linewidth=1.2, linestyle=DASHES, zorder=2)
         axes.text(high, rate * 1.08, f"{dtype}: {in_units(rate, 'FLOP/s')} ", color=pen["text"], fontsize=9, ha="right",
@@ -273,7 +279,8 @@ def accuracy(sources: list[Source]) -> Figure | None:
     kinds: dict[tuple[str, str, str], dict[str, dict[float, float | None]]] = {}
     for source in sources:
         where = "gpu" if source.machine.get("gpu") else "cpu"
-        for record in sorted(source.data["offsets"], key=lambda r: r.get("cols", 0)):
+        drawn = [r for r in source.data["offsets"] if shown(r["backend"])]
+        for record in sorted(drawn, key=lambda r: r.get("cols", 0)):
             lines = kinds.setdefault((where, record["op"], record["dtype"]), {})
             lines.setdefault(record["backend"], {})[record["offset"]] = record["error"]
     if not kinds:

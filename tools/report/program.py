@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 from typing import Any
 
+from .rows import Row
+
 SECONDS = 60  # for an answer that measures nothing
 
 
@@ -37,10 +39,11 @@ def _answer(program: pathlib.Path, *arguments: str) -> dict[str, Any] | None:
         return None
 
 
-def explain(program: pathlib.Path, op: str, direction: str, dtype: str, rows: int, cols: int, machine: str) -> Any:
-    size = ("--rows", str(rows), "--cols", str(cols)) if rows else ()
-    limit = ("--machine", machine) if machine else ()
-    return _answer(program, "explain", op, "--pass", direction, "--dtype", dtype, *size, *limit)
+def explain(program: pathlib.Path, row: Row, machine: str) -> Any:
+    """The cost of a row's op, dtype and shape on its device; `machine` is a file or a name, so nothing is measured."""
+    where = ("--device", "cuda" if row.device == "gpu" else "cpu", "--machine", machine)
+    size = ("--rows", str(row.rows), "--cols", str(row.cols))
+    return _answer(program, "explain", row.op, "--pass", row.direction, "--dtype", row.dtype, *size, *where)
 
 
 def support(program: pathlib.Path) -> Any:

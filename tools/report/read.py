@@ -73,7 +73,8 @@ ROWS: dict[str, dict[str, dict[str, Check]]] = {
         "backends": {"name": TEXT, "status": TEXT, "version?": _or_null(TEXT), "note?": TEXT},
         "results": _CELL
         | {"backend": TEXT, "status": STATUS, "seconds?": _or_null(POSITIVE), "host_seconds?": _or_null(POSITIVE)}
-        | {"of_copy?": _or_null(NUMBER), "note?": _or_null(TEXT), "model?": _or_null(TEXT), "set?": _or_null(TEXT)},
+        | {"of_copy?": _or_null(NUMBER), "note?": _or_null(TEXT), "model?": _or_null(TEXT), "set?": _or_null(TEXT)}
+        | {"weight?": WHOLE, "bias?": WHOLE},
         "accuracy?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "rows": COUNT, "cols": COUNT} | _ERRORS,
         "offsets?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "offset": NUMBER, "error": _or_null(NUMBER)},
         "memory?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "rows": COUNT, "cols": COUNT}
@@ -88,7 +89,7 @@ ROWS: dict[str, dict[str, dict[str, Check]]] = {
 }
 HEADS: dict[str, dict[str, Check]] = {
     "bench": {"evenkeel": TEXT, "machine": OBJECT},
-    "compare": {"evenkeel": TEXT, "machine": OBJECT, "format": WHOLE, "date": TEXT, "command?": TEXT},
+    "compare": {"evenkeel": _or_null(TEXT), "machine": OBJECT, "format": WHOLE, "date": TEXT, "command?": TEXT},
     "machine": {"evenkeel": TEXT, "machine": OBJECT},
     "info": {"evenkeel": TEXT},
     "explain": {"op": TEXT, "pass": PASS, "sizes": OBJECT},
@@ -184,10 +185,20 @@ def _judge(name: str, data: Any, version: str) -> Source:
         raise ValueError(f"it {found}")
     if data.get("format", FORMAT) != FORMAT:
         raise ValueError(f"its format is {_shown(data['format'])}, and this reader knows {FORMAT}: measure it again")
-    written_by = data.get("evenkeel", version)
+    written_by = data.get("evenkeel") or version  # a comparison may have gone on without evenkeel
     if _number(written_by) > _number(version):
         raise ValueError(f"it is of evenkeel {written_by}, newer than {version}: use the report of that version")
     return Source(name, kind, data)
+
+
+def read_answer(reading: Reading, name: str, data: Any, version: str) -> None:
+    """Adds what the program answered, judged as a file is; an answer that cannot be used is none."""
+    try:
+        source = _judge(name, data, version)
+    except ValueError:
+        return
+    _keep_good_rows(source, reading.problems)
+    reading.sources.append(source)
 
 
 def read_files(paths: list[pathlib.Path], version: str, root: pathlib.Path) -> Reading:
@@ -206,7 +217,7 @@ def read_files(paths: list[pathlib.Path], version: str, root: pathlib.Path) -> R
         else:
             _keep_good_rows(source, reading.problems)
             reading.sources.append(source)
-            written_by = source.data.get("evenkeel", version)
+            written_by = source.data.get("evenkeel") or version
             if written_by != version:
                 reading.remarks.append(f"{name}: measured with evenkeel {written_by}, and this is {version}")
     return reading

@@ -28,6 +28,8 @@ class Row:
     host_seconds: float | None = None
     of_copy: float | None = None  # time of a copy of the same bytes in the same run / time
     weight_dtype: str = ""
+    weight: int = 1  # operands: 1 with, 0 without
+    bias: int = 1
     threads: int = 0
     isa: str = ""
     model: str = ""
@@ -53,6 +55,11 @@ class Row:
         return self.of_copy * self.seconds if self.of_copy and self.seconds else None
 
     @property
+    def affine(self) -> bool:
+        """With all operands that its op has, as models use it: what panels and tables compare."""
+        return self.weight == 1 and (self.bias == 1 or self.op == "rms_norm")
+
+    @property
     def usable(self) -> bool:
         """Checked and timed, here or where it is quoted from."""
         return self.status in ("ok", "quoted") and self.seconds is not None and not self.cached
@@ -69,6 +76,8 @@ def _common(source: Source, record: dict[str, Any]) -> dict[str, Any]:
         "rows": record["rows"],
         "cols": record["cols"],
         "host_seconds": record.get("host_seconds"),
+        "weight": record.get("weight", 1),
+        "bias": record.get("bias", 1),
         "date": source.data.get("date", ""),
     }
 
@@ -113,10 +122,16 @@ def all_rows(reading: Reading) -> list[Row]:
 
 
 def select(rows: list[Row], device: str, op: str, dtype: str, direction: str) -> list[Row]:
-    """Usable rows of one panel or table. A library that was measured is not quoted besides."""
-    found = [r for r in rows if r.usable and r.cell[:4] == (device, op, direction, dtype)]
-    measured = {(r.backend, r.rows, r.cols) for r in found if r.status == "ok"}
-    return [r for r in found if r.status == "ok" or (r.backend, r.rows, r.cols) not in measured]
+    """Usable rows of one panel or table. A library that was measured is not quoted besides, nor quoted twice."""
+    found = [r for r in rows if r.usable and r.affine and r.cell[:4] == (device, op, direction, dtype)]
+    known = {(theme.label(r.backend), r.rows, r.cols) for r in found if r.status == "ok"}
+    kept = []
+    for row in found:
+        key = (theme.label(row.backend), row.rows, row.cols)
+        if row.status == "ok" or key not in known:
+            kept.append(row)
+            known.add(key)
+    return kept
 
 
 def one_run(rows: list[Row]) -> list[Row]:

@@ -80,8 +80,11 @@ def _remark(row: Row) -> Cell:
     words = f"quoted, {row.date}" if row.status == "quoted" else STATUS_WORDS[row.status]
     if row.cached:
         words = "data in the caches"
+    operands = "" if row.affine else "no weight" if not row.weight else "no bias"
     bad = row.status in ("wrong", "failed", "timeout")
-    return Cell("; ".join(part for part in (words, row.model, row.note) if part), kind="wide bad" if bad else "wide")
+    return Cell(
+        "; ".join(part for part in (words, operands, row.model, row.note) if part), kind="wide bad" if bad else "wide"
+    )
 
 
 def results(rows: list[Row], device: str) -> str:
@@ -150,21 +153,32 @@ def differences(sources: list[Source]) -> str:
 # ---- the cost model ----
 
 
+LETTERS = {"batch_size": "B", "seq_len": "S", "hidden_size": "H", "a_bytes": "a", "w_bytes": "w", "*": "·"}
+
+
+def in_letters(formula: str) -> str:
+    """8*batch_size*seq_len as 8·B·S: whole names would make the table wider than any window."""
+    for name, letter in LETTERS.items():
+        formula = formula.replace(name, letter)
+    return formula
+
+
 def _kernel_row(variant: str, kernel: dict[str, Any], kind: str) -> list[Cell | str]:
     symbols = kernel.get("symbols") or {}
 
     def cell(key: str) -> Cell:
         symbol = symbols.get(key)
         shown = f"{kernel[key]:,.0f}"
-        small = f"<small>{escape(str(symbol))}</small>" if symbol else ""
+        small = f"<small>{escape(in_letters(str(symbol)))}</small>" if symbol else ""
         return Cell(shown, kernel[key], markup=f"{shown}{small}")
 
     moved = kernel["read_bytes"] + kernel["write_bytes"]
     intensity = kernel.get("intensity", kernel["flops"] / moved if moved else None)
     seconds = kernel.get("roofline_seconds")
-    name = kernel.get("name", "total")
-    return [variant, Cell(name, kind=kind), *(cell(key) for key in ("flops", "read_bytes", "write_bytes")),
-            number(intensity), str(kernel.get("bound", "")), number(seconds, "{:.2f}", 1e6)]  # fmt: skip
+    name, origin = kernel.get("name", "total"), kernel.get("origin", "").rpartition("-> ")[2]
+    what = escape(name) + (f"<small>{escape(origin)}</small>" if origin else "")
+    return [variant, Cell(name, markup=what, kind=kind), *(cell(key) for key in ("flops", "read_bytes", "write_bytes")),
+            number(intensity), str(kernel.get("bound") or ""), number(seconds, "{:.2f}", 1e6)]  # fmt: skip
 
 
 def cost(source: Source) -> str:
@@ -174,7 +188,8 @@ def cost(source: Source) -> str:
     for variant in data["variants"]:
         body += [_kernel_row(variant["name"], kernel, "") for kernel in variant["kernels"]]
         body.append(_kernel_row(variant["name"], {**variant["total"], "name": "total"}, "total"))
-    sizes = ", ".join(f"{name} {value}" for name, value in data["sizes"].items())
+    sizes = ", ".join(f"{name} {value}" for name, value in data["sizes"].items() if not isinstance(value, bool))
+    sizes += f", {data['dtype']}" if "dtype" in data else ""
     columns = ["variant", "kernel", "#FLOP", "#bytes read", "#bytes written", "#FLOP a byte", "bound", "#limit µs"]
     title = f"{theme.OPS.get(data['op'], data['op'])} {theme.PASS_NAMES[data['pass']]}: {sizes}"
     return table(f"cost-{data['op']}-{data['pass']}".replace("_", "-"), title, columns, body)
@@ -193,6 +208,9 @@ def support(sources: list[Source]) -> str:
             weight = r.get("weight_dtype") or r["dtype"]
             device = "GPU" if r["device"].startswith("cuda") else "CPU"
             cells.setdefault((r["op"], r["dtype"], weight), {})[device, r["pass"]] = r["status"]
+    refused = [pair for pair, row in cells.items() if not any(status in SUPPORTED for status in row.values())]
+    for pair in refused:
+        del cells[pair]
     heads = sorted({head for row in cells.values() for head in row}, key=lambda h: (h[0], h[1] != "forward", h[1]))
     body = []
     for (op, dtype, weight), row in sorted(cells.items()):
@@ -268,6 +286,8 @@ def _maker(source: Source) -> str:
     """The command that writes such a file; a comparison says its own."""
     if source.kind == "compare":
         return source.data.get("command") or ""
+    if not source.name.endswith(".json"):
+        return source.name  # asked of the program
     on_gpu = bool(source.machine.get("gpu"))
     device = " --device cuda" if on_gpu else ""
     return MAKERS[source.kind].format(device=device, file=source.name, op=source.data.get("op", ""))
@@ -275,7 +295,7 @@ def _maker(source: Source) -> str:
 
 def files(reading: Reading) -> str:
     body = []
-    for source in reading.sources:
+    for source in {source.name: source for source in reading.sources}.values():
         maker = _maker(source)
         body.append([code(source.name), source.kind, source.data.get("evenkeel", "–"), source.data.get("date", "–"),
                      code(maker) if maker else Cell("quoted: no run of this tree")])  # fmt: skip
