@@ -87,6 +87,15 @@ def test_a_click_sorts_and_a_second_one_turns_the_order(page):
     assert page.run(STATE) == "descending"
 
 
+def test_numbers_sort_as_numbers(page):
+    """256 comes before 1024, which words would turn round."""
+    page.click("#results-gpu th:nth-child(6) button")
+    columns = page.run(
+        "[...document.querySelectorAll('#results-gpu tbody tr')].map(r => Number(r.cells[5].textContent))"
+    )
+    assert columns == sorted(columns) and {256, 1024} < set(columns)
+
+
 def test_the_keyboard_sorts_too(page):
     known = sorted(value for value in numbers(page) if value is not None)
     page.run(f"document.querySelector('{HEAD} button').focus()")

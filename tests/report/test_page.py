@@ -122,7 +122,8 @@ def test_quoted_rows_say_so_with_their_date(full_page):
 def test_peers_that_failed_are_shown_and_not_drawn(full_page):
     sad = [row for row in rows_of(full_page, "results-gpu") if row[0] == "Apex"]
     assert sorted(row[-1].split(";")[0] for row in sad) == ["failed", "took too long", "wrong values"]
-    assert "Apex" not in by_id(full_page, "figure-share-gpu").words()
+    for name in ("figure-share-gpu", "figure-speedup-gpu"):
+        assert "Apex" not in by_id(full_page, name).words()
 
 
 def test_text_of_files_is_text_on_the_page(full_page):

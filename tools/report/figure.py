@@ -106,7 +106,7 @@ def _svg_of(figure: plt.Figure, name: str, alt: str, tips: list[str]) -> str:
     """The same panels give the same bytes: no date, ids that depend on the picture alone."""
     with matplotlib.rc_context({"svg.hashsalt": name}):
         out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None})
+        figure.savefig(out, format="svg", transparent=True)
     plt.close(figure)
     text = out.getvalue()
     text = text[text.index("<svg") :]
