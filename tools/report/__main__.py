@@ -85,7 +85,8 @@ def main(command: list[str] | None = None) -> int:
     if not options.files:
         publish(reading, text, root)
     empty = [kind for kind in ROWS if not reading.of(kind)]
-    print(f"{output / 'index.html'}: {len(reading.sources)} files, {len(all_rows(reading))} results"
+    files = [source for source in reading.sources if source.name.endswith(".json")]
+    print(f"{output / 'index.html'}: {len(files)} files, {len(all_rows(reading))} results"
           + (f"; nothing of the kinds {', '.join(empty)}" if empty else ""))  # fmt: skip
     return 1 if reading.problems else 0
 

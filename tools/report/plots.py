@@ -1,7 +1,6 @@
 """The pictures: share of a copy by width, speed-ups, roofline, accuracy against the mean's offset, the copy itself.
 Each function takes what was measured and gives a Figure, or None where nothing was. SPDX-License-Identifier: MIT"""
 
-import math
 from typing import Any
 
 from . import theme
@@ -192,9 +191,8 @@ def _draw_roofline(pen: Pen, points: list[tuple[Row, Work]], peaks: tuple[float,
     ridge = max([rate / bandwidth for rate in rates.values()], default=max(work.intensity for _, work in points) * 3)
     high = ridge * 4 if rates else ridge
     axes.plot([low, ridge], [low * bandwidth, ridge * bandwidth], color=pen["text"], linewidth=1.6, zorder=2)
-    middle = math.sqrt(low * ridge) * 1.7
-    words = f" {what}, {in_units(bandwidth, 'B/s')}"
-    axes.text(middle, middle * bandwidth / 1.4, words, color=pen["text"], fontsize=9, va="top")
+    words = f"the slope is the {what}, {in_units(bandwidth, 'B/s')}"
+    axes.text(0.99, 0.03, words, transform=axes.transAxes, color=pen["text"], fontsize=9, ha="right")
     for dtype, rate in rates.items():
         axes.plot([rate / bandwidth, high], [rate, rate], color=pen["text"], linewidth=1.2, linestyle=DASHES, zorder=2)
         axes.text(high, rate * 1.08, f"{dtype}: {in_units(rate, 'FLOP/s')} ", color=pen["text"], fontsize=9, ha="right",
@@ -208,7 +206,7 @@ def _draw_roofline(pen: Pen, points: list[tuple[Row, Work]], peaks: tuple[float,
         reached = rate / (work.intensity * bandwidth)
         pen.tip(mark, f"{panel_title(row.op, row.dtype, row.direction)}, {row.shape}: {work.intensity:.2f} FLOP a "
                 f"byte, {in_units(rate, 'FLOP/s')}, {reached:.2f} of the roof")  # fmt: skip
-    axes.set_xscale("log")
+    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     bottom = min(work.flops / row.seconds for row, work in points) / 3
@@ -321,11 +319,11 @@ def _draw_copy(pen: Pen, records: list[dict[str, Any]]) -> None:
             pen.axes.annotate(f" {threads} thread{'s' * (threads > 1)}", (line[-1]["bytes"] / 2**20,
                               line[-1]["bytes_per_second"] * 1e-9), fontsize=9, color=colour, va="bottom")  # fmt: skip
     pen.axes.set_xscale("log", base=2)
-    pen.axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    pen.axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} MB" if value >= 1 else f"{value * 1024:g} KB")
     pen.axes.set_ylim(0)
     pen.axes.minorticks_off()
     pen.frame()
-    pen.name_axes("MB copied", "GB/s, read and written")
+    pen.name_axes("bytes moved", "GB/s, read and written")
 
 
 def copies(sources: list[Source]) -> Figure | None:

@@ -153,7 +153,15 @@ def differences(sources: list[Source]) -> str:
 # ---- the cost model ----
 
 
-LETTERS = {"batch_size": "B", "seq_len": "S", "hidden_size": "H", "a_bytes": "a", "w_bytes": "w", "*": "·"}
+LETTERS = {
+    "batch_size": "B",
+    "seq_len": "S",
+    "hidden_size": "H",
+    "a_bytes": "a",
+    "w_bytes": "w",
+    "s_bytes": "s",
+    "*": "·",
+}
 
 
 def in_letters(formula: str) -> str:
@@ -237,7 +245,7 @@ def machines(sources: list[Source]) -> str:
     seen: dict[str, tuple[dict[str, Any], list[str]]] = {}
     for source in sources:
         machine = source.machine
-        if machine:
+        if machine and source.kind != "explain":  # which tells a roofline
             kept = seen.setdefault(repr(sorted(machine.items(), key=str)), (machine, []))
             kept[1].append(source.name)
     body: list[list[Cell | str]] = []
