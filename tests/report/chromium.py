@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SECONDS = 60  # for an answer; machines may be busy
 
 

@@ -1,14 +1,18 @@
 """Bad results files: each gets a line that names it and says what is wrong, and the rest goes on.
 SPDX-License-Identifier: MIT"""
 
+import copy
+import functools
 import json
 import math
+import random
 import re
 
 import pytest
 from samples import VERSION, all_samples, bench, compare, explain, machine, write_samples
 
 from conftest import make_page
+from report import page
 from report.read import read_files
 
 
@@ -45,7 +49,10 @@ WHOLE = {
     "a newer version": ({**bench("cpu"), "evenkeel": "9.0.0"}, r"it is of evenkeel 9\.0\.0, newer than 0\.1\.0"),
     "another format": ({**compare("cpu"), "format": 2}, r"its format is 2, and this reader knows 1"),
     "no machine": ({**machine("cpu"), "machine": None}, r"it has machine null, which must be an object"),
-    "no sizes": ({**explain("layer_norm", "forward", "f32"), "sizes": 3}, r"it has sizes 3, which must be an object"),
+    "no sizes": (
+        {**explain("layer_norm", "forward", "f32"), "sizes": 3},
+        r"it has sizes 3, which must be whole numbers by name",
+    ),
 }
 
 
@@ -73,6 +80,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 ROWS = {
     "NaN": ("results", {"seconds": math.nan}, "has seconds NaN, which must be a number above 0"),
+    "beyond measure": ("results", {"of_copy": 1e300}, "has of_copy 1e+300, which must be a number above 0"),
     "infinite": ("results", {"of_copy": math.inf}, "has of_copy Infinity, which must be a number above 0"),
     "zero time": ("results", {"seconds": 0}, "has seconds 0, which must be a number above 0"),
     "a text for a number": ("results", {"rows": "8"}, 'has rows "8", which must be a whole number above 0'),
@@ -141,6 +149,34 @@ def test_the_page_holds_the_rest_and_the_status_is_1(tmp_path, capfd):
     assert f"report: {line}" in capfd.readouterr().err.splitlines()
     assert line.replace("'", "&#x27;") in text
     assert "Sample CPU" in text
+
+
+JUNK = (None, True, 0, -1, math.inf, math.nan, "x", "", [], {}, [1], 1e300, 1.5, "layer_norm")
+
+
+def places(data, path=()):
+    """Where values stand in a file, of long lists the first rows."""
+    items = data.items() if isinstance(data, dict) else list(enumerate(data))[:3] if isinstance(data, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def test_whatever_is_damaged_a_page_is_made(tmp_path, monkeypatch):
+    """Values replaced by junk all over the files: each is used or named, and nothing stumbles over it later."""
+    monkeypatch.setattr(page, "inline", lambda figure: [""] * len(figure.panels))  # drawing takes long
+    rng = random.Random(1)
+    samples = all_samples()
+    chosen = {name: samples[name] for name in ("cpu", "compare-cpu", "machine-cpu", "info-h200")}
+    chosen["explain"] = samples["explain-layer_norm-forward-bf16"]
+    for _ in range(60):
+        data = copy.deepcopy(chosen)
+        for name in data:
+            *way, last = rng.choice(list(places(data[name])))
+            functools.reduce(lambda part, key: part[key], way, data[name])[last] = rng.choice(JUNK)
+            (tmp_path / f"{name}.json").write_text(json.dumps(data[name]))
+        reading = read_files(sorted(tmp_path.glob("*.json")), VERSION, tmp_path)
+        assert "</html>" in page.page(reading, page.figures(reading), VERSION)
 
 
 def test_no_file_at_all_makes_a_page_that_says_what_to_run(tmp_path):

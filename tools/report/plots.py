@@ -251,7 +251,7 @@ def _draw_offsets(pen: Pen, lines: dict[str, dict[float, float | None]]) -> None
     axes = pen.axes
     offsets = sorted({offset for line in lines.values() for offset in line})
     finite = [error for line in lines.values() for error in line.values() if error]
-    floor, top = min(finite, default=1e-9) / 2, max(finite, default=1) * 4
+    floor, top = max(min(finite, default=1e-9) / 2, 1e-30), max(finite, default=1) * 4
     for backend in sorted(lines, key=theme.place, reverse=True):
         line, known = lines[backend], theme.library(backend)
         ours = known.colour == "ours"
@@ -330,7 +330,7 @@ def copies(sources: list[Source]) -> Figure | None:
     made = []
     for source in sources:
         if source.data["copy"]:
-            name = source.machine.get("gpu") or source.machine.get("cpu") or source.name
+            name = str(source.machine.get("gpu") or source.machine.get("cpu") or source.name)
             records = source.data["copy"]
             made.append(Panel(name, lambda pen, records=records: _draw_copy(pen, records)))
     alt = "Lines: bandwidth of a copy by its size."

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FORMAT = 1  # of the files that carry a number of their format
+LEAST, MOST = 1e-30, 1e30  # of a number that something was measured in: beyond, pictures have no axis for it
 SHOWN = 3  # rows of one file that are named one by one; the others are counted
 
 
@@ -39,14 +40,18 @@ class Reading:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST  # no NaN, no infinity
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < 1 << 63
 
 
 Check = tuple[Callable[[Any], bool], str]
 TEXT: Check = (lambda v: isinstance(v, str), "a text")
-WHOLE: Check = (lambda v: _is_number(v) and v == int(v) and v >= 0, "a whole number")
-COUNT: Check = (lambda v: _is_number(v) and v == int(v) and v > 0, "a whole number above 0")
-POSITIVE: Check = (lambda v: _is_number(v) and v > 0, "a number above 0")
+WHOLE: Check = (lambda v: _is_whole(v) and v >= 0, "a whole number")
+COUNT: Check = (lambda v: _is_whole(v) and v > 0, "a whole number above 0")
+POSITIVE: Check = (lambda v: _is_number(v) and v >= LEAST, "a number above 0")
 NUMBER: Check = (lambda v: _is_number(v) and v >= 0, "a number from 0 on")
 OBJECT: Check = (lambda v: isinstance(v, dict), "an object")
 LIST: Check = (lambda v: isinstance(v, list), "a list")
@@ -54,16 +59,24 @@ PASS: Check = (lambda v: v in ("forward", "backward", "both"), "forward, backwar
 STATUS: Check = (lambda v: v in ("ok", "wrong", "failed", "timeout", "quoted"), "ok, wrong, failed, timeout or quoted")
 TIMES: Check = (lambda v: isinstance(v, dict) and all(POSITIVE[0](t) for t in v.values()), "times above 0 by peer")
 
+SIZES: Check = (
+    lambda v: isinstance(v, dict) and all(isinstance(size, bool) or WHOLE[0](size) for size in v.values()),
+    "whole numbers by name",
+)
+
 
 def _or_null(check: Check) -> Check:
     return lambda v: v is None or check[0](v), f"{check[1]} or null"
 
 
 # A field that may be missing has a name that ends in "?".
-_CELL = {"op": TEXT, "pass": PASS, "dtype": TEXT, "rows": COUNT, "cols": COUNT, "device": TEXT}
-_TIMED = _CELL | {"seconds": POSITIVE, "bytes?": WHOLE, "peers?": TIMES, "threads?": WHOLE, "host_seconds?": NUMBER}
+_SHAPE = {"op": TEXT, "dtype": TEXT, "rows": COUNT, "cols": COUNT, "weight_dtype?": _or_null(TEXT)}
+_CELL = _SHAPE | {"pass": PASS, "device": TEXT, "host_seconds?": _or_null(POSITIVE)}
+_TIMED = _CELL | {"seconds": POSITIVE, "peers?": TIMES, "threads?": WHOLE, "isa?": TEXT}
 _ERRORS = dict.fromkeys(("out?", "mean?", "rstd?", "dx?", "dweight?", "dbias?"), _or_null(NUMBER))
-_KERNEL = {"name": TEXT, "flops": NUMBER, "read_bytes": NUMBER, "write_bytes": NUMBER}
+_WORK = {"flops": NUMBER, "read_bytes": NUMBER, "write_bytes": NUMBER, "symbols?": _or_null(OBJECT)}
+_WORK |= {"intensity?": _or_null(NUMBER), "roofline_seconds?": _or_null(NUMBER)}
+_KERNEL = _WORK | {"name": TEXT, "origin?": TEXT}
 ROWS: dict[str, dict[str, dict[str, Check]]] = {
     "bench": {
         "results": _TIMED | {"copy_seconds": POSITIVE, "of_copy": POSITIVE},
@@ -72,27 +85,31 @@ ROWS: dict[str, dict[str, dict[str, Check]]] = {
     "compare": {
         "backends": {"name": TEXT, "status": TEXT, "version?": _or_null(TEXT), "note?": TEXT},
         "results": _CELL
-        | {"backend": TEXT, "status": STATUS, "seconds?": _or_null(POSITIVE), "host_seconds?": _or_null(POSITIVE)}
+        | {"backend": TEXT, "status": STATUS, "seconds?": _or_null(POSITIVE)}
         | {"of_copy?": _or_null(NUMBER), "note?": _or_null(TEXT), "model?": _or_null(TEXT), "set?": _or_null(TEXT)}
         | {"weight?": WHOLE, "bias?": WHOLE},
-        "accuracy?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "rows": COUNT, "cols": COUNT} | _ERRORS,
-        "offsets?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "offset": NUMBER, "error": _or_null(NUMBER)},
-        "memory?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "rows": COUNT, "cols": COUNT}
-        | {"peak_bytes": _or_null(WHOLE), "saved_bytes?": _or_null(WHOLE)},
+        "accuracy?": _SHAPE | {"backend": TEXT} | _ERRORS,
+        "offsets?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "cols?": COUNT, "offset": NUMBER}
+        | {"error": _or_null(NUMBER)},
+        "memory?": _SHAPE
+        | {"backend": TEXT, "model?": _or_null(TEXT), "peak_bytes": _or_null(WHOLE), "saved_bytes?": _or_null(WHOLE)},
     },
     "machine": {
         "copy": {"bytes": COUNT, "bytes_per_second": POSITIVE, "threads?": WHOLE},
         "flops": {"dtype": TEXT, "flops_per_second": POSITIVE, "threads?": WHOLE},
     },
-    "info": {"support": {"device": TEXT, "op": TEXT, "pass": TEXT, "dtype": TEXT, "status": TEXT}},
+    "info": {
+        "support": {"device": TEXT, "op": TEXT, "pass": TEXT, "dtype": TEXT, "status": TEXT}
+        | {"weight_dtype?": _or_null(TEXT)},
+    },
     "explain": {"variants": {"name": TEXT, "kernels": LIST, "total": OBJECT}},
 }
 HEADS: dict[str, dict[str, Check]] = {
     "bench": {"evenkeel": TEXT, "machine": OBJECT},
-    "compare": {"evenkeel": _or_null(TEXT), "machine": OBJECT, "format": WHOLE, "date": TEXT, "command?": TEXT},
+    "compare": {"evenkeel": _or_null(TEXT), "machine": OBJECT, "format": WHOLE, "date": TEXT},
     "machine": {"evenkeel": TEXT, "machine": OBJECT},
-    "info": {"evenkeel": TEXT},
-    "explain": {"op": TEXT, "pass": PASS, "sizes": OBJECT},
+    "info": {"evenkeel": TEXT, "machine?": OBJECT},
+    "explain": {"op": TEXT, "pass": PASS, "sizes": SIZES, "machine?": OBJECT, "dtype?": TEXT, "device?": TEXT},
 }
 
 
@@ -127,7 +144,8 @@ def _wrong_variant(variant: dict[str, Any]) -> str | None:
     for kernel in variant["kernels"]:
         if found := _wrong_field(kernel, _KERNEL):
             return f"kernels: one {found}"
-    return _wrong_field(variant["total"], {key: _KERNEL[key] for key in ("flops", "read_bytes", "write_bytes")})
+    found = _wrong_field(variant["total"], _WORK)
+    return f"total: it {found}" if found else None
 
 
 def _wrong_row(kind: str, row: Any, checks: dict[str, Check]) -> str | None:
@@ -180,7 +198,9 @@ def _judge(name: str, data: Any, version: str) -> Source:
             "it is none of the files of evenkeel bench, bench/compare.py, info --measure, info --json (with support), "
             "explain"
         )
-    checks = HEADS[kind] | {key: LIST for key in ROWS[kind]}
+    checks = (
+        {"evenkeel?": _or_null(TEXT), "date?": TEXT, "command?": TEXT} | HEADS[kind] | {key: LIST for key in ROWS[kind]}
+    )
     if found := _wrong_field(data, checks):
         raise ValueError(f"it {found}")
     if data.get("format", FORMAT) != FORMAT:

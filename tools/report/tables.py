@@ -305,6 +305,6 @@ def files(reading: Reading) -> str:
     body = []
     for source in {source.name: source for source in reading.sources}.values():
         maker = _maker(source)
-        body.append([code(source.name), source.kind, source.data.get("evenkeel", "–"), source.data.get("date", "–"),
+        body.append([code(source.name), source.kind, source.data.get("evenkeel") or "–", source.data.get("date") or "–",
                      code(maker) if maker else Cell("quoted: no run of this tree")])  # fmt: skip
     return table("files-table", "Where the figures come from", ["file", "kind", "evenkeel", "date", "command"], body)
