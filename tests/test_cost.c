@@ -211,17 +211,20 @@ static void pytorch_reads_x_and_dy_twice_in_backward(void)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_BACKWARD, EK_PYTORCH);
 	const ek_cost *cost = cost_of(&args);
-	expect_kernels(cost, "layer_norm_grad_input_kernel GammaBetaBackwardCUDAKernelTemplate");
+	expect_kernels(cost, "layer_norm_grad_input_kernel_vectorized GammaBetaBackwardCUDAKernelTemplate");
 	/* 4 * 2^27 + 4 * 65536 + 8192; 2^27 + 2 * 8192 */
 	expect_numbers(&cost->total, 19 * (INT64_C(1) << 26) + 2 * 16384, 537141248, 134234112);
+	args.hidden_size = 4095;
+	expect_kernels(cost_of(&args), "layer_norm_grad_input_kernel GammaBetaBackwardCUDAKernelTemplate");
 	args.batch_size = 70000;
 	args.seq_len = 1;
 	args.hidden_size = 64;
 	cost = cost_of(&args);
-	expect_kernels(cost, "layer_norm_grad_input_kernel GammaBetaBackwardCUDAKernelTemplate reduce_kernel "
-			     "reduce_kernel");
-	/* 274 blocks of 256 rows, 8 sums each */
-	EXPECT(cost->kernels[1].write_bytes == INT64_C(2) * 274 * 8 * 64 * 2, "%lld bytes of partial sums",
+	expect_kernels(cost,
+		       "layer_norm_grad_input_kernel_vectorized GammaBetaBackwardCUDAKernelTemplate reduce_kernel "
+		       "reduce_kernel");
+	/* 2188 blocks of 32 rows */
+	EXPECT(cost->kernels[1].write_bytes == INT64_C(2) * 2188 * 64 * 2, "%lld bytes of partial sums",
 	       (long long)cost->kernels[1].write_bytes);
 }
 

@@ -19,8 +19,8 @@ from comparison.accuracy import operands
 from comparison.backends.base import Backend, Done
 from comparison.case import Case
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-BLOCK = 64 << 10  # from this size on, an allocation is the system's
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt
+BLOCK, MANY = 64 << 10, 1 << 16  # from this size on, an allocation is the system's
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -33,6 +33,7 @@ def _resident(field: str) -> int:
 class _Cpu:
     def __init__(self) -> None:
         libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_MAX, MANY)
         libc.mallopt(M_MMAP_THRESHOLD, BLOCK)
         libc.mallopt(M_TRIM_THRESHOLD, BLOCK)
         self.trim = libc.malloc_trim

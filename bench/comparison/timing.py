@@ -19,6 +19,7 @@ ROTATED = {"cpu": 256 << 20, "cuda": 512 << 20}  # bytes of the inputs of all se
 SETS = {"cpu": 256, "cuda": 128}  # at most
 LOOP = 32  # calls of a loop, at least
 TIMED, MOST_REPLAYS = 5e-3, 50  # seconds of what is timed at once, by as many replays of a graph
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt
 NOT_CAPTURED = "not captured in a graph: the time of its kernels alone"
 
 
@@ -158,10 +159,18 @@ class Copier:
         list(self.pool.map(lambda part: ctypes.memmove(places[0] + part[0], places[1] + part[0], part[1]), parts))
 
 
+def keep_memory() -> None:
+    """The C library keeps what is freed, so that results of every library lie in memory that was used before: pages
+    that are new take longer to come than a norm takes to write them."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, -1)
+
+
 def _over(calls: Sequence[Call]) -> Call:
-    def sweep() -> None:
-        for call in calls:
-            call()
+    def sweep() -> list[Any]:
+        return [call() for call in calls]  # all alive, so that each has memory of its own
 
     return sweep
 
@@ -181,6 +190,8 @@ class Clock:
         self.rounds = 3 if quick else 5 if device == "cpu" else 9
         self.side = torch.cuda.Stream() if device == "cuda" else None
         self.copier = Copier(threads) if device == "cpu" else None
+        if device == "cpu":
+            keep_memory()
 
     def stream(self) -> Any:
         """Where tensors of calls to be timed are made."""

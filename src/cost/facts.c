@@ -77,10 +77,10 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
  * into blocks of rows where the columns alone would leave half of the GPU idle. */
 static void add_pytorch(struct ek_facts *facts, const ek_cost_args *a, bool exact)
 {
-	enum { ROWS_PER_BLOCK = 256, SUMS_PER_BLOCK = 8, MANY_ROWS = 65536 };
+	enum { ROWS_PER_BLOCK = 32, MANY_ROWS = 65536 };
 	int64_t rows = exact ? a->batch_size * a->seq_len : 1;
 	bool cut = rows > MANY_ROWS && a->hidden_size / 32 < a->multiprocessors / 2;
-	int64_t blocks = (rows / ROWS_PER_BLOCK + (rows % ROWS_PER_BLOCK != 0)) * SUMS_PER_BLOCK;
+	int64_t blocks = rows / ROWS_PER_BLOCK + (rows % ROWS_PER_BLOCK != 0);
 	add_number(facts, "vectors", !exact || (a->dtype != EK_F64 && a->hidden_size % 4 == 0));
 	add_number(facts, "row_sums", cut);
 	add_symbol(facts, "row_blocks", EK_SYMBOL_ROW_BLOCKS, blocks);

@@ -73,7 +73,10 @@ static const struct ek_cost_row pytorch_forward[] = {
 };
 
 static const struct ek_cost_row pytorch_backward[] = {
-	{"layer_norm_grad_input_kernel", "fused", NULL, "1",
+	{"layer_norm_grad_input_kernel_vectorized", "fused", NULL, "vectors",
+	 "(8 + 4*centred + 2*weight)*elements + 2*rows",
+	 "2*elements*a + (1 + centred)*rows*s + weight*hidden*w", "elements*a"},
+	{"layer_norm_grad_input_kernel", "fused", NULL, "1 - vectors",
 	 "(8 + 4*centred + 2*weight)*elements + 2*rows",
 	 "2*elements*a + (1 + centred)*rows*s + weight*hidden*w", "elements*a"},
 	{"GammaBetaBackwardCUDAKernelTemplate", "reduction", NULL, "(weight + centred*bias)*(1 - row_sums)",

@@ -119,7 +119,7 @@ class Primitives:
 class OneDNN(Backend):
     dtypes = ("f32", "f16", "bf16")
     allocates = False
-    note = "weights and statistics are f32; results go into memory that is there"
+    note = "weights and statistics are f32; no allocation in a call"
 
     def load(self, device: str, threads: int) -> str:
         self.library = Library()
