@@ -178,9 +178,3 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
         made.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert len(made[0]) > 10
     assert [name for name in made[0] if made[0][name] != made[1].get(name)] == []
-
-
-def test_the_page_of_the_tree_is_of_a_size_to_keep():
-    page = ROOT / "docs" / "results" / "report.html"
-    assert page.stat().st_size <= 1 << 20
-    assert Document(page.read_text(encoding="utf-8")).wrong == []

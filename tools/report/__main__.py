@@ -15,7 +15,6 @@ from .read import ROWS, Reading, read_answer, read_files
 from .rows import all_rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KEPT_BYTES = 1 << 20  # the page is kept in the tree up to this size
 
 
 def version_of(root: pathlib.Path) -> str:
@@ -36,24 +35,14 @@ def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path, versio
         read_answer(reading, "evenkeel info", program.support(path), version)
 
 
-def write_page(reading: Reading, folder: pathlib.Path, version: str) -> str:
+def write_page(reading: Reading, folder: pathlib.Path, version: str) -> None:
     drawn = figures(reading)
     folder.mkdir(parents=True, exist_ok=True)
     for figure in (figure for found in drawn.values() for figure in found):
         for ending, svg in as_svg(figure).items():
             (folder / f"{figure.name}{ending}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{figure.name}.png").write_bytes(as_png(figure))
-    text = page(reading, drawn, version)
-    (folder / "index.html").write_text(text, encoding="utf-8")
-    return text
-
-
-def publish(reading: Reading, text: str, root: pathlib.Path) -> None:
-    """The documents, and the page where readers of the tree find it."""
-    fill_tables(root, reading)
-    draw_pictures(root, reading)
-    if len(text.encode()) <= KEPT_BYTES:
-        (root / "docs" / "results" / "report.html").write_text(text, encoding="utf-8")
+    (folder / "index.html").write_text(page(reading, drawn, version), encoding="utf-8")
 
 
 def arguments_of(command: list[str] | None) -> argparse.Namespace:
@@ -81,9 +70,10 @@ def main(command: list[str] | None = None) -> int:
     ask_program(reading, path, root, version)
     for line in reading.problems + reading.remarks:
         print(f"report: {line}", file=sys.stderr)
-    text = write_page(reading, output, version)
+    write_page(reading, output, version)
     if not options.files:
-        publish(reading, text, root)
+        fill_tables(root, reading)
+        draw_pictures(root, reading)
     empty = [kind for kind in ROWS if not reading.of(kind)]
     files = [source for source in reading.sources if source.name.endswith(".json")]
     print(f"{output / 'index.html'}: {len(files)} files, {len(all_rows(reading))} results"

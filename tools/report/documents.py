@@ -1,5 +1,6 @@
 """The tables that README.md and docs/performance.md hold between markers, and the two pictures of the README. They come
-from the kept files of `evenkeel bench` and what is quoted beside them. SPDX-License-Identifier: MIT"""
+from the kept files of `evenkeel bench` and the peers that were measured or are quoted beside them.
+SPDX-License-Identifier: MIT"""
 
 import pathlib
 
@@ -7,7 +8,7 @@ from . import plots, theme
 from .figure import as_svg
 from .headlines import machine_name
 from .read import Reading, Source
-from .rows import Row, all_rows, duels, of_bench, select
+from .rows import Row, all_rows, of_bench, select
 from .targets import CPU_SHAPES, GPU_SHAPES, SMALL, in_order, target
 
 DTYPES = {"cpu": ("f32", "bf16", "f16", "f64"), "gpu": ("bf16", "f16", "f32", "f64")}
@@ -95,13 +96,21 @@ def small_calls(rows: list[Row]) -> list[str]:
     return ["### Small calls, data in the caches", "", *table(head, body)] if body else []
 
 
-# ---- GPU: evenkeel's own run, and the best of the peers that are quoted ----
+# ---- GPU: evenkeel's own run, and the best of the peers that were measured or are quoted ----
 
 
-def _quoted(rows: list[Row], ours: Row) -> Row | None:
-    """The fastest of the quoted at a cell."""
-    found = [r for r in rows if r.status == "quoted" and r.cell == ours.cell]
-    return min(found, key=lambda r: r.seconds, default=None)
+def _peers(rows: list[Row], ours: Row) -> list[Row]:
+    """The others at a cell, the fastest first."""
+    found = [
+        r
+        for r in rows
+        if r.cell == ours.cell and r.status in ("ok", "quoted") and r.affine and not theme.is_ours(r.backend)
+    ]
+    return sorted(found, key=lambda r: r.seconds)
+
+
+def _best(rows: list[Row], ours: Row) -> Row | None:
+    return next(iter(_peers(rows, ours)), None)
 
 
 def _gpu_cells(rows: list[Row], source: Source, op: str, dtype: str, direction: str) -> list[Row]:
@@ -128,7 +137,7 @@ def gpu_performance(source: Source, rows: list[Row]) -> list[str]:
         for dtype in DTYPES["gpu"]:
             for direction in ("forward", "backward"):
                 found = _gpu_cells(rows, source, op, dtype, direction)
-                best = [_quoted(rows, row) for row in found]
+                best = [_best(rows, row) for row in found]
                 head = ["rows × cols", "µs", "copy µs" if direction == "forward" else "1.5 copies µs", "of copy"]
                 if any(best):
                     head += ["of PyTorch's copy", "target", "best peer, µs", "times faster"]
@@ -144,26 +153,23 @@ def _names(backends: set[str]) -> str:
 
 
 def gpu_readme(source: Source, rows: list[Row]) -> list[str]:
-    """LayerNorm in bf16 against the best of the others: of one run where there is one, else beside what is quoted."""
-    found = {d: {(x.ours.rows, x.ours.cols): x for x in duels(select(rows, "gpu", "layer_norm", "bf16", d))}
+    """LayerNorm in bf16 against the best of the others."""
+    found = {d: {(r.rows, r.cols): r for r in _gpu_cells(rows, source, "layer_norm", "bf16", d)}
              for d in ("forward", "backward")}  # fmt: skip
-    body = []
+    body, others = [], set()
     for shape in README_GPU_SHAPES:
         cells = []
-        for duel in (found[direction].get(shape) for direction in found):
-            cells += [f"**{share(duel.ours.of_copy)}**", share(duel.over(duel.best))] if duel else ["–", "–"]
+        for ours in (found[direction].get(shape) for direction in found):
+            peers = _peers(rows, ours) if ours else []
+            others |= {peer.backend for peer in peers}
+            cells += [f"**{share(ours.of_copy)}**" if ours else "–"]
+            cells += [share(peers[0].seconds / ours.seconds) if peers else "–"]
         body += [[f"{shape[0]} × {shape[1]}", *cells]] if any(cell != "–" for cell in cells) else []
-    peers = [peer for cells in found.values() for duel in cells.values() for peer in duel.peers]
-    quoted = {peer.backend for peer in peers if peer.status == "quoted"}
-    others = {peer.backend for peer in peers}
     lines = table(["rows × cols", "forward, of a copy", "times the best peer", "backward, of a copy",
                    "times the best peer"], body)  # fmt: skip
     words = f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes"
     if others:
-        words += f", and speed over the fastest of {_names(others)} at that shape"
-    if quoted:
-        words += "; all of them" if quoted == others else f"; {_names(quoted)}"
-        words += " quoted from runs of their own"
+        words += f", and speed over the fastest of {_names(others)} at that shape, in runs of their own"
     return [*lines, f"{words}. {ALL_FIGURES}"]
 
 

@@ -40,7 +40,7 @@ LIBRARIES = (
     Library(r"evenkeel.*", "", "ours", "."),
     Library(r"(py)?torch(?!.*(compile|autotune)).*|eager", "PyTorch", "torch", "s"),
     Library(r".*compile(?!.*(autotune|max)).*", "torch.compile", "compiled", "^"),
-    Library(r".*(autotune|compile.max).*", "torch.compile, max-autotune", "autotuned", "v"),
+    Library(r".*(autotune|compile.max).*", "torch.compile (max-autotune)", "autotuned", "v"),
     Library(r"liger.*", "Liger", "liger", "D"),
     Library(r"quack.*", "quack", "quack", "P"),
     Library(r"flash.*", "flash-attn", "flash", "X"),
