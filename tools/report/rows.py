@@ -136,12 +136,13 @@ def select(rows: list[Row], device: str, op: str, dtype: str, direction: str) ->
 
 def one_run(rows: list[Row]) -> list[Row]:
     """Of a panel's rows: where one file holds ours and measured peers, that run alone (and what is quoted), so that
-    lines compare; else everything, ours of one file."""
+    lines compare; else ours of one file. Files of `evenkeel bench`, whose copy is the fastest, come first."""
     files = {r.source for r in rows if r.status == "ok" and theme.is_ours(r.backend)}
     shared = {
         f for f in files if any(r.source == f and r.status == "ok" and not theme.is_ours(r.backend) for r in rows)
     }
-    chosen = max(shared or files, key=lambda f: (sum(r.source == f for r in rows), f), default=None)
+    benches = {r.source for r in rows if r.isa}  # the level is what evenkeel's own program knows
+    chosen = max(shared or files, key=lambda f: (f in benches, sum(r.source == f for r in rows), f), default=None)
     return [r for r in rows if r.source == chosen or r.status == "quoted"]
 
 
