@@ -220,9 +220,10 @@ static void pytorch_reads_x_and_dy_twice_in_backward(void)
 	args.seq_len = 1;
 	args.hidden_size = 64;
 	cost = cost_of(&args);
-	expect_kernels(cost,
-		       "layer_norm_grad_input_kernel_vectorized GammaBetaBackwardCUDAKernelTemplate reduce_kernel "
-		       "reduce_kernel");
+	expect_kernels(
+		cost,
+		"layer_norm_grad_input_kernel_vectorized GammaBetaBackwardCUDAKernelTemplate reduce_kernel "
+		"reduce_kernel");
 	/* 2188 blocks of 32 rows */
 	EXPECT(cost->kernels[1].write_bytes == INT64_C(2) * 2188 * 64 * 2, "%lld bytes of partial sums",
 	       (long long)cost->kernels[1].write_bytes);

@@ -49,10 +49,13 @@ static struct counted *append(const struct memory_range *allocation)
 {
 	if (count == room) {
 		room = room ? 2 * room : 64;
-		counted = realloc(counted, (size_t)room * sizeof(*counted));
+		struct counted *larger = realloc(counted, (size_t)room * sizeof(*counted));
+		if (!larger)
+			abort();
+		counted = larger;
 	}
 	unsigned char *marks = calloc(allocation->bytes, 1);
-	if (!counted || !marks)
+	if (!marks)
 		abort();
 	struct counted *added = &counted[count++];
 	*added = (struct counted){.record = {.launch = launches, .buffer = allocation->start},
