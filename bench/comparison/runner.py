@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 WORKER = Path(__file__).with_name("worker.py")
 DESCRIBE_SECONDS = 120
+SHUTDOWN_SECONDS = 10  # from the last line of a worker to its exit
 RESTARTS = 3  # after crashes, each of which costs the unit at hand
 
 
@@ -67,6 +68,13 @@ class Child:
             raise TimeoutError from None
         return None if line is None else json.loads(line)
 
+    def wait(self) -> None:
+        """Lets a worker that has nothing more to say end by itself, so that its exit status is its own."""
+        try:
+            self.process.wait(SHUTDOWN_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass  # kill() ends it
+
     def kill(self) -> None:
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -93,8 +101,8 @@ def _run_once(job: dict, deadline: float, limit: float, hear: Callable[[dict], A
             if message["kind"] in ("end", "missing"):
                 how = message["kind"]
             hear(message)
+        child.wait()
     except TimeoutError:
-        child.kill()
         return End("timeout", f"not done within its {limit:.0f} s", unit)
     finally:
         child.kill()

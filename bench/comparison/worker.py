@@ -181,7 +181,7 @@ def work(job: dict, emit: Emit) -> None:
     backend = make(job["backend"])
     try:
         version = backend.load(job["device"], job["threads"])
-    except (ImportError, OSError) as error:
+    except Exception as error:  # of whatever kind: a library of another version may raise any
         emit("missing", install=job["install"] or backend.install, why=first_line(error))
         return
     emit("loaded", version=version, note=backend.note)

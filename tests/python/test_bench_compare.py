@@ -38,6 +38,21 @@ class Backend(PyTorch):
     def {method}:
         {fault}
 """
+BROKEN = """
+from comparison.backends.pytorch import PyTorch
+
+class Backend(PyTorch):
+    def load(self, device, threads):
+        raise RuntimeError("needs a newer compiler")
+"""
+# A worker that closes its pipe well before it ends, as a large library does.
+SLOW_TO_END = """
+import os, sys, time
+
+os.close(1)
+time.sleep(0.5)
+sys.exit("no memory for the workspace")
+"""
 ABSENT = """
 from comparison.backends.pytorch import PyTorch
 
@@ -51,7 +66,7 @@ class Backend(PyTorch):
 
 sys.path.append(str(BENCH))
 
-from comparison import plan  # noqa: E402
+from comparison import plan, runner  # noqa: E402
 from comparison.case import Case  # noqa: E402
 from comparison.quoted import Quoted  # noqa: E402
 from comparison.shapes import Shape  # noqa: E402
@@ -64,7 +79,8 @@ def compare(*arguments, cwd=None):
 
 def backend_file(folder, name):
     path = folder / f"{name}.py"
-    path.write_text(FAULTY.format(method=FAULTS[name][0], fault=FAULTS[name][1]) if name in FAULTS else ABSENT)
+    whole = {"absent": ABSENT, "broken": BROKEN}
+    path.write_text(whole.get(name) or FAULTY.format(method=FAULTS[name][0], fault=FAULTS[name][1]))
     return path
 
 
@@ -72,9 +88,8 @@ def backend_file(folder, name):
 def run(tmp_path_factory):
     """One run of evenkeel and two peers, with backends that fail in the midst of them."""
     folder = tmp_path_factory.mktemp("compare")
-    extra = [
-        part for name in ("wrong", "crash", "refusal", "absent") for part in ("--extra", backend_file(folder, name))
-    ]
+    names = ("wrong", "crash", "refusal", "absent", "broken")
+    extra = [part for name in names for part in ("--extra", backend_file(folder, name))]
     files = ["--json", folder / "compare.json", "--csv", folder / "times.csv", "--output-dir", folder / "out"]
     done = compare(*SMALL, "--ops", "layer_norm", "--backends", ",".join(MEASURED), *extra, *files)
     assert done.returncode == 0, done.stderr
@@ -171,6 +186,21 @@ def test_a_backend_that_is_not_installed_says_how(run):
     assert status(kept, "absent")["status"] == "missing"
     assert "pip install absent" in status(kept, "absent")["note"] and "pip install absent" in text
     assert rows(kept, "absent") == []
+
+
+def test_a_backend_that_does_not_load_says_why(run):
+    _, kept, _ = run
+    assert status(kept, "broken")["status"] == "missing"
+    assert status(kept, "broken")["note"].startswith("does not load: RuntimeError: needs a newer compiler")
+
+
+def test_the_reason_of_a_worker_that_is_slow_to_end_is_its_own(tmp_path, monkeypatch):
+    (tmp_path / "worker.py").write_text(SLOW_TO_END)
+    monkeypatch.setattr(runner, "WORKER", tmp_path / "worker.py")
+    lost = []
+    end = runner.run({"units": [{}]}, 60, print, lambda unit, end: lost.append((unit, end.why)))
+    assert end == runner.End("failed", "no memory for the workspace", 0)
+    assert lost == [(0, "no memory for the workspace")]
 
 
 def test_the_files_hold_the_same(run):

@@ -40,7 +40,7 @@ class Backend:
     captured: ClassVar[bool] = True  # may its calls be captured in a CUDA graph?
 
     def load(self, device: str, threads: int) -> str:
-        """Imports the library; its version. ImportError or OSError where it is not there."""
+        """Imports the library; its version. What it raises is the reason that readers are given."""
         raise NotImplementedError
 
     def refuses(self, case: Case) -> str:
