@@ -91,7 +91,17 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _required(case: Case) -> tuple[str, ...]:
+    """What a backend must return: without it, what is timed is not the op."""
+    if case.passes == ("forward",):
+        return ("out",)
+    return ("out", "dx", "dweight", "dbias") if case.bias else ("out", "dx", "dweight")
+
+
 def _complaint(case: Case, device: str, found: dict[str, Distance]) -> str:
+    for name in _required(case):
+        if name not in found:
+            return f"{name} is not returned"
     for name, distance in found.items():
         sums = COLUMN_SUMS_ON_CPU if device == "cpu" and name in ("dweight", "dbias") else {}
         allowed = sums.get(case.dtype, TOLERANCE[case.dtype]) * distance.largest

@@ -66,7 +66,8 @@ class Backend(PyTorch):
 
 sys.path.append(str(BENCH))
 
-from comparison import plan, runner  # noqa: E402
+from comparison import accuracy, plan, runner  # noqa: E402
+from comparison.backends.pytorch import PyTorch  # noqa: E402
 from comparison.case import Case  # noqa: E402
 from comparison.quoted import Quoted  # noqa: E402
 from comparison.shapes import Shape  # noqa: E402
@@ -278,6 +279,42 @@ def test_a_gpu_that_is_not_there_gets_status_3():
     done = compare("--device", "cuda")
     assert done.returncode == 3 and done.stdout == ""
     assert done.stderr == "compare.py: --device cuda: there is no GPU that PyTorch can use; --device cpu is\n"
+
+
+# ---- the check before the times ----
+
+
+class Forgetful(PyTorch):
+    """Returns all but one part."""
+
+    def __init__(self, part):
+        self.part = part
+
+    def forward(self, case, x, weight, bias):
+        done = super().forward(case, x, weight, bias)
+        return done._replace(y=None) if self.part == "out" else done
+
+    def backward(self, case, dy, done):
+        if done.y is None:
+            return None, None, None
+        gradients = zip(("dx", "dweight", "dbias"), super().backward(case, dy, done), strict=True)
+        return tuple(None if name == self.part else gradient for name, gradient in gradients)
+
+
+def complaint(backend, case):
+    return accuracy.check(backend, case, accuracy.operands(case, "cpu", case.dtype))[1]
+
+
+@pytest.mark.parametrize("part", ["out", "dx", "dweight", "dbias"])
+def test_what_is_not_returned_is_a_complaint(part):
+    assert complaint(Forgetful(part), case(3, 8, "f32", passes=("forward", "backward"))) == f"{part} is not returned"
+
+
+def test_no_gradient_is_asked_for_that_there_is_not():
+    assert complaint(Forgetful("dx"), case(3, 8, "f32")) == ""  # forward alone
+    without_bias = case(3, 8, "f32", bias=False, passes=("backward",))
+    assert complaint(Forgetful("dbias"), without_bias) == ""
+    assert complaint(Forgetful("out"), case(3, 8, "f32")) == "out is not returned"
 
 
 # ---- the plan, and what is quoted ----
