@@ -2,6 +2,7 @@
 $EVENKEEL_TEST_DEVICE is cuda. No time is asserted. SPDX-License-Identifier: MIT"""
 
 import csv
+import importlib
 import json
 import os
 import pathlib
@@ -67,6 +68,7 @@ class Backend(PyTorch):
 sys.path.append(str(BENCH))
 
 from comparison import accuracy, plan, runner  # noqa: E402
+from comparison.backends import BACKENDS  # noqa: E402
 from comparison.backends.pytorch import PyTorch  # noqa: E402
 from comparison.case import Case  # noqa: E402
 from comparison.quoted import Quoted  # noqa: E402
@@ -315,6 +317,34 @@ def test_no_gradient_is_asked_for_that_there_is_not():
     without_bias = case(3, 8, "f32", bias=False, passes=("backward",))
     assert complaint(Forgetful("dbias"), without_bias) == ""
     assert complaint(Forgetful("out"), case(3, 8, "f32")) == "out is not returned"
+
+
+class Fifth(PyTorch):
+    """Its dweight is a fifth too large."""
+
+    def backward(self, case, dy, done):
+        dx, dweight, dbias = super().backward(case, dy, done)
+        return dx, dweight * 1.2, dbias
+
+
+class StrictFifth(Fifth):
+    sums_in_16_bits_on_cpu = False
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_sums_of_columns_may_be_far_off_only_where_a_backend_says_so(dtype):
+    wanted = case(16, 64, dtype, passes=("backward",))
+    assert complaint(Fifth(), wanted) == ""
+    assert complaint(StrictFifth(), wanted).startswith("dweight is ")
+    assert complaint(Fifth(), case(16, 64, "f32", passes=("backward",))).startswith("dweight is ")
+
+
+def test_only_pytorchs_own_norms_say_so():
+    def says_so(place):
+        module = importlib.import_module(f"comparison.backends.{place.module}")
+        return getattr(module, place.attribute).sums_in_16_bits_on_cpu
+
+    assert [name for name in BACKENDS if says_so(BACKENDS[name])] == ["pytorch", "compile", "compile-max"]
 
 
 # ---- the plan, and what is quoted ----

@@ -37,6 +37,7 @@ class Backend:
     dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)
     note: ClassVar[str] = ""  # what a reader of its figures must know
     allocates: ClassVar[bool] = True  # its results? Else its memory is the caller's, and there is nothing to measure
+    sums_in_16_bits_on_cpu: ClassVar[bool] = False  # dweight and dbias of 16-bit tensors? Then they may be far off
     captured: ClassVar[bool] = True  # may its calls be captured in a CUDA graph?
 
     def load(self, device: str, threads: int) -> str:

@@ -15,6 +15,8 @@ def norm(op: str, x: Tensor, shape: tuple[int], weight: Tensor, bias: Tensor | N
 
 
 class PyTorch(Autograd):
+    sums_in_16_bits_on_cpu = True
+
     def load(self, device: str, threads: int) -> str:
         return torch.__version__
 
