@@ -1,6 +1,7 @@
 """The form of the report's page and pictures: what a reader, a screen reader or a browser without a network relies on.
 SPDX-License-Identifier: MIT"""
 
+import json
 import os
 import re
 import subprocess
@@ -9,9 +10,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from document import Document
-from samples import all_samples, write_samples
+from samples import VERSION, all_samples, compare, machine, write_samples
 
-from conftest import ROOT
+from conftest import ROOT, make_page
+from report.page import machine_file
+from report.read import read_files
 
 SECTIONS = ("share", "speedup", "roofline", "accuracy", "cost", "memory", "support", "results", "libraries", "machines")
 
@@ -154,6 +157,29 @@ def test_a_share_in_the_table_is_the_one_of_the_file(full_page):
     seconds = f"{record['seconds'] * 1e6:.2f}"
     row = next(r for r in rows_of(full_page, "results-gpu") if r[0] == "evenkeel" and r[6] == seconds and r[3] == "f32")
     assert (row[4], row[5], row[8]) == ("32768", "256", f"{record['of_copy']:.2f}")
+
+
+def test_a_cpu_measured_beside_a_gpu_is_called_a_cpu(tmp_path):
+    """The machine of such a file names the GPU of its host; its device says what was measured."""
+    data = compare("cpu")
+    data["machine"] |= {"gpu": "Sample GPU", "device": "cpu"}
+    (tmp_path / "compare.json").write_text(json.dumps(data))
+    page = Document(make_page(tmp_path / "out", [tmp_path / "compare.json"])[1])
+    assert {row[-1] for row in rows_of(page, "differences")} == {"CPU"}
+    panels = [title.words() for title in by_id(page, "figure-accuracy").all("h3")]
+    assert panels == ["LayerNorm, f32, CPU", "RMSNorm, f32, CPU"]
+    assert [row[0] for row in rows_of(page, "machines-table")] == ["Sample CPU"]
+
+
+def test_limits_of_a_cpu_measured_beside_a_gpu_are_the_cpus(tmp_path):
+    data = machine("cpu")
+    data["machine"] |= {"gpu": "Sample GPU", "device": "cpu"}
+    (tmp_path / "machine.json").write_text(json.dumps(data))
+    reading = read_files([tmp_path / "machine.json"], VERSION, tmp_path)
+    assert machine_file(reading, "gpu") is None and machine_file(reading, "cpu") is reading.sources[0]
+    page = Document(make_page(tmp_path / "out", [tmp_path / "machine.json"])[1])
+    assert {row[0] for row in rows_of(page, "peaks-table")} == {"Sample CPU"}
+    assert "--device" not in rows_of(page, "files-table")[0][-1]
 
 
 def test_pictures_are_files_too_on_both_grounds(full):

@@ -86,8 +86,7 @@ def roofline_points(rows: list[Row], device: str, explained: list[Source]) -> li
 
 def machine_file(reading: Reading, device: str) -> Source | None:
     for source in reading.of("machine"):
-        on_gpu = bool(source.machine.get("gpu")) or str(source.machine.get("device", "")).startswith("cuda")
-        if on_gpu == (device == "gpu") and source.data["copy"]:
+        if source.device == device and source.data["copy"]:
             return source
     return None
 

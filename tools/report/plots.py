@@ -276,10 +276,9 @@ def accuracy(sources: list[Source]) -> Figure | None:
     """Error against float64 as the mean moves away from 0; the widest rows of each op and dtype."""
     kinds: dict[tuple[str, str, str], dict[str, dict[float, float | None]]] = {}
     for source in sources:
-        where = "gpu" if source.machine.get("gpu") else "cpu"
         drawn = [r for r in source.data["offsets"] if shown(r["backend"])]
         for record in sorted(drawn, key=lambda r: r.get("cols", 0)):
-            lines = kinds.setdefault((where, record["op"], record["dtype"]), {})
+            lines = kinds.setdefault((source.device, record["op"], record["dtype"]), {})
             lines.setdefault(record["backend"], {})[record["offset"]] = record["error"]
     if not kinds:
         return None
@@ -330,8 +329,7 @@ def copies(sources: list[Source]) -> Figure | None:
     made = []
     for source in sources:
         if source.data["copy"]:
-            name = str(source.machine.get("gpu") or source.machine.get("cpu") or source.name)
             records = source.data["copy"]
-            made.append(Panel(name, lambda pen, records=records: _draw_copy(pen, records)))
+            made.append(Panel(source.machine_name, lambda pen, records=records: _draw_copy(pen, records)))
     alt = "Lines: bandwidth of a copy by its size."
     return Figure("copy", "The limit: a copy, by size", "The limit: a copy, by size", alt, made) if made else None

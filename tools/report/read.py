@@ -25,6 +25,19 @@ class Source:
     def machine(self) -> dict[str, Any]:
         return self.data.get("machine") or {}
 
+    @property
+    def device(self) -> str:
+        """"gpu" or "cpu": what was measured. A host may name its GPU though its CPU was."""
+        said = self.machine.get("device")
+        if isinstance(said, str) and said:
+            return "gpu" if said.startswith("cuda") else "cpu"
+        return "gpu" if self.machine.get("gpu") else "cpu"
+
+    @property
+    def machine_name(self) -> str:
+        """What was measured, by the name its maker gave it; the file's where it says none."""
+        return str(self.machine.get(self.device) or self.machine.get("cpu") or self.name)
+
 
 @dataclass
 class Reading:

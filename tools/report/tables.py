@@ -142,7 +142,7 @@ def differences(sources: list[Source]) -> str:
     body = [
         [backend_cell(r["backend"]), theme.OPS.get(r["op"], r["op"]), r["dtype"], number(r["rows"], "{:d}"),
          number(r["cols"], "{:d}"), *(number(r.get(name), "{:.1e}") for name in fields),
-         "GPU" if source.machine.get("gpu") else "CPU"]
+         theme.DEVICES[source.device]]
         for source in sources
         for r in source.data["accuracy"]
     ]  # fmt: skip
@@ -242,23 +242,23 @@ def _value(key: str, value: Any) -> str:
 
 def machines(sources: list[Source]) -> str:
     """What each file says of the machine it was made on; files of one machine stand together."""
-    seen: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    seen: dict[str, tuple[Source, list[str]]] = {}
     for source in sources:
         machine = source.machine
         if machine and source.kind != "explain":  # which tells a roofline
-            kept = seen.setdefault(repr(sorted(machine.items(), key=str)), (machine, []))
+            kept = seen.setdefault(repr(sorted(machine.items(), key=str)), (source, []))
             kept[1].append(source.name)
     body: list[list[Cell | str]] = []
-    for machine, names in seen.values():
-        title = machine.get("gpu") or machine.get("cpu") or "–"
+    for source, names in seen.values():
+        title = source.machine_name
         facts = ", ".join(
             f"{key.replace('_bytes', '').replace('_', ' ')} {_value(key, value)}"
-            for key, value in machine.items()
+            for key, value in source.machine.items()
             if value not in (None, "", title)
         )
         body.append(
             [
-                str(title),
+                title,
                 Cell(facts, kind="wide"),
                 Cell(", ".join(names), markup=", ".join(f"<code>{escape(n)}</code>" for n in names)),
             ]
@@ -269,7 +269,7 @@ def machines(sources: list[Source]) -> str:
 def peaks(sources: list[Source]) -> str:
     body = []
     for source in sources:
-        name = str(source.machine.get("gpu") or source.machine.get("cpu") or source.name)
+        name = source.machine_name
         copies = source.data["copy"]
         if copies:
             best = max(copies, key=lambda r: r["bytes_per_second"])
@@ -296,8 +296,7 @@ def _maker(source: Source) -> str:
         return source.data.get("command") or ""
     if not source.name.endswith(".json"):
         return source.name  # asked of the program
-    on_gpu = bool(source.machine.get("gpu"))
-    device = " --device cuda" if on_gpu else ""
+    device = " --device cuda" if source.device == "gpu" else ""
     return MAKERS[source.kind].format(device=device, file=source.name, op=source.data.get("op", ""))
 
 
