@@ -162,6 +162,7 @@ def explain(op, direction, dtype):
     sizes = {"batch_size": 1, "seq_len": rows, "hidden_size": cols, "given": True}
     variants = [variant("reference", parts), variant("pytorch", fused), variant("evenkeel", fused)]
     head = {"evenkeel": VERSION, "op": op, "pass": direction, "dtype": dtype, "sizes": sizes}
+    head["machine"] = {"name": "Sample GPU", "bytes_per_second": 4e12}
     return head | {"variants": variants}
 
 

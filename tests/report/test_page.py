@@ -10,9 +10,10 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from document import Document
-from samples import VERSION, all_samples, compare, machine, write_samples
+from samples import VERSION, all_samples, compare, explain, machine, write_samples
 
 from conftest import ROOT, make_page
+from report.__main__ import main
 from report.page import machine_file
 from report.read import read_files
 
@@ -144,6 +145,50 @@ def test_support_is_what_the_file_says(full_page):
 def test_costs_hold_numbers_and_symbols(full_page):
     row = next(row for row in rows_of(full_page, "cost-layer-norm-forward") if row[:2] == ["evenkeel", "norm"])
     assert row[2] == f"{8 * 4096 * 16384:,}8·B·S·H"
+
+
+def caption_of(page, name):
+    return next(by_id(page, name).all("caption")).words()
+
+
+def test_costs_name_the_machine_of_their_limits(full_page):
+    assert caption_of(full_page, "cost-layer-norm-forward").endswith("; limits of Sample GPU")
+
+
+def asking_program(folder):
+    """A program that answers every `explain` alike, and notes what it was asked."""
+    (folder / "answer.json").write_text(json.dumps(explain("layer_norm", "forward", "f32")))
+    path = folder / "program"
+    path.write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\ncat {folder}/answer.json\n')
+    path.chmod(0o755)
+    return path
+
+
+def costs_with(folder, names):
+    """The last row of the cost table, its caption, and what the program was asked first."""
+    paths = write_samples(folder, names)
+    command = [*map(str, paths), "--output", str(folder / "out"), "--program", str(asking_program(folder))]
+    assert main(command) == 0
+    page = Document((folder / "out" / "index.html").read_text(encoding="utf-8"))
+    name = "cost-layer-norm-forward"
+    return rows_of(page, name)[-1], caption_of(page, name), (folder / "asked").read_text().splitlines()[0]
+
+
+def test_a_cpu_without_a_machine_file_has_costs_and_no_limits(tmp_path):
+    row, caption, _ = costs_with(tmp_path, ["cpu"])
+    assert row[2].startswith(f"{8 * 4096 * 16384:,}") and row[-2:] == ["", "–"]
+    assert caption.endswith("; no limits, for no machine was measured") and "Sample GPU" not in caption
+
+
+def test_a_cpu_with_a_machine_file_has_its_limits(tmp_path):
+    row, caption, asked = costs_with(tmp_path, ["cpu", "machine-cpu"])
+    assert row[-2] == "memory" and row[-1] != "–" and "limits of" in caption
+    assert f"--device cpu --machine {tmp_path / 'machine-cpu.json'}" in asked
+
+
+def test_a_gpu_without_a_machine_file_has_the_limits_of_the_one_that_is_named(tmp_path):
+    row, caption, asked = costs_with(tmp_path, ["h200"])
+    assert row[-2] == "memory" and "limits of" in caption and "--device cuda --machine h200" in asked
 
 
 def test_peak_memory_stands_beside_pytorchs(full_page):

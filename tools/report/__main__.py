@@ -29,7 +29,7 @@ def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path, versio
     for device in theme.DEVICES if not reading.of("explain") else ():
         limits = machine_file(reading, device)
         for row in largest_rows(rows, device):
-            answer = program.explain(path, row, str(root / limits.name) if limits else "h200")
+            answer = program.explain(path, row, root / limits.name if limits else None)
             read_answer(reading, f"evenkeel explain {row.op}", answer, version)
     if not reading.of("info"):
         read_answer(reading, "evenkeel info", program.support(path), version)

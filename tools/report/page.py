@@ -125,7 +125,7 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
         Section("accuracy", "Accuracy", "", pictures("accuracy") + [tables.differences(compared)], compare),
         Section("cost", "Cost", "The least work of one call, as formulas and numbers: B is batch_size, S seq_len, H "
                 "hidden_size, a, w and s the bytes of an activation, a weight and a statistic. The limit is the "
-                "roofline’s.",
+                "roofline’s of the machine that is named.",
                 [tables.cost(source) for source in _one_each(reading.of("explain"))],
                 "evenkeel explain layer_norm --json docs/results/explain-layer_norm.json"),
         Section("memory", "Peak memory", "", [tables.memory(compared)], compare),

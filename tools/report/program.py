@@ -10,6 +10,8 @@ from typing import Any
 from .rows import Row
 
 SECONDS = 60  # for an answer that measures nothing
+KNOWN = {"gpu": "h200"}  # the machine whose limits stand in for a device's that no file measures
+LIMITS = ("machine", "bound", "roofline_seconds")  # what an answer says of a machine
 
 
 def measure(program: pathlib.Path, path: pathlib.Path, libraries: pathlib.Path) -> str | None:
@@ -39,11 +41,21 @@ def _answer(program: pathlib.Path, *arguments: str) -> dict[str, Any] | None:
         return None
 
 
-def explain(program: pathlib.Path, row: Row, machine: str) -> Any:
-    """The cost of a row's op, dtype and shape on its device; `machine` is a file or a name, so nothing is measured."""
-    where = ("--device", "cuda" if row.device == "gpu" else "cpu", "--machine", machine)
+def _without_limits(answer: Any) -> Any:
+    """The work alone, which is the same on every machine."""
+    if isinstance(answer, dict):
+        return {key: _without_limits(value) for key, value in answer.items() if key not in LIMITS}
+    return [_without_limits(value) for value in answer] if isinstance(answer, list) else answer
+
+
+def explain(program: pathlib.Path, row: Row, machine: pathlib.Path | None) -> Any:
+    """The cost of a row's op, dtype and shape on its device, with the limits of the machine that a file measures.
+    Without a file nothing is measured: the limits are those of a machine that is known, or there are none."""
+    limits = str(machine) if machine else KNOWN.get(row.device)
+    where = ("--device", "cuda" if row.device == "gpu" else "cpu", "--machine", limits or KNOWN["gpu"])
     size = ("--rows", str(row.rows), "--cols", str(row.cols))
-    return _answer(program, "explain", row.op, "--pass", row.direction, "--dtype", row.dtype, *size, *where)
+    answer = _answer(program, "explain", row.op, "--pass", row.direction, "--dtype", row.dtype, *size, *where)
+    return answer if limits else _without_limits(answer)
 
 
 def support(program: pathlib.Path) -> Any:

@@ -27,7 +27,7 @@ class Source:
 
     @property
     def device(self) -> str:
-        """"gpu" or "cpu": what was measured. A host may name its GPU though its CPU was."""
+        """ "gpu" or "cpu": what was measured. A host may name its GPU though its CPU was."""
         said = self.machine.get("device")
         if isinstance(said, str) and said:
             return "gpu" if said.startswith("cuda") else "cpu"

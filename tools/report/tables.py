@@ -199,7 +199,9 @@ def cost(source: Source) -> str:
     sizes = ", ".join(f"{name} {value}" for name, value in data["sizes"].items() if not isinstance(value, bool))
     sizes += f", {data['dtype']}" if "dtype" in data else ""
     columns = ["variant", "kernel", "#FLOP", "#bytes read", "#bytes written", "#FLOP a byte", "bound", "#limit µs"]
-    title = f"{theme.OPS.get(data['op'], data['op'])} {theme.PASS_NAMES[data['pass']]}: {sizes}"
+    machine = source.machine.get("name")
+    limits = f"limits of {machine}" if machine else "no limits, for no machine was measured"
+    title = f"{theme.OPS.get(data['op'], data['op'])} {theme.PASS_NAMES[data['pass']]}: {sizes}; {limits}"
     return table(f"cost-{data['op']}-{data['pass']}".replace("_", "-"), title, columns, body)
 
 
