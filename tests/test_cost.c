@@ -493,6 +493,41 @@ static void every_reference_is_known(void)
 	EXPECT(count >= 10 && !ek_reference_name(-1), "%d references", count);
 }
 
+static void a_reference_to_an_op_costs_what_the_op_costs(void)
+{
+	static const struct {
+		const char *name;
+		ek_norm norm;
+		ek_pass pass;
+		ek_variant variant;
+	} ops[] = {
+		{"torch.nn.LayerNorm", EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE},
+		{"torch.nn.functional.layer_norm", EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE},
+		{"torch.nn.RMSNorm", EK_RMS_NORM, EK_FORWARD, EK_REFERENCE},
+		{"torch.nn.functional.rms_norm", EK_RMS_NORM, EK_FORWARD, EK_REFERENCE},
+		{"torch.native_layer_norm", EK_LAYER_NORM, EK_FORWARD, EK_PYTORCH},
+		{"torch.native_layer_norm_backward", EK_LAYER_NORM, EK_BACKWARD, EK_PYTORCH},
+		{"evenkeel.layer_norm", EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL},
+		{"evenkeel.rms_norm", EK_RMS_NORM, EK_FORWARD, EK_EVENKEEL},
+	};
+	static const ek_dtype stats[] = {(ek_dtype)0, EK_F32, EK_F16, EK_F64};
+	static ek_cost cost;
+	for (int i = 0; i < COUNT_OF(ops) * COUNT_OF(stats); i++) {
+		int op = i / COUNT_OF(stats);
+		char text[200];
+		ek_cost_args args = args_of(ops[op].norm, ops[op].pass, ops[op].variant);
+		args.hidden_size = 8; /* statistics are a good part of the bytes */
+		args.stats_dtype = stats[i % COUNT_OF(stats)];
+		args.absent = args.norm == EK_RMS_NORM ? EK_NO_BIAS : 0;
+		const ek_cost_kernel *total = &cost_of(&args)->total;
+		(void)snprintf(text, sizeof text, "${%s}" OWN_SIZES, ops[op].name);
+		cost.size = sizeof cost;
+		EXPECT(ek_reference_cost(text, &args, &cost) == EK_OK, "%s: %s", text, ek_error(NULL));
+		expect_numbers(&cost.total, total->flops, total->read_bytes, total->write_bytes);
+		expect_numbers(&cost.kernels[0], total->flops, total->read_bytes, total->write_bytes);
+	}
+}
+
 static void bad_expressions_get_a_caret(void)
 {
 	static const struct {
@@ -633,6 +668,7 @@ int main(int argc, char **argv)
 	TEST(expressions_expand);
 	TEST(a_reference_in_an_argument_is_of_the_same_metric);
 	TEST(every_reference_is_known);
+	TEST(a_reference_to_an_op_costs_what_the_op_costs);
 	TEST(bad_expressions_get_a_caret);
 	TEST(expressions_that_are_too_much_are_refused);
 	TEST(mutated_expressions_end_in_an_answer_or_a_caret);

@@ -107,6 +107,18 @@ static const char *add_row(const struct known *reference, const struct ek_facts 
 	return wrong ? wrong : ek_polynomial_add(sum, sum, &part);
 }
 
+/* What runs keeps statistics in f32, or f64 beside f64; s_bytes is the decomposition's, whose width users choose. */
+static const char *fix_statistics(struct ek_polynomial *value, const ek_cost_args *args)
+{
+	struct ek_polynomial width;
+	const struct ek_polynomial *by[EK_SYMBOL_COUNT] = {NULL};
+	if (args->variant == EK_REFERENCE)
+		return NULL;
+	ek_polynomial_number(&width, args->dtype == EK_F64 ? 8 : 4);
+	by[EK_SYMBOL_S_BYTES] = &width;
+	return ek_polynomial_substitute(value, value, by);
+}
+
 /* The metric of a reference in its own sizes. RMSNorm has no bias in PyTorch. */
 static const char *formula(const struct expansion *e, const struct known *reference,
 			   struct ek_polynomial *value)
@@ -124,7 +136,7 @@ static const char *formula(const struct expansion *e, const struct known *refere
 	const struct ek_cost_row *row = ek_cost_rows(args.variant, args.pass, args.device);
 	for (; row->name && !wrong; row++)
 		wrong = add_row(reference, &facts, row, e->metric, value);
-	return wrong;
+	return wrong ? wrong : fix_statistics(value, &args);
 }
 
 /* Sizes are whole numbers from 1, in a reference's arguments as everywhere. */
