@@ -27,7 +27,7 @@ static const char how[] = "evenkeel info --measure FILE writes one";
 static bool add_copy(struct machine *machine, double bytes, double rate)
 {
 	int at = 0;
-	if (!(bytes >= 1 && rate > 0 && bytes < 1e18 && rate < 1e18))
+	if (!(bytes >= 1 && rate >= 1 && bytes < 1e18 && rate < 1e18))
 		return false;
 	while (at < machine->copy_count && machine->copies[at].bytes < bytes)
 		at++;
@@ -65,11 +65,23 @@ static bool read_flops(struct machine *machine, const struct json *flops)
 	for (const struct json *rate = flops->first; rate; rate = rate->next)
 		for (int i = 0; i < 2; i++) {
 			double number = json_number(rate, "flops_per_second", 0);
-			if (strcmp(json_text(rate, "dtype", ""), dtypes[i]) == 0 &&
-			    number > machine->flops[i])
+			if (strcmp(json_text(rate, "dtype", ""), dtypes[i]) != 0)
+				continue;
+			if (!(number >= 1 && number < 1e21)) /* times stay finite, and JSON valid */
+				return false;
+			if (number > machine->flops[i])
 				machine->flops[i] = number;
 		}
 	return machine->flops[0] > 0 && machine->flops[1] > 0;
+}
+
+/* The name stands in lines and in cells of tables: control characters and bars become spaces. */
+static void take_name(struct machine *machine, const char *name)
+{
+	(void)snprintf(machine->name, sizeof machine->name, "%s", name);
+	for (char *c = machine->name; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 127 || *c == '|')
+			*c = ' ';
 }
 
 /* Returns what is missing, NULL if nothing is. */
@@ -78,12 +90,11 @@ static const char *read_machine(struct machine *machine, const struct json *file
 	const struct json *about = json_member(file, "machine");
 	if (!json_member(file, "evenkeel") || !about || about->kind != JSON_OBJECT)
 		return "\"evenkeel\" and \"machine\"";
-	(void)snprintf(machine->name, sizeof machine->name, "%s",
-		       json_text(about, "gpu", json_text(about, "cpu", "unnamed machine")));
+	take_name(machine, json_text(about, "gpu", json_text(about, "cpu", "unnamed machine")));
 	if (!read_copies(machine, json_member(file, "copy")))
-		return "a list \"copy\" of bytes and bytes_per_second above 0";
+		return "a list \"copy\" of bytes and bytes_per_second from 1 to 1e18";
 	if (!read_flops(machine, json_member(file, "flops")))
-		return "a list \"flops\" of f32 and f64 with flops_per_second above 0";
+		return "a list \"flops\" of f32 and f64 with flops_per_second from 1 to 1e21";
 	return NULL;
 }
 
@@ -124,7 +135,7 @@ static int measure_here(struct machine *machine)
 	if (!team)
 		return complain(STATUS_USAGE, "--machine this: %d threads cannot be started",
 				description.threads);
-	(void)snprintf(machine->name, sizeof machine->name, "%s", description.name);
+	take_name(machine, description.name);
 	progress_begin(SIZE_COUNT + 2);
 	for (int i = 0; i < SIZE_COUNT; i++) {
 		progress_step("copy of %zu KB", sizes[i] / 1024);
