@@ -587,6 +587,14 @@ static void expressions_that_are_too_much_are_refused(void)
 	EXPECT(expand("4611686018427387904*batch_size", &cost) == EK_ERROR_ARGUMENT &&
 		       strstr(ek_error(NULL), "do not fit 64 bits"),
 	       "%s", ek_error(NULL));
+	EXPECT(expand("batch_size - 5", &cost) == EK_ERROR_ARGUMENT &&
+		       strstr(ek_error(NULL), "the expression is below 0 at these sizes: its FLOPs are -3"),
+	       "%s", ek_error(NULL));
+	/* FLOP, read, written: 12, 24, 24 of rsqrt; 120, 120, 48 of var_mean */
+	EXPECT(expand("3*${torch.var_mean}" OWN_SIZES " - 10*${torch.rsqrt}" OWN_SIZES, &cost) ==
+			       EK_ERROR_ARGUMENT &&
+		       strstr(ek_error(NULL), "its bytes written are -96"),
+	       "%s", ek_error(NULL));
 	/* Every letter a power: many terms from few characters. */
 	(void)strcpy(text, "(batch_size+seq_len+hidden_size+a_bytes+w_bytes)");
 	for (int i = 0; i < 4; i++)
@@ -618,8 +626,9 @@ static void mutated_expressions_end_in_an_answer_or_a_caret(void)
 		}
 		const char *caret = strrchr(ek_error(NULL), '\n');
 		carets++;
-		EXPECT(strstr(ek_error(NULL), "64 bits") || (caret && caret[strlen(caret) - 1] == '^' &&
-							     strlen(caret) <= strlen(text) + 4),
+		EXPECT(strstr(ek_error(NULL), "64 bits") || strstr(ek_error(NULL), "is below 0") ||
+			       (caret && caret[strlen(caret) - 1] == '^' &&
+				strlen(caret) <= strlen(text) + 4),
 		       "%s: %s", text, ek_error(NULL));
 	}
 	EXPECT(answers > 0 && carets > 0, "%lld answers, %lld carets", (long long)answers, (long long)carets);

@@ -237,6 +237,23 @@ static ek_status list_references(const struct expansion *e, ek_cost *cost, const
 	return EK_OK;
 }
 
+/* A difference may be less than nothing; no cost is. */
+static ek_status check_not_negative(const ek_cost_kernel *total)
+{
+	const struct {
+		const char *what;
+		int64_t number;
+	} counts[] = {{"FLOPs", total->flops},
+		      {"bytes read", total->read_bytes},
+		      {"bytes written", total->write_bytes}};
+	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+		if (counts[i].number < 0)
+			return ek_fail(EK_ERROR_ARGUMENT,
+				       "the expression is below 0 at these sizes: its %s are %lld",
+				       counts[i].what, (long long)counts[i].number);
+	return EK_OK;
+}
+
 /* What a reference does not need of args gets values all the same, so that all can be judged as elsewhere. */
 static ek_status check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
 {
@@ -277,6 +294,8 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 	status = list_references(&e, cost, facts.values);
 	if (status == EK_OK)
 		status = ek_cost_fill(&cost->total, &total, facts.values);
+	if (status == EK_OK)
+		status = check_not_negative(&cost->total);
 	if (status == EK_OK)
 		ek_cost_list_symbols(cost, &total, facts.values);
 	return status;
