@@ -6,8 +6,19 @@
 #include "cli.h"
 #include "explain.h"
 
+/* References are forward ones, but for those whose name says else. */
+static const char *pass_of_references(const ek_cost *cost)
+{
+	int backward = 0;
+	for (int i = 0; i < cost->kernel_count; i++)
+		backward += strstr(cost->kernels[i].name, "_backward") != NULL;
+	return backward == 0 ? "forward" : backward == cost->kernel_count ? "backward" : "both";
+}
+
 const char *explain_pass(const struct explanation *e)
 {
+	if (e->expression)
+		return pass_of_references(&e->variants[0].cost);
 	return e->args.pass == EK_FORWARD ? "forward" : "backward";
 }
 

@@ -545,6 +545,9 @@ static int check_explain(const struct options *options)
 	if (options->op_count + (options->expression != NULL) != 1)
 		return complain(STATUS_USAGE, "explain: must be followed by one op, layer_norm or rms_norm, "
 					      "or by one expression of references");
+	if (options->expression && (options->variant || options->pass[FORWARD] || options->pass[BACKWARD]))
+		return complain(STATUS_USAGE, "%s: must be with an op; an expression's references say it",
+				options->variant ? "--variant" : "--pass");
 	if (options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: explain takes one dtype, f32, f16, bf16 or f64");
 	if (options->rows && (options->batch || options->seq))
