@@ -83,14 +83,18 @@ static int fill_variants(struct explanation *e, int asked)
 					    "what PyTorch 2.11 launches on a GPU",
 					    "what evenkeel launches on a GPU",
 					    "what evenkeel does on the CPU, in one sweep"};
+	static const char pytorch_elsewhere[] = "what PyTorch 2.11 launches on a GPU, not on this CPU";
 	int status = STATUS_FINE;
 	if (e->expression)
 		return fill(e, "expression", "the references, then all with their own arguments",
 			    EK_REFERENCE);
 	for (int i = EK_REFERENCE; i <= EK_EVENKEEL && status == STATUS_FINE; i++) {
-		bool cpu = i == EK_EVENKEEL && e->args.device == EK_CPU;
+		bool cpu = e->args.device == EK_CPU;
+		const char *text = cpu && i == EK_EVENKEEL  ? about[i]
+				   : cpu && i == EK_PYTORCH ? pytorch_elsewhere
+							    : about[i - 1];
 		if (asked == 0 || asked == i)
-			status = fill(e, variant_names[i - 1], about[cpu ? i : i - 1], (ek_variant)i);
+			status = fill(e, variant_names[i - 1], text, (ek_variant)i);
 	}
 	return status;
 }
@@ -120,6 +124,10 @@ static int explain(struct explanation *e, const struct options *options)
 	bool gpu = e->args.device == EK_CUDA;
 	const char *machine = options->machine ? options->machine : gpu ? "h200" : "this";
 	int status = machine_find(&e->machine, machine, gpu, options);
+	if (gpu && e->machine.gpu) {
+		e->args.arch = e->machine.arch;
+		e->args.multiprocessors = e->machine.multiprocessors;
+	}
 	if (status == STATUS_FINE)
 		status = fill_variants(e, options->variant);
 	return status == STATUS_FINE ? show(e, options) : status;

@@ -55,6 +55,20 @@ static void add_widths(const ek_cost_args *a, struct assumption *assumptions, in
 		    a->intermediate_dtype ? "" : ", the activation");
 }
 
+/* Of the GPU that the library supposes where none is known. */
+enum { USUAL_ARCH = 90, USUAL_MULTIPROCESSORS = 132 };
+
+static void add_device(const ek_cost_args *a, struct assumption *assumptions, int *count)
+{
+	int arch = a->arch ? a->arch : USUAL_ARCH;
+	if (a->device == EK_CPU)
+		add(assumptions, count, "--device cpu|cuda", "evenkeel: runs on the CPU");
+	else
+		add(assumptions, count, "--device cpu|cuda",
+		    "evenkeel: runs on a GPU of %d multiprocessors, compute capability %d.%d",
+		    a->multiprocessors ? a->multiprocessors : USUAL_MULTIPROCESSORS, arch / 10, arch % 10);
+}
+
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions)
 {
 	const ek_cost_args *a = &e->args;
@@ -74,8 +88,7 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 	    a->absent & EK_NO_STATISTICS ? forward ? "not returned" : "computed anew"
 	    : forward                    ? "returned"
 					 : "given");
-	add(assumptions, &count, "--device cpu|cuda", "evenkeel: runs on %s",
-	    a->device == EK_CUDA ? "a GPU of 132 multiprocessors, compute capability 9.0" : "the CPU");
+	add_device(a, assumptions, &count);
 	add(assumptions, &count, "",
 	    "a kernel reads and writes every byte of a tensor once, however often it looks");
 	add(assumptions, &count, "", "tensors are contiguous and aligned; an fma counts two FLOP");

@@ -84,6 +84,17 @@ static void take_name(struct machine *machine, const char *name)
 			*c = ' ';
 }
 
+/* What of a GPU decides how its kernels cut their work. */
+static void read_gpu(struct machine *machine, const struct json *about)
+{
+	double multiprocessors = json_number(about, "multiprocessors", 0);
+	machine->gpu = *json_text(about, "gpu", "") || strcmp(json_text(about, "device", ""), "cuda") == 0;
+	if (sscanf(json_text(about, "gpu_isa", ""), "sm_%4d", &machine->arch) != 1 || machine->arch < 0)
+		machine->arch = 0;
+	if (multiprocessors >= 1 && multiprocessors <= 10000)
+		machine->multiprocessors = (int)multiprocessors;
+}
+
 /* Returns what is missing, NULL if nothing is. */
 static const char *read_machine(struct machine *machine, const struct json *file)
 {
@@ -91,6 +102,7 @@ static const char *read_machine(struct machine *machine, const struct json *file
 	if (!json_member(file, "evenkeel") || !about || about->kind != JSON_OBJECT)
 		return "\"evenkeel\" and \"machine\"";
 	take_name(machine, json_text(about, "gpu", json_text(about, "cpu", "unnamed machine")));
+	read_gpu(machine, about);
 	if (!read_copies(machine, json_member(file, "copy")))
 		return "a list \"copy\" of bytes and bytes_per_second from 1 to 1e18";
 	if (!read_flops(machine, json_member(file, "flops")))
@@ -191,12 +203,13 @@ int machine_find(struct machine *machine, const char *name, bool gpu, const stru
 
 /* ---- the roofline ---- */
 
-/* Time grows along straight lines between the sizes; what is smaller than all takes as long as the smallest. */
+/* Time grows along straight lines between the sizes. What is smaller than all takes a launch on a GPU, as the smallest
+ * does; on a CPU nothing is launched, and the line goes on to 0. */
 double machine_copy_seconds(const struct machine *machine, double bytes)
 {
 	int last = machine->copy_count - 1, at = 0;
 	if (bytes <= machine->copies[0].bytes)
-		return machine->copies[0].seconds;
+		return machine->copies[0].seconds * (machine->gpu ? 1 : bytes / machine->copies[0].bytes);
 	if (bytes >= machine->copies[last].bytes)
 		return bytes / machine_bandwidth(machine);
 	while (machine->copies[at + 1].bytes < bytes)

@@ -13,6 +13,8 @@ enum { MOST_COPIES = 64 };
 
 struct machine {
 	char name[96];
+	bool gpu;                  /* else a CPU */
+	int arch, multiprocessors; /* of a GPU; 0: not known */
 	struct {
 		double bytes, seconds; /* read and written together */
 	} copies[MOST_COPIES];         /* by size, each slower than the one before */
@@ -25,7 +27,7 @@ struct machine {
 int machine_find(struct machine *machine, const char *name, bool gpu, const struct options *options);
 
 /* Seconds that a copy of so many bytes takes: between the sizes that were measured, and at the speed of the largest beyond
- * it. */
+ * it. Below the smallest a GPU takes as long as for that, a CPU in proportion. */
 double machine_copy_seconds(const struct machine *machine, double bytes);
 double machine_flop_rate(const struct machine *machine, ek_dtype dtype);
 /* Bytes a second of the largest copy. */

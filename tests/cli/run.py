@@ -353,6 +353,8 @@ def check_explain_on_gpu(program, checks):
     data = json.loads(done.stdout) if done.returncode == 0 else {}
     checks.check("explain --machine this measures the GPU where there is one",
                  data.get("device") == "cuda" and data["machine"]["bytes_per_second"] > 0, done.stderr)
+    checks.check("and counts for its multiprocessors",
+                 any("a GPU of 1 multiprocessors" in a["text"] for a in data.get("assumptions", [])), data)
 
 
 def check_quick_on_gpu(program, checks):
