@@ -607,7 +607,9 @@ int options_parse(struct options *options, enum command command, int argc, char 
 				    .verify = true,
 				    .time = true};
 	for (int i = 0; i < argc && !options->help;) {
-		if (argv[i][0] == '-') {
+		bool expression =
+			command == COMMAND_EXPLAIN && strstr(argv[i], "${"); /* -${…, no --option=${… */
+		if (argv[i][0] == '-' && !expression) {
 			int taken = parse_option(options, command, argc - i, argv + i);
 			if (!taken)
 				return STATUS_USAGE;

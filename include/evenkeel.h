@@ -293,7 +293,7 @@ typedef struct ek_cost_args {
 	int multiprocessors;
 } ek_cost_args;
 
-#define EK_COST_TEXT 512
+#define EK_COST_TEXT 1024
 #define EK_COST_KERNELS 12
 #define EK_COST_SYMBOLS 16
 

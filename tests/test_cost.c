@@ -554,6 +554,14 @@ static void bad_expressions_get_a_caret(void)
 		{"${torch.rsqrt}(1,,1)", "a number, a variable, a reference or a ( is missing", 17},
 		{"${torch.rsqrt}(batch_size - 2,1,1)",
 		 "the batch_size of this reference is 0, must be at least 1", 2},
+		{"${torch.rsqrt}(${torch.Tensor.to}(1,1,1),1,1)",
+		 "the batch_size of this reference is 0 where FLOPs are counted, must be at least 1", 2},
+		/* An inner reference whose own argument is wrong, and one beside another. */
+		{"${torch.rsqrt}(${torch.rsqrt}(1,1,0),1,1)",
+		 "the hidden_size of this reference is 0, must be at least 1", 17},
+		{"${torch.rsqrt}(${torch.rsqrt}(1,1,1),1,1)*${torch.rsqrt}(0,1,1)",
+		 "the batch_size of this reference is 0, must be at least 1", 44},
+		{"2 * \xc3\xa4", "a character is not plain ASCII", 4},
 		{"1 + ${torch.rsqrt}(1,0,1)", "the seq_len of this reference is 0, must be at least 1", 6},
 		{"9223372036854775807 + 1", "a factor does not fit 64 bits", 21},
 		{"9223372036854775807*2", "a factor does not fit 64 bits", 20},
@@ -581,8 +589,9 @@ static void expressions_that_are_too_much_are_refused(void)
 	text[sizeof text - 1] = 0;
 	EXPECT(expand(text, &cost) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "399 characters"), "%s",
 	       ek_error(NULL));
-	EXPECT(expand("2\x01", &cost) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "at place 2"), "%s",
-	       ek_error(NULL));
+	EXPECT(expand("2\x01+\xff", &cost) == EK_ERROR_ARGUMENT &&
+		       strcmp(ek_error(NULL), "a character is not plain ASCII\n  2?+\xff\n   ^") == 0,
+	       "%s", ek_error(NULL));
 	EXPECT(expand(NULL, &cost) == EK_ERROR_ARGUMENT, "NULL is taken");
 	EXPECT(expand("4611686018427387904*batch_size", &cost) == EK_ERROR_ARGUMENT &&
 		       strstr(ek_error(NULL), "do not fit 64 bits"),

@@ -50,6 +50,8 @@ struct expansion {
 	char problem[640];     /* a message that is put together */
 	bool met[KNOWN_COUNT];
 	int order[KNOWN_COUNT], count; /* the references, as they are first met */
+	int open;                      /* references whose arguments are being read */
+	bool nested;                   /* a reference was met inside the outermost of them */
 };
 
 static const enum ek_symbol sizes[] = {EK_SYMBOL_BATCH_SIZE, EK_SYMBOL_SEQ_LEN, EK_SYMBOL_HIDDEN_SIZE};
@@ -139,6 +141,14 @@ static const char *formula(const struct expansion *e, const struct known *refere
 	return wrong ? wrong : fix_statistics(value, &args);
 }
 
+/* A reference in an argument has another value for each metric: which one is wrong must be said. */
+static const char *metric_of(const struct expansion *e)
+{
+	static const char *const words[] = {" where FLOPs are counted", " where bytes read are counted",
+					    " where bytes written are counted"};
+	return e->nested ? words[e->metric] : "";
+}
+
 /* Sizes are whole numbers from 1, in a reference's arguments as everywhere. */
 static const char *check_sizes(struct expansion *e, const struct ek_polynomial *arguments)
 {
@@ -147,13 +157,13 @@ static const char *check_sizes(struct expansion *e, const struct ek_polynomial *
 		const char *name = ek_symbol_name(sizes[i]);
 		if (!ek_polynomial_evaluate(&arguments[i], e->values, &value)) {
 			(void)snprintf(e->problem, sizeof e->problem,
-				       "the %s of this reference does not fit 64 bits", name);
+				       "the %s of this reference does not fit 64 bits%s", name, metric_of(e));
 			return e->problem;
 		}
 		if (value < 1) {
 			(void)snprintf(e->problem, sizeof e->problem,
-				       "the %s of this reference is %lld, must be at least 1", name,
-				       (long long)value);
+				       "the %s of this reference is %lld%s, must be at least 1", name,
+				       (long long)value, metric_of(e));
 			return e->problem;
 		}
 	}
@@ -173,9 +183,12 @@ static const char *reference(void *user, const char *name, size_t length,
 		e->met[found] = true;
 		e->order[e->count++] = found;
 	}
-	if (!arguments)
+	if (!arguments) {
+		e->open++;
 		return NULL;
+	}
 	const char *wrong = check_sizes(e, arguments);
+	e->nested = --e->open > 0;
 	const struct ek_polynomial *by[EK_SYMBOL_COUNT] = {NULL};
 	struct ek_polynomial own;
 	for (int i = 0; i < EK_REFERENCE_ARGUMENTS; i++)
@@ -200,14 +213,16 @@ static ek_status take_text(const char *text, char *line)
 	if (strlen(text) > MOST_TEXT)
 		return ek_fail(EK_ERROR_ARGUMENT, "the expression has %zu characters, more than %d",
 			       strlen(text), MOST_TEXT);
-	for (size_t i = 0; i <= strlen(text); i++) {
-		line[i] = strchr("\t\r\n", text[i]) && text[i] ? ' ' : text[i];
-		if (text[i] && (line[i] < ' ' || line[i] > '~'))
-			return ek_fail(EK_ERROR_ARGUMENT,
-				       "the expression has a character at place %zu that is not plain ASCII",
-				       i + 1);
+	size_t length = strlen(text), plain = length;
+	for (size_t i = 0; i <= length; i++) {
+		bool control = (unsigned char)text[i] < ' ' || text[i] == 127;
+		bool space = text[i] && strchr("\t\r\n", text[i]);
+		line[i] = space ? ' ' : text[i] && control ? '?' : text[i];
+		if (plain == length && text[i] && !space && (control || (unsigned char)text[i] > 127))
+			plain = i;
 	}
-	return EK_OK;
+	return plain == length ? EK_OK
+			       : fail_at(line, (struct ek_mistake){"a character is not plain ASCII", plain});
 }
 
 /* The references that were met, each with the formula of its own sizes. */
