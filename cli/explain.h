@@ -36,10 +36,10 @@ struct explanation {
 
 /* What is counted how, and the option that changes it ("": none does). Returns how many. */
 struct assumption {
-	char text[128];
+	char text[192];
 	const char *option;
 };
-enum { MOST_ASSUMPTIONS = 9 };
+enum { MOST_ASSUMPTIONS = 10 };
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions);
 const char *explain_pass(const struct explanation *e);
 const char *explain_bound(const struct roof *roof); /* "memory" or "compute" */

@@ -99,6 +99,8 @@ static void print_machine(FILE *out, const struct explanation *e)
 		format_seconds(time, sizeof time, v->total.seconds);
 		(void)fprintf(out, "  %-10s bound by %s: %.2f FLOP/byte, no faster than %s", v->name,
 			      explain_bound(&v->total), v->total.intensity, time);
+		if (e->expression)
+			(void)fputs(" (all bytes at once)", out);
 		if (i > 0)
 			(void)fprintf(out, "; %s takes %.2f times as long", e->variants[0].name,
 				      e->variants[0].total.seconds / v->total.seconds);

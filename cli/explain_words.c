@@ -69,6 +69,14 @@ static void add_device(const ek_cost_args *a, struct assumption *assumptions, in
 		    a->multiprocessors ? a->multiprocessors : USUAL_MULTIPROCESSORS, arch / 10, arch % 10);
 }
 
+static bool counts_pytorch(const struct explanation *e)
+{
+	for (int i = 0; i < e->count; i++)
+		if (strcmp(e->variants[i].name, "pytorch") == 0)
+			return true;
+	return e->expression && strstr(e->subject, "torch.native_layer_norm");
+}
+
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions)
 {
 	const ek_cost_args *a = &e->args;
@@ -89,6 +97,10 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 	    : forward                    ? "returned"
 					 : "given");
 	add_device(a, assumptions, &count);
+	if (counts_pytorch(e) && a->weight_dtype && a->weight_dtype != a->dtype)
+		add(assumptions, &count, "",
+		    "pytorch: these kernels are those of equal dtypes; a GPU's PyTorch takes weights of another "
+		    "dtype only under autocast, or by its unfused composite");
 	add(assumptions, &count, "",
 	    "a kernel reads and writes every byte of a tensor once, however often it looks");
 	add(assumptions, &count, "", "tensors are contiguous and aligned; an fma counts two FLOP");

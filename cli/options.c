@@ -607,9 +607,9 @@ int options_parse(struct options *options, enum command command, int argc, char 
 				    .verify = true,
 				    .time = true};
 	for (int i = 0; i < argc && !options->help;) {
-		bool expression =
-			command == COMMAND_EXPLAIN && strstr(argv[i], "${"); /* -${…, no --option=${… */
-		if (argv[i][0] == '-' && !expression) {
+		/* -${…} is an expression, --json=${… an option. */
+		bool minus = argv[i][0] == '-' && argv[i][1] != '-' && strstr(argv[i], "${");
+		if (argv[i][0] == '-' && !(minus && command == COMMAND_EXPLAIN)) {
 			int taken = parse_option(options, command, argc - i, argv + i);
 			if (!taken)
 				return STATUS_USAGE;
