@@ -24,7 +24,7 @@ struct call {
 };
 
 struct support {
-	char device[16];
+	char device[24];
 	struct call calls[CALLS];
 	char error[256]; /* of the first call that should have gone well */
 };
