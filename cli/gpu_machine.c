@@ -173,11 +173,8 @@ static void print_table(FILE *out, const struct ek_gpu *gpu, const struct measur
 		(void)fprintf(out, "  %-18s %10.1f\n", ek_dtype_name(dtypes[i]), measured->flops[i] * 1e-9);
 }
 
-static int write_file(const char *name, const ek_context *ctx, const struct measurement *measured)
+static void write_json(FILE *file, const ek_context *ctx, const struct measurement *measured)
 {
-	FILE *file = open_output("--measure", name);
-	if (!file)
-		return STATUS_USAGE;
 	(void)fputs("{\n  \"evenkeel\": ", file);
 	write_json_string(file, ek_version());
 	(void)fputs(",\n  \"machine\": {\"device\": \"cuda\", ", file);
@@ -191,15 +188,15 @@ static int write_file(const char *name, const ek_context *ctx, const struct meas
 		(void)fprintf(file, "%s\n    {\"dtype\": \"%s\", \"flops_per_second\": %.4g}", i ? "," : "",
 			      ek_dtype_name(dtypes[i]), measured->flops[i]);
 	(void)fputs("\n  ]\n}\n", file);
-	return close_output(file, "--measure", name);
 }
 
-int gpu_machine_measure(const char *name, ek_context *ctx, FILE *out)
+int gpu_machine_measure(ek_context *ctx, FILE *out, FILE *file)
 {
 	struct measurement measured = {0};
 	int status = measure(ctx, &measured);
 	if (status != STATUS_FINE)
 		return status;
 	print_table(out, ctx->gpu, &measured);
-	return write_file(name, ctx, &measured);
+	write_json(file, ctx, &measured);
+	return STATUS_FINE;
 }

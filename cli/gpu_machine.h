@@ -1,4 +1,4 @@
-/* info --measure --device cuda: what a GPU's memory and arithmetic can do. Called by info.c.
+/* info --measure --device cuda: what a GPU's memory and arithmetic can do. Called by info.c and machine.c.
  * SPDX-License-Identifier: MIT */
 #ifndef CLI_GPU_MACHINE_H
 #define CLI_GPU_MACHINE_H
@@ -7,7 +7,7 @@
 
 #include "evenkeel.h"
 
-/* Measures, shows a table on out and writes the machine file. Returns an exit status. */
-int gpu_machine_measure(const char *name, ek_context *ctx, FILE *out);
+/* Measures, shows a table on out and writes what a machine file holds to file. Returns an exit status. */
+int gpu_machine_measure(ek_context *ctx, FILE *out, FILE *file);
 
 #endif

@@ -72,6 +72,17 @@ static int write_info(const char *name, ek_context *ctx)
 	return close_output(file, "--json", name);
 }
 
+/* The file is opened first: a name that cannot be is found before the seconds that measuring takes. */
+static int measure_gpu(const char *name, ek_context *ctx, FILE *out)
+{
+	FILE *file = open_output("--measure", name);
+	if (!file)
+		return STATUS_USAGE;
+	int status = gpu_machine_measure(ctx, out, file);
+	int closed = close_output(file, "--measure", name);
+	return status != STATUS_FINE ? status : closed;
+}
+
 /* All of what was asked for, with the CPU's context and that of what --device names, which may be the same. */
 static int show(const struct options *options, ek_context *cpu, ek_context *device)
 {
@@ -85,7 +96,7 @@ static int show(const struct options *options, ek_context *cpu, ek_context *devi
 	if (status != STATUS_FINE || !options->measure)
 		return status;
 	return device == cpu ? measure_machine(options->measure, cpu, description.threads, out)
-			     : gpu_machine_measure(options->measure, device, out);
+			     : measure_gpu(options->measure, device, out);
 }
 
 int command_info(const struct options *options)

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "copy.h"
@@ -162,27 +161,25 @@ static int measure_here(struct machine *machine)
 	return STATUS_FINE;
 }
 
-/* By way of a machine file, as info --measure makes it. */
+/* By way of what info --measure writes. */
 static int measure_gpu(struct machine *machine, const struct options *options)
 {
-	const char *folder = getenv("TMPDIR");
-	char path[4096], error[256] = "";
+	char *text = NULL, error[256] = "";
+	size_t length;
 	ek_context *ctx;
 	int status = device_open(&ctx, options);
 	if (status != STATUS_FINE)
 		return status;
-	(void)snprintf(path, sizeof path, "%s/evenkeel-XXXXXX", folder && *folder ? folder : "/tmp");
-	int file = mkstemp(path);
-	if (file < 0) {
-		status = complain(STATUS_USAGE, "--machine this: %s cannot be written (%s)", path,
+	FILE *memory = open_memstream(&text, &length);
+	if (!memory) {
+		status = complain(STATUS_USAGE, "--machine this: no memory for what is measured (%s)",
 				  strerror(errno));
 	} else {
-		(void)close(file);
-		status = gpu_machine_measure(path, ctx, stderr);
-		if (status == STATUS_FINE)
-			status = take_json(machine, "this", json_read(path, error, sizeof error), error,
+		status = gpu_machine_measure(ctx, stderr, memory);
+		if (fclose(memory) == 0 && status == STATUS_FINE)
+			status = take_json(machine, "this", json_parse(text, error, sizeof error), error,
 					   false);
-		(void)unlink(path);
+		free(text);
 	}
 	ek_close(ctx);
 	return status;
