@@ -1,4 +1,4 @@
-/* Kernels for the emulator's own test (test_standin.c), written in the words as those of the library are: some do
+/* Kernels for the stand-in's own tests (selftest.h), written in the words as those of the library are: some do
  * what they should, the others break one rule each. Each block has 16 bytes of `from` and of `to` per thread.
  * SPDX-License-Identifier: MIT */
 

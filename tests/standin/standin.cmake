@@ -1,4 +1,4 @@
-# The stand-ins for libcuda and NVRTC, with which tests run the CUDA backend on the CPU, and their own test. Included
+# The stand-ins for libcuda and NVRTC, with which tests run the CUDA backend on the CPU, and their own tests. Included
 # by the root where tests are built; sets standin_environment, what a test needs that uses them.
 # SPDX-License-Identifier: MIT
 set(standin "${PROJECT_SOURCE_DIR}/tests/standin")
@@ -36,10 +36,14 @@ target_compile_definitions(standin_nvrtc PRIVATE "STANDIN_FOLDER=\"${standin}\""
 set(standin_environment
 	"EVENKEEL_LIBCUDA=$<TARGET_FILE:standin_cuda>;EVENKEEL_NVRTC=$<TARGET_FILE:standin_nvrtc>")
 
-add_executable(test_standin ${standin}/test_standin.c)
-evenkeel_program(test_standin tests)
-target_link_libraries(test_standin PRIVATE evenkeel_test_support evenkeel_static m Threads::Threads
-	${CMAKE_DL_LIBS})
-add_dependencies(test_standin standin_cuda standin_nvrtc)
-add_test(NAME standin COMMAND test_standin ${EVENKEEL_TEST_MODE} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-set_tests_properties(standin PROPERTIES ENVIRONMENT "${standin_environment}")
+# tests/standin/test_NAME.c is the program build/tests/test_standin_NAME and the ctest standin_NAME.
+foreach(name driver emulator loader)
+	set(test standin_${name})
+	add_executable(test_${test} ${standin}/test_${name}.c ${standin}/selftest.c)
+	evenkeel_program(test_${test} tests)
+	target_link_libraries(test_${test} PRIVATE evenkeel_test_support evenkeel_static m Threads::Threads
+		${CMAKE_DL_LIBS})
+	add_dependencies(test_${test} standin_cuda standin_nvrtc)
+	add_test(NAME ${test} COMMAND test_${test} ${EVENKEEL_TEST_MODE} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+	set_tests_properties(${test} PROPERTIES ENVIRONMENT "${standin_environment}")
+endforeach()
