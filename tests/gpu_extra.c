@@ -71,58 +71,34 @@ static void *input_on_gpu(struct gpu_call *call, enum operand_id id)
 	return memory;
 }
 
-static void *output_on_gpu(struct gpu_call *call, enum operand_id id, const char *name)
+static void *output_on_gpu(struct gpu_call *call, enum operand_id id)
 {
 	const struct operand *o = &case_expected[id];
 	if (!o->present)
 		return NULL;
 	struct output *output = &call->outputs[call->output_count++];
-	*output = (struct output){.name = name, .bytes = o->buffer.bytes};
+	*output = (struct output){.name = operand_names[id], .bytes = o->buffer.bytes};
 	output->device = on_gpu(call, output->bytes);
 	output->expected = memory_make(NULL, output->bytes);
 	(void)memory_write(NULL, output->expected, o->buffer.data, output->bytes);
 	return output->device;
 }
 
-static void put_forward(struct gpu_call *call)
-{
-	ek_norm_forward_args *f = &call->forward;
-	*f = case_forward_args(&call->c, case_expected);
-	f->x = input_on_gpu(call, X);
-	f->weight = input_on_gpu(call, WEIGHT);
-	f->bias = input_on_gpu(call, BIAS);
-	f->y = output_on_gpu(call, Y, "y");
-	f->mean = output_on_gpu(call, Y_MEAN, "mean");
-	f->rstd = output_on_gpu(call, Y_RSTD, "rstd");
-	f->mean_lo = output_on_gpu(call, Y_MEAN_LO, "mean_lo");
-}
-
-static void put_backward(struct gpu_call *call)
-{
-	ek_norm_backward_args *b = &call->backward;
-	*b = case_backward_args(&call->c, case_expected);
-	b->dy = input_on_gpu(call, DY);
-	b->x = input_on_gpu(call, X);
-	b->weight = input_on_gpu(call, WEIGHT);
-	b->mean = input_on_gpu(call, MEAN);
-	b->rstd = input_on_gpu(call, RSTD);
-	b->mean_lo = input_on_gpu(call, MEAN_LO);
-	b->dx = output_on_gpu(call, DX, "dx");
-	b->dweight = output_on_gpu(call, DWEIGHT, "dweight");
-	b->dbias = output_on_gpu(call, DBIAS, "dbias");
-	(void)expect_ok(ek_norm_backward_workspace(ctx, b, &b->workspace_size), call->text);
-	b->workspace = on_gpu(call, b->workspace_size);
-}
-
 static void call_put(struct gpu_call *call, const struct norm_case *c)
 {
+	void *at[OPERANDS] = {NULL};
 	*call = (struct gpu_call){.c = *c};
 	(void)snprintf(call->text, sizeof call->text, "%s", case_text(c));
 	case_expect(c);
-	if (c->backward)
-		put_backward(call);
-	else
-		put_forward(call);
+	for (enum operand_id id = 0; id < WORKSPACE; id++)
+		at[id] = id < Y ? input_on_gpu(call, id) : output_on_gpu(call, id);
+	call->forward = case_forward_at(c, at);
+	call->backward = case_backward_at(c, at, 0);
+	if (!c->backward)
+		return;
+	ek_norm_backward_args *b = &call->backward;
+	(void)expect_ok(ek_norm_backward_workspace(ctx, b, &b->workspace_size), call->text);
+	b->workspace = on_gpu(call, b->workspace_size);
 }
 
 static void call_free(struct gpu_call *call)
@@ -502,8 +478,8 @@ static void run_large_backward(struct large *large)
 	b.rows *= large->blocks;
 	b.dy = large->dy, b.x = large->x, b.dx = large->out;
 	b.weight = input_on_gpu(&call, WEIGHT);
-	b.dweight = output_on_gpu(&call, DWEIGHT, "dweight");
-	b.dbias = output_on_gpu(&call, DBIAS, "dbias");
+	b.dweight = output_on_gpu(&call, DWEIGHT);
+	b.dbias = output_on_gpu(&call, DBIAS);
 	(void)expect_ok(ek_norm_backward_workspace(ctx, &b, &b.workspace_size), "workspace");
 	b.workspace = on_gpu(&call, b.workspace_size);
 	if (expect_ok(ek_norm_backward(ctx, &b), case_text(&large->block)) &&

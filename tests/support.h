@@ -1,6 +1,7 @@
 /* Support for the C tests, split by idea: the runner (support_runner.h), values and fillings
- * (support_values.c), buffers with canaries or guard pages (support_buffers.c), and norm cases run on a
- * context and compared with the reference (support_cases.c). SPDX-License-Identifier: MIT */
+ * (support_values.c), buffers with canaries or guard pages (support_buffers.c), the operands of norm cases
+ * (support_operands.c), and such cases run on a context and compared with the reference (support_cases.c).
+ * SPDX-License-Identifier: MIT */
 #ifndef EK_TESTS_SUPPORT_H
 #define EK_TESTS_SUPPORT_H
 
@@ -129,6 +130,20 @@ struct norm_case {
 	double eps;
 	uint64_t seed;
 };
+
+/* Of a case: is there such an operand, is it a matrix; its dtype, the columns of a row, the bytes of its numbers
+ * without gaps between rows. */
+bool is_present(const struct norm_case *c, enum operand_id id);
+bool is_matrix(enum operand_id id);
+ek_dtype operand_dtype(const struct norm_case *c, enum operand_id id);
+int64_t operand_cols(const struct norm_case *c, enum operand_id id);
+int64_t operand_bytes(const struct norm_case *c, enum operand_id id);
+extern const char *const operand_names[OPERANDS];
+
+/* The argument structs of a case whose operands are at these addresses; NULL: there is none. */
+ek_norm_forward_args case_forward_at(const struct norm_case *c, void *const at[OPERANDS]);
+ek_norm_backward_args case_backward_at(const struct norm_case *c, void *const at[OPERANDS],
+				       size_t workspace_size);
 
 struct operand {
 	bool present;

@@ -15,10 +15,6 @@ const struct dtype_pair dtype_pairs[DTYPE_PAIRS] = {
 	{EK_F32, EK_F32}, {EK_F16, EK_F16}, {EK_BF16, EK_BF16},
 	{EK_F64, EK_F64}, {EK_F16, EK_F32}, {EK_BF16, EK_F32},
 };
-static const char *const operand_names[OPERANDS] = {
-	"x",    "dy",   "weight",  "bias", "mean",    "rstd",  "mean_lo",   "y",
-	"mean", "rstd", "mean_lo", "dx",   "dweight", "dbias", "workspace",
-};
 
 struct operand case_inputs[OPERANDS], case_expected[OPERANDS], case_actual[OPERANDS];
 
@@ -227,26 +223,22 @@ const char *case_text(const struct norm_case *c)
 	return text;
 }
 
-/* Describes an operand of a case and gives it memory. */
-static void operand_reset(struct operand set[], enum operand_id id, const struct norm_case *c, bool present)
+/* Describes the operands from first to last that the case has, and gives them memory. */
+static void operands_reset(struct operand set[], const struct norm_case *c, enum operand_id first,
+			   enum operand_id last)
 {
-	struct operand *o = &set[id];
-	bool statistic = (id >= MEAN && id <= MEAN_LO) || (id >= Y_MEAN && id <= Y_MEAN_LO);
-	bool vector = id == WEIGHT || id == BIAS || id == DWEIGHT || id == DBIAS;
-	o->present = present;
-	if (!present)
-		return;
-	o->dtype = statistic ? (c->dtype == EK_F64 ? EK_F64 : EK_F32) : vector ? c->weight_dtype : c->dtype;
-	o->rows = vector || statistic ? 1 : c->rows;
-	o->cols = statistic ? c->rows : c->cols;
-	o->stride = vector || statistic ? o->cols : c->cols + c->pad[id];
-	size_t elements = o->rows > 0 ? (size_t)((o->rows - 1) * o->stride + o->cols) : 0;
-	buffer_reset(&o->buffer, elements * ek_dtype_size(o->dtype), c->placement, c->offset[id]);
-}
-
-static void *data_of(struct operand set[], enum operand_id id)
-{
-	return set[id].present ? set[id].buffer.data : NULL;
+	for (enum operand_id id = first; id <= last; id++) {
+		struct operand *o = &set[id];
+		o->present = is_present(c, id);
+		if (!o->present)
+			continue;
+		o->dtype = operand_dtype(c, id);
+		o->rows = is_matrix(id) ? c->rows : 1;
+		o->cols = operand_cols(c, id);
+		o->stride = o->cols + (is_matrix(id) ? c->pad[id] : 0);
+		size_t elements = o->rows > 0 ? (size_t)((o->rows - 1) * o->stride + o->cols) : 0;
+		buffer_reset(&o->buffer, elements * ek_dtype_size(o->dtype), c->placement, c->offset[id]);
+	}
 }
 
 static void operand_fill(struct operand *o, enum filling filling, uint64_t seed)
@@ -283,12 +275,7 @@ static void fill_statistics(const struct norm_case *c)
 void case_fill(const struct norm_case *c)
 {
 	struct operand *in = case_inputs;
-	operand_reset(in, X, c, true);
-	operand_reset(in, DY, c, c->backward);
-	operand_reset(in, WEIGHT, c, c->form & FORM_WEIGHT);
-	operand_reset(in, BIAS, c, c->form & FORM_BIAS);
-	for (int i = 0; i < 3; i++)
-		operand_reset(in, MEAN + (unsigned)i, c, c->backward && (c->form & (unsigned)FORM_MEAN << i));
+	operands_reset(in, c, X, MEAN_LO);
 	bool underflow = c->filling == FILL_UNDERFLOW;
 	enum filling rest =
 		c->filling == FILL_OFFSET || c->filling == FILL_CONSTANT || c->filling == FILL_CLAMP
@@ -304,13 +291,7 @@ void case_fill(const struct norm_case *c)
 
 void case_outputs(ek_context *ctx, const struct norm_case *c, struct operand set[OPERANDS])
 {
-	operand_reset(set, Y, c, !c->backward);
-	for (int i = 0; i < 3; i++)
-		operand_reset(set, Y_MEAN + (unsigned)i, c,
-			      !c->backward && (c->form & (unsigned)FORM_MEAN << i));
-	operand_reset(set, DX, c, c->form & FORM_DX);
-	operand_reset(set, DWEIGHT, c, c->form & FORM_DWEIGHT);
-	operand_reset(set, DBIAS, c, c->form & FORM_DBIAS);
+	operands_reset(set, c, Y, DBIAS);
 	if (c->form & FORM_ACCUMULATE) {
 		operand_fill(&set[DWEIGHT], c->filling, c->seed + 7);
 		operand_fill(&set[DBIAS], c->filling, c->seed + 8);
@@ -337,55 +318,26 @@ void case_outputs(ek_context *ctx, const struct norm_case *c, struct operand set
 	work->buffer.bytes = bytes;
 }
 
+static void addresses_of(struct operand set[OPERANDS], void *at[OPERANDS])
+{
+	for (int id = 0; id < OPERANDS; id++) {
+		struct operand *o = id < Y ? &case_inputs[id] : &set[id];
+		at[id] = o->present ? o->buffer.data : NULL;
+	}
+}
+
 ek_norm_forward_args case_forward_args(const struct norm_case *c, struct operand set[OPERANDS])
 {
-	struct operand *in = case_inputs;
-	bool in_place = c->form & FORM_IN_PLACE;
-	return (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-				      .norm = c->norm,
-				      .dtype = c->dtype,
-				      .weight_dtype = c->weight_dtype,
-				      .rows = c->rows,
-				      .cols = c->cols,
-				      .eps = c->eps,
-				      .x_stride = c->cols + c->pad[in_place ? Y : X],
-				      .y_stride = c->cols + c->pad[Y],
-				      .x = in_place ? data_of(set, Y) : data_of(in, X),
-				      .weight = data_of(in, WEIGHT),
-				      .bias = data_of(in, BIAS),
-				      .y = data_of(set, Y),
-				      .mean = data_of(set, Y_MEAN),
-				      .rstd = data_of(set, Y_RSTD),
-				      .mean_lo = data_of(set, Y_MEAN_LO)};
+	void *at[OPERANDS];
+	addresses_of(set, at);
+	return case_forward_at(c, at);
 }
 
 ek_norm_backward_args case_backward_args(const struct norm_case *c, struct operand set[OPERANDS])
 {
-	struct operand *in = case_inputs;
-	bool over_dy = c->form & FORM_IN_PLACE, over_x = c->form & FORM_OVER_X;
-	return (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
-				       .norm = c->norm,
-				       .dtype = c->dtype,
-				       .weight_dtype = c->weight_dtype,
-				       .rows = c->rows,
-				       .cols = c->cols,
-				       .eps = c->eps,
-				       .dy_stride = c->cols + c->pad[over_dy ? DX : DY],
-				       .x_stride = c->cols + c->pad[over_x ? DX : X],
-				       .dx_stride = c->cols + c->pad[DX],
-				       .dy = over_dy ? data_of(set, DX) : data_of(in, DY),
-				       .x = over_x ? data_of(set, DX) : data_of(in, X),
-				       .weight = data_of(in, WEIGHT),
-				       .mean = data_of(in, MEAN),
-				       .rstd = data_of(in, RSTD),
-				       .mean_lo = data_of(in, MEAN_LO),
-				       .dx = data_of(set, DX),
-				       .dweight = data_of(set, DWEIGHT),
-				       .dbias = data_of(set, DBIAS),
-				       .accumulate = !!(c->form & FORM_ACCUMULATE),
-				       .workspace = data_of(set, WORKSPACE),
-				       .workspace_size =
-					       set[WORKSPACE].present ? set[WORKSPACE].buffer.bytes : 0};
+	void *at[OPERANDS];
+	addresses_of(set, at);
+	return case_backward_at(c, at, at[WORKSPACE] ? set[WORKSPACE].buffer.bytes : 0);
 }
 
 ek_status norm_forward(ek_context *ctx, const ek_norm_forward_args *args)

@@ -5,10 +5,6 @@
 
 #include "support.h"
 
-static const char *const output_names[OPERANDS] = {
-	[Y] = "y",   [Y_MEAN] = "mean",     [Y_RSTD] = "rstd", [Y_MEAN_LO] = "mean_lo",
-	[DX] = "dx", [DWEIGHT] = "dweight", [DBIAS] = "dbias", [WORKSPACE] = "workspace"};
-
 /* Is every byte between the rows still a canary? */
 static bool gaps_whole(const struct operand *o)
 {
@@ -31,12 +27,12 @@ static bool surroundings_whole(const struct norm_case *c, const char *level, str
 			continue;
 		if (!buffer_margins_whole(&o->buffer)) {
 			test_fail("%s, level %s: bytes beside %s were written", case_text(c), level,
-				  output_names[id]);
+				  operand_names[id]);
 			return false;
 		}
 		if (id != WORKSPACE && o->stride > o->cols && !gaps_whole(o)) {
 			test_fail("%s, level %s: bytes between the rows of %s were written", case_text(c),
-				  level, output_names[id]);
+				  level, operand_names[id]);
 			return false;
 		}
 	}
@@ -56,7 +52,7 @@ static bool operand_equal(const struct norm_case *c, const char *level, int thre
 				continue;
 			test_fail(
 				"%s, level %s, %d threads: %s[%lld][%lld] is 0x%llx (%.17g), the reference has 0x%llx (%.17g)",
-				case_text(c), level, threads, output_names[id], (long long)r, (long long)i,
+				case_text(c), level, threads, operand_names[id], (long long)r, (long long)i,
 				(unsigned long long)b,
 				value_get(got->dtype, got->buffer.data, r * got->stride + i),
 				(unsigned long long)a,

@@ -77,79 +77,22 @@ ek_context *opened_with(const char *folder)
 	return opened(options);
 }
 
-static size_t operand_bytes(enum operand_id id, struct shape s)
+static void point_at(struct work *w, unsigned char *block)
 {
-	size_t element = ek_dtype_size(s.dtype);
-	switch (id) {
-	case X:
-	case DY:
-	case Y:
-	case DX:
-		return (size_t)(s.rows * s.cols) * element;
-	case WEIGHT:
-	case BIAS:
-	case DWEIGHT:
-	case DBIAS:
-		return (size_t)s.cols * element;
-	case MEAN:
-	case RSTD:
-	case MEAN_LO:
-		return (size_t)s.rows * (s.dtype == EK_F64 ? 8 : 4);
-	default:
-		return 0;
-	}
-}
-
-static void point_at(struct work *w, unsigned char *block, struct shape s)
-{
-#define AT(id) (block + w->offset[id])
-	w->forward = (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-					    .norm = EK_LAYER_NORM,
-					    .dtype = s.dtype,
-					    .weight_dtype = s.dtype,
-					    .rows = s.rows,
-					    .cols = s.cols,
-					    .x_stride = s.cols,
-					    .y_stride = s.cols,
-					    .eps = 1e-5,
-					    .x = AT(X),
-					    .weight = AT(WEIGHT),
-					    .bias = AT(BIAS),
-					    .y = AT(Y),
-					    .mean = AT(MEAN),
-					    .rstd = AT(RSTD),
-					    .mean_lo = AT(MEAN_LO)};
-	w->backward = (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
-					      .norm = EK_LAYER_NORM,
-					      .dtype = s.dtype,
-					      .weight_dtype = s.dtype,
-					      .rows = s.rows,
-					      .cols = s.cols,
-					      .dy_stride = s.cols,
-					      .x_stride = s.cols,
-					      .dx_stride = s.cols,
-					      .eps = 1e-5,
-					      .dy = AT(DY),
-					      .x = AT(X),
-					      .weight = AT(WEIGHT),
-					      .mean = AT(MEAN),
-					      .rstd = AT(RSTD),
-					      .mean_lo = AT(MEAN_LO),
-					      .dx = AT(DX),
-					      .dweight = AT(DWEIGHT),
-					      .dbias = AT(DBIAS),
-					      .workspace = AT(WORKSPACE),
-					      .workspace_size = w->bytes - w->offset[WORKSPACE]};
-#undef AT
+	void *at[OPERANDS];
+	for (int id = 0; id < OPERANDS; id++)
+		at[id] = block + w->offset[id];
+	w->forward = case_forward_at(&w->c, at);
+	w->backward = case_backward_at(&w->c, at, w->bytes - w->offset[WORKSPACE]);
 }
 
 /* What the reference makes of start, into wanted. The statistics in start are x's own, too, so that forward and
  * backward may run in any order. */
-static void expect_by_reference(struct work *w, struct shape s)
+static void expect_by_reference(struct work *w)
 {
 	ek_context *reference = context_of((struct setting){"reference", 1, PLAIN});
-	size_t bytes = 0, statistics = w->offset[MEAN_LO] - w->offset[MEAN] + operand_bytes(MEAN_LO, s);
-	point_at(w, w->wanted, s);
+	size_t bytes = 0;
+	point_at(w, w->wanted);
 	memcpy(w->wanted, w->start, w->bytes);
 	EXPECT(ek_norm_backward_workspace(reference, &w->backward, &bytes) == EK_OK, "%s", ek_error(NULL));
 	w->backward.workspace = aligned_alloc(64, bytes / 64 * 64 + 64);
@@ -157,19 +100,23 @@ static void expect_by_reference(struct work *w, struct shape s)
 	EXPECT(ek_norm_forward(reference, &w->forward) == EK_OK &&
 		       ek_norm_backward(reference, &w->backward) == EK_OK,
 	       "the reference: %s", ek_error(NULL));
-	memcpy(w->start + w->offset[MEAN], w->wanted + w->offset[MEAN], statistics);
+	for (int id = MEAN; id <= MEAN_LO; id++)
+		memcpy(w->start + w->offset[id], w->wanted + w->offset[id],
+		       (size_t)operand_bytes(&w->c, (enum operand_id)id));
 	free(w->backward.workspace);
 }
 
-static void lay_out(struct work *w, struct shape s)
+/* Backward is given what forward returns: these statistics have one place. */
+static void lay_out(struct work *w)
 {
 	size_t workspace = 0;
 	for (enum operand_id id = 0; id < WORKSPACE; id++) {
-		w->offset[id] = w->bytes;
-		w->bytes += (operand_bytes(id, s) + 255) / 256 * 256;
+		bool returned = id >= Y_MEAN && id <= Y_MEAN_LO;
+		w->offset[id] = returned ? w->offset[id - Y_MEAN + MEAN] : w->bytes;
+		w->bytes += returned ? 0 : ((size_t)operand_bytes(&w->c, id) + 255) / 256 * 256;
 	}
 	w->offset[WORKSPACE] = w->bytes;
-	point_at(w, (unsigned char *)w, s);
+	point_at(w, (unsigned char *)w);
 	EXPECT(ek_norm_backward_workspace(w->ctx, &w->backward, &workspace) == EK_OK, "%s", ek_error(w->ctx));
 	w->bytes += workspace;
 }
@@ -182,8 +129,10 @@ void work_restart(struct work *w)
 struct work work_make(ek_context *ctx, struct shape s)
 {
 	static const enum operand_id filled[] = {X, DY, WEIGHT, BIAS};
-	struct work w = {.ctx = ctx};
-	lay_out(&w, s);
+	struct work w = {
+		.ctx = ctx,
+		.c = case_of(false, EK_LAYER_NORM, (struct dtype_pair){s.dtype, s.dtype}, s.rows, s.cols)};
+	lay_out(&w);
 	w.start = aligned_alloc(256, w.bytes / 256 * 256 + 256);
 	w.wanted = aligned_alloc(256, w.bytes / 256 * 256 + 256);
 	w.there = memory_make(gpu_of(ctx), w.bytes);
@@ -193,12 +142,12 @@ struct work work_make(ek_context *ctx, struct shape s)
 	}
 	memset(w.start, CANARY, w.bytes);
 	for (int i = 0; i < COUNT_OF(filled); i++) {
-		int64_t count = (int64_t)(operand_bytes(filled[i], s) / ek_dtype_size(s.dtype));
+		int64_t count = operand_bytes(&w.c, filled[i]) / (int64_t)ek_dtype_size(s.dtype);
 		fill_rows(FILL_NORMAL, s.dtype, w.start + w.offset[filled[i]], 1, count, count,
 			  (uint64_t)s.cols + (uint64_t)i);
 	}
-	expect_by_reference(&w, s);
-	point_at(&w, w.there, s);
+	expect_by_reference(&w);
+	point_at(&w, w.there);
 	if (w.backward.workspace_size == 0)
 		w.backward.workspace = NULL;
 	work_restart(&w);

@@ -50,6 +50,7 @@ ek_context *opened_with(const char *folder);
  * byte, and what the reference makes of it. */
 struct work {
 	ek_context *ctx;
+	struct norm_case c;
 	size_t offset[OPERANDS]; /* of an operand in the block; the workspace is the last */
 	size_t bytes;
 	unsigned char *there;          /* on the GPU */

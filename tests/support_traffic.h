@@ -18,20 +18,14 @@ struct call {
 	size_t workspace;
 };
 
-extern const char *const call_names[OPERANDS];
-
 /* Makes the operands that the case has, and counts what the call moves; false and a message where it fails. call->c and
  * call->model are given. call_free goes with it in either case. */
 bool call_run(struct call *call);
 void call_free(struct call *call);
 
-/* Of a case: is there such an operand, is it a matrix; bytes of its numbers without gaps between rows, from row to row, of
- * an element, of a statistic. */
-bool is_present(const struct norm_case *c, enum operand_id id);
-bool is_matrix(enum operand_id id);
-int64_t operand_bytes(const struct norm_case *c, enum operand_id id);
-int64_t stride_bytes(const struct norm_case *c, enum operand_id id);
+/* Bytes of an element, from a matrix's row to the next, of a statistic. */
 int64_t element_bytes(const struct norm_case *c);
+int64_t stride_bytes(const struct norm_case *c, enum operand_id id);
 int64_t real_bytes(const struct norm_case *c);
 
 /* ---- what its launches should move: support_traffic_plan.c ---- */

@@ -14,14 +14,14 @@ static void compare_operand(const struct call *call, const struct launch *launch
 	const struct moved *want = &launch->of[id];
 	EXPECT(is->read == want->read && is->written == want->written,
 	       "%s, %s: %s moves of %s %lld bytes in and %lld out, not %lld and %lld", case_text(call->c),
-	       name_of(call->model), is->kernel, call_names[id], (long long)is->read, (long long)is->written,
-	       (long long)want->read, (long long)want->written);
+	       name_of(call->model), is->kernel, operand_names[id], (long long)is->read,
+	       (long long)is->written, (long long)want->read, (long long)want->written);
 	EXPECT(is->written_in_all == is->written || id == WORKSPACE,
 	       "%s, %s: %s writes parts of %s twice: %lld bytes in all", case_text(call->c),
-	       name_of(call->model), is->kernel, call_names[id], (long long)is->written_in_all);
+	       name_of(call->model), is->kernel, operand_names[id], (long long)is->written_in_all);
 	EXPECT(want->read_in_all_at_most == 0 || is->read_in_all <= want->read_in_all_at_most,
 	       "%s, %s: %s asks for %lld bytes of %s, where %lld would do", case_text(call->c),
-	       name_of(call->model), is->kernel, (long long)is->read_in_all, call_names[id],
+	       name_of(call->model), is->kernel, (long long)is->read_in_all, operand_names[id],
 	       (long long)want->read_in_all_at_most);
 }
 
