@@ -1,7 +1,7 @@
 /* Support for the C tests, split by idea: the runner (support_runner.h), values and fillings
  * (support_values.c), buffers with canaries or guard pages (support_buffers.c), the operands of norm cases
- * (support_operands.c), and such cases run on a context and compared with the reference (support_cases.c).
- * SPDX-License-Identifier: MIT */
+ * (support_operands.c), contexts (support_contexts.c), and cases run on one and compared with the reference
+ * (support_cases.c, support_compare.c). SPDX-License-Identifier: MIT */
 #ifndef EK_TESTS_SUPPORT_H
 #define EK_TESTS_SUPPORT_H
 
@@ -180,6 +180,7 @@ int level_count(void);
 const char *level_name(int index);
 const char *level_best(void);
 ek_context *context_of(struct setting setting);
+ek_context *reference(void);
 
 extern struct operand case_inputs[OPERANDS], case_expected[OPERANDS], case_actual[OPERANDS];
 

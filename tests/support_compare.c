@@ -72,11 +72,10 @@ bool case_compare(const struct norm_case *c, const char *level, int threads, str
 
 void case_expect(const struct norm_case *c)
 {
-	ek_context *reference = context_of((struct setting){"reference", 1, PLAIN});
 	case_fill(c);
-	ek_status status = case_call(reference, c, case_expected);
+	ek_status status = case_call(reference(), c, case_expected);
 	EXPECT(status == EK_OK, "%s, level reference: %s: %s", case_text(c), ek_status_name(status),
-	       ek_error(reference));
+	       ek_error(reference()));
 	surroundings_whole(c, "reference", case_expected);
 }
 

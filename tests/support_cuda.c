@@ -90,15 +90,14 @@ static void point_at(struct work *w, unsigned char *block)
  * backward may run in any order. */
 static void expect_by_reference(struct work *w)
 {
-	ek_context *reference = context_of((struct setting){"reference", 1, PLAIN});
 	size_t bytes = 0;
 	point_at(w, w->wanted);
 	memcpy(w->wanted, w->start, w->bytes);
-	EXPECT(ek_norm_backward_workspace(reference, &w->backward, &bytes) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(ek_norm_backward_workspace(reference(), &w->backward, &bytes) == EK_OK, "%s", ek_error(NULL));
 	w->backward.workspace = aligned_alloc(64, bytes / 64 * 64 + 64);
 	w->backward.workspace_size = bytes;
-	EXPECT(ek_norm_forward(reference, &w->forward) == EK_OK &&
-		       ek_norm_backward(reference, &w->backward) == EK_OK,
+	EXPECT(ek_norm_forward(reference(), &w->forward) == EK_OK &&
+		       ek_norm_backward(reference(), &w->backward) == EK_OK,
 	       "the reference: %s", ek_error(NULL));
 	for (int id = MEAN; id <= MEAN_LO; id++)
 		memcpy(w->start + w->offset[id], w->wanted + w->offset[id],

@@ -595,7 +595,6 @@ static void nothing_is_read_past_the_end(void)
 static void nothing_past_the_end_is_summed_up(void)
 {
 	static const int64_t widths[] = {24, 520, 1032, 1500, 1031, 12296};
-	ek_context *reference = context_of((struct setting){"reference", 1, PLAIN});
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < 4; k++) {
 			struct norm_case c = case_for(true, k & 1, dtype_pairs[w % 3], 2, widths[w]);
@@ -609,8 +608,8 @@ static void nothing_past_the_end_is_summed_up(void)
 				value_set(EK_F32, case_inputs[RSTD].buffer.data, 0, INFINITY);
 			else
 				value_set(c.weight_dtype, case_inputs[WEIGHT].buffer.data, 0, INFINITY);
-			EXPECT(case_call(reference, &c, case_expected) == EK_OK, "%s: %s", case_text(&c),
-			       ek_error(reference));
+			EXPECT(case_call(reference(), &c, case_expected) == EK_OK, "%s: %s", case_text(&c),
+			       ek_error(reference()));
 			(void)same_on(h200, &c);
 		}
 }

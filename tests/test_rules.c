@@ -43,7 +43,7 @@ static void put(struct operand *o, int64_t index, double value)
 static void check(const struct norm_case *c)
 {
 	case_expect(c);
-	case_outputs(context_of((struct setting){"reference", 1, PLAIN}), c, case_actual);
+	case_outputs(reference(), c, case_actual);
 	if (c->dtype == EK_F64)
 		(c->backward ? backward_64 : forward_64)(c, case_actual);
 	else

@@ -61,11 +61,6 @@ static ek_status caller_call(ek_context *ctx, struct caller *k, float *out)
 							      .workspace_size = k->workspace_size});
 }
 
-static ek_context *reference(void)
-{
-	return context_of((struct setting){"reference", 1, PLAIN});
-}
-
 static struct caller caller_make(ek_context *ctx, int number, int64_t rows, int64_t cols)
 {
 	struct caller k = {.c = case_of(number & 1, number & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[0],
