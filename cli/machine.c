@@ -10,12 +10,11 @@
 #include <string.h>
 
 #include "cli.h"
-#include "copy.h"
 #include "device.h"
-#include "flops.h"
 #include "gpu_machine.h"
 #include "json.h"
 #include "machine_text.h"
+#include "measure.h"
 #include "term.h"
 
 static const char how[] = "evenkeel info --measure FILE writes one";
@@ -131,33 +130,26 @@ static int take_json(struct machine *machine, const char *name, struct json *fil
 
 /* ---- measured here ---- */
 
-static int measure_here(struct machine *machine)
+static int measure_cpu(struct machine *machine)
 {
-	static const size_t sizes[] = {65536, 1048576, 16777216, 67108864, 268435456};
-	enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
 	ek_context *ctx;
 	ek_description description = {.size = sizeof description};
+	struct rates rates;
 	int status = open_context(&ctx, NULL, 0, 0);
 	if (status != STATUS_FINE)
 		return status;
 	(void)ek_describe(ctx, &description);
 	ek_close(ctx);
-	struct team *team = team_create(description.threads);
-	if (!team)
+	take_name(machine, description.name);
+	progress_begin(RATES);
+	bool measured = measure_rates(&rates, description.threads);
+	progress_clear();
+	if (!measured)
 		return complain(STATUS_USAGE, "--machine this: %d threads cannot be started",
 				description.threads);
-	take_name(machine, description.name);
-	progress_begin(SIZE_COUNT + 2);
-	for (int i = 0; i < SIZE_COUNT; i++) {
-		progress_step("copy of %zu KB", sizes[i] / 1024);
-		(void)add_copy(machine, (double)sizes[i], copy_rate(team, sizes[i]));
-	}
-	for (int i = 0; i < 2; i++) {
-		progress_step("arithmetic");
-		machine->flops[i] = flop_rate(team, i == 0 ? EK_F32 : EK_F64);
-	}
-	progress_clear();
-	team_destroy(team);
+	for (int i = 0; i < COPY_SIZES; i++)
+		(void)add_copy(machine, (double)copy_sizes[i], rates.copy[i]);
+	memcpy(machine->flops, rates.flops, sizeof machine->flops);
 	return STATUS_FINE;
 }
 
@@ -190,7 +182,7 @@ int machine_find(struct machine *machine, const char *name, bool gpu, const stru
 	char error[256] = "";
 	*machine = (struct machine){.copy_count = 0};
 	if (strcmp(name, "this") == 0)
-		return gpu ? measure_gpu(machine, options) : measure_here(machine);
+		return gpu ? measure_gpu(machine, options) : measure_cpu(machine);
 	if (strcmp(name, "h200") == 0)
 		return take_json(machine, name, json_parse(text_machine_h200, error, sizeof error), error,
 				 true);
