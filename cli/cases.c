@@ -354,3 +354,33 @@ double case_bytes(const struct test_case *test_case)
 		(double)test_case->rows * (double)test_case->cols * (double)ek_dtype_size(test_case->dtype);
 	return bytes * (test_case->pass == FORWARD ? 2 : 3);
 }
+
+ek_norm_forward_args forward_args_of(const struct test_case *test_case, double eps)
+{
+	int64_t stride = test_case->cols + test_case->form.pad;
+	return (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
+				      .norm = test_case->op->norm,
+				      .dtype = test_case->dtype,
+				      .weight_dtype = test_case->weight_dtype,
+				      .rows = test_case->rows,
+				      .cols = test_case->cols,
+				      .x_stride = stride,
+				      .y_stride = stride,
+				      .eps = eps};
+}
+
+ek_norm_backward_args backward_args_of(const struct test_case *test_case, double eps)
+{
+	int64_t stride = test_case->cols + test_case->form.pad;
+	return (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
+				       .norm = test_case->op->norm,
+				       .dtype = test_case->dtype,
+				       .weight_dtype = test_case->weight_dtype,
+				       .rows = test_case->rows,
+				       .cols = test_case->cols,
+				       .dy_stride = stride,
+				       .x_stride = stride,
+				       .dx_stride = stride,
+				       .eps = eps,
+				       .accumulate = test_case->form.accumulate};
+}

@@ -60,4 +60,8 @@ struct test_case *cases_list(const struct options *options, bool bench, int *cou
 /* Bytes that a copy would move for the case: x and y, or x, dy and dx. */
 double case_bytes(const struct test_case *test_case);
 
+/* The argument structs of a case but for its tensors, which have one stride. */
+ek_norm_forward_args forward_args_of(const struct test_case *test_case, double eps);
+ek_norm_backward_args backward_args_of(const struct test_case *test_case, double eps);
+
 #endif

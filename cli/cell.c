@@ -84,17 +84,11 @@ static void make_forward(struct cell *cell, const struct options *options, bool 
 		cell->weight = make_vector(cell, options, WEIGHT, fine);
 	if (test_case->form.bias)
 		cell->bias = make_vector(cell, options, BIAS, fine);
-	cell->forward = (ek_norm_forward_args){.size = sizeof cell->forward,
-					       .norm = test_case->op->norm,
-					       .dtype = test_case->dtype,
-					       .weight_dtype = test_case->weight_dtype,
-					       .rows = test_case->rows,
-					       .cols = test_case->cols,
-					       .eps = options->eps,
-					       .weight = cell->weight,
-					       .bias = cell->bias,
-					       .x = cell->x,
-					       .y = cell->out};
+	cell->forward = forward_args_of(test_case, options->eps);
+	cell->forward.weight = cell->weight;
+	cell->forward.bias = cell->bias;
+	cell->forward.x = cell->x;
+	cell->forward.y = cell->out;
 }
 
 /* Backward as training has it: statistics kept from forward, all gradients, a workspace made before. */
@@ -104,28 +98,22 @@ static int make_backward(struct cell *cell, ek_context *ctx, const struct option
 	size_t vector_bytes = (size_t)test_case->cols * ek_dtype_size(test_case->weight_dtype);
 	cell->dweight = test_case->form.dweight ? make_buffer(cell, vector_bytes, fine) : NULL;
 	cell->dbias = test_case->form.dbias ? make_buffer(cell, vector_bytes, fine) : NULL;
-	cell->backward = (ek_norm_backward_args){.size = sizeof cell->backward,
-						 .norm = test_case->op->norm,
-						 .dtype = test_case->dtype,
-						 .weight_dtype = test_case->weight_dtype,
-						 .rows = test_case->rows,
-						 .cols = test_case->cols,
-						 .eps = options->eps,
-						 .weight = cell->weight,
-						 .x = cell->x,
-						 .dy = cell->dy,
-						 .dx = cell->out,
-						 .dweight = cell->dweight,
-						 .dbias = cell->dbias,
-						 .mean = cell->mean,
-						 .rstd = cell->rstd,
-						 .mean_lo = cell->mean_lo};
+	ek_norm_backward_args *args = &cell->backward;
+	*args = backward_args_of(test_case, options->eps);
+	args->weight = cell->weight;
+	args->x = cell->x;
+	args->dy = cell->dy;
+	args->dx = cell->out;
+	args->dweight = cell->dweight;
+	args->dbias = cell->dbias;
+	args->mean = cell->mean;
+	args->rstd = cell->rstd;
+	args->mean_lo = cell->mean_lo;
 	size_t bytes = 0;
-	if (ek_norm_backward_workspace(ctx, &cell->backward, &bytes) != EK_OK)
+	if (ek_norm_backward_workspace(ctx, args, &bytes) != EK_OK)
 		return complain(STATUS_USAGE, "%s", ek_error(ctx));
-	cell->workspace = make_buffer(cell, bytes, fine);
-	cell->backward.workspace = cell->workspace;
-	cell->backward.workspace_size = bytes;
+	args->workspace = cell->workspace = make_buffer(cell, bytes, fine);
+	args->workspace_size = bytes;
 	return STATUS_FINE;
 }
 

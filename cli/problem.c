@@ -88,18 +88,11 @@ static bool make_inputs(struct problem *problem)
 static ek_norm_forward_args forward_args(const struct problem *problem)
 {
 	const struct test_case *test_case = &problem->test_case;
-	return (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-				      .norm = test_case->op->norm,
-				      .dtype = test_case->dtype,
-				      .weight_dtype = test_case->weight_dtype,
-				      .rows = test_case->rows,
-				      .cols = test_case->cols,
-				      .x_stride = problem->x.stride,
-				      .y_stride = problem->x.stride,
-				      .eps = problem->eps,
-				      .x = problem->x.data,
-				      .weight = test_case->form.weight ? problem->weight.data : NULL,
-				      .bias = test_case->form.bias ? problem->bias.data : NULL};
+	ek_norm_forward_args args = forward_args_of(test_case, problem->eps);
+	args.x = problem->x.data;
+	args.weight = test_case->form.weight ? problem->weight.data : NULL;
+	args.bias = test_case->form.bias ? problem->bias.data : NULL;
+	return args;
 }
 
 /* Of a case and of what it is checked against. */
@@ -198,23 +191,13 @@ static ek_norm_backward_args backward_args(const struct problem *problem, const 
 	const struct test_case *test_case = &problem->test_case;
 	const struct form *form = &test_case->form;
 	bool layer_norm = test_case->op->norm == EK_LAYER_NORM;
-	ek_norm_backward_args args = {.size = sizeof args,
-				      .norm = test_case->op->norm,
-				      .dtype = test_case->dtype,
-				      .weight_dtype = test_case->weight_dtype,
-				      .rows = test_case->rows,
-				      .cols = test_case->cols,
-				      .dy_stride = problem->x.stride,
-				      .x_stride = problem->x.stride,
-				      .dx_stride = problem->x.stride,
-				      .eps = problem->eps,
-				      .dy = problem->dy.data,
-				      .x = problem->x.data,
-				      .weight = form->weight ? problem->weight.data : NULL,
-				      .accumulate = form->accumulate,
-				      .dx = outputs->tensors[OUT_RESULT].data,
-				      .dweight = outputs->tensors[OUT_DWEIGHT].data,
-				      .dbias = outputs->tensors[OUT_DBIAS].data};
+	ek_norm_backward_args args = backward_args_of(test_case, problem->eps);
+	args.dy = problem->dy.data;
+	args.x = problem->x.data;
+	args.weight = form->weight ? problem->weight.data : NULL;
+	args.dx = outputs->tensors[OUT_RESULT].data;
+	args.dweight = outputs->tensors[OUT_DWEIGHT].data;
+	args.dbias = outputs->tensors[OUT_DBIAS].data;
 	if (form->statistics != ANEW) {
 		args.rstd = problem->rstd.data;
 		args.mean = layer_norm ? problem->mean.data : NULL;

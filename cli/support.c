@@ -17,9 +17,7 @@ enum { COLS = 8, PLACE_BYTES = 256, DTYPES = 4, CALLS = OP_COUNT * PASS_COUNT * 
 enum { AT_X, AT_DY, AT_Y, AT_WEIGHT, AT_BIAS, AT_DWEIGHT, AT_DBIAS, AT_MEAN, AT_RSTD, AT_MEAN_LO, PLACES };
 
 struct call {
-	const struct op *op;
-	enum pass pass;
-	ek_dtype dtype, weight_dtype;
+	struct test_case test_case;
 	ek_status status;
 };
 
@@ -31,76 +29,64 @@ struct support {
 
 /* ---- calling ---- */
 
-static ek_norm_forward_args forward_of(const struct call *call, unsigned char *memory)
+static const double eps = 1e-5;
+
+static ek_norm_forward_args forward_of(const struct test_case *test_case, unsigned char *memory)
 {
-	bool centred = call->op->norm == EK_LAYER_NORM;
-	return (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-				      .norm = call->op->norm,
-				      .dtype = call->dtype,
-				      .weight_dtype = call->weight_dtype,
-				      .rows = 1,
-				      .cols = COLS,
-				      .x_stride = COLS,
-				      .y_stride = COLS,
-				      .eps = 1e-5,
-				      .x = memory + AT_X * PLACE_BYTES,
-				      .weight = memory + AT_WEIGHT * PLACE_BYTES,
-				      .bias = memory + AT_BIAS * PLACE_BYTES,
-				      .y = memory + AT_Y * PLACE_BYTES,
-				      .mean = centred ? memory + AT_MEAN * PLACE_BYTES : NULL,
-				      .rstd = memory + AT_RSTD * PLACE_BYTES,
-				      .mean_lo = centred ? memory + AT_MEAN_LO * PLACE_BYTES : NULL};
+	bool centred = test_case->op->norm == EK_LAYER_NORM;
+	ek_norm_forward_args args = forward_args_of(test_case, eps);
+	args.x = memory + AT_X * PLACE_BYTES;
+	args.weight = memory + AT_WEIGHT * PLACE_BYTES;
+	args.bias = memory + AT_BIAS * PLACE_BYTES;
+	args.y = memory + AT_Y * PLACE_BYTES;
+	args.mean = centred ? memory + AT_MEAN * PLACE_BYTES : NULL;
+	args.rstd = memory + AT_RSTD * PLACE_BYTES;
+	args.mean_lo = centred ? memory + AT_MEAN_LO * PLACE_BYTES : NULL;
+	return args;
 }
 
-static ek_norm_backward_args backward_of(const struct call *call, unsigned char *memory)
+static ek_norm_backward_args backward_of(const struct test_case *test_case, unsigned char *memory)
 {
-	bool centred = call->op->norm == EK_LAYER_NORM;
-	return (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
-				       .norm = call->op->norm,
-				       .dtype = call->dtype,
-				       .weight_dtype = call->weight_dtype,
-				       .rows = 1,
-				       .cols = COLS,
-				       .dy_stride = COLS,
-				       .x_stride = COLS,
-				       .dx_stride = COLS,
-				       .eps = 1e-5,
-				       .dy = memory + AT_DY * PLACE_BYTES,
-				       .x = memory + AT_X * PLACE_BYTES,
-				       .weight = memory + AT_WEIGHT * PLACE_BYTES,
-				       .mean = centred ? memory + AT_MEAN * PLACE_BYTES : NULL,
-				       .rstd = memory + AT_RSTD * PLACE_BYTES,
-				       .mean_lo = centred ? memory + AT_MEAN_LO * PLACE_BYTES : NULL,
-				       .dx = memory + AT_Y * PLACE_BYTES,
-				       .dweight = memory + AT_DWEIGHT * PLACE_BYTES,
-				       .dbias = memory + AT_DBIAS * PLACE_BYTES,
-				       .workspace = memory + PLACES * PLACE_BYTES};
+	bool centred = test_case->op->norm == EK_LAYER_NORM;
+	ek_norm_backward_args args = backward_args_of(test_case, eps);
+	args.dy = memory + AT_DY * PLACE_BYTES;
+	args.x = memory + AT_X * PLACE_BYTES;
+	args.weight = memory + AT_WEIGHT * PLACE_BYTES;
+	args.mean = centred ? memory + AT_MEAN * PLACE_BYTES : NULL;
+	args.rstd = memory + AT_RSTD * PLACE_BYTES;
+	args.mean_lo = centred ? memory + AT_MEAN_LO * PLACE_BYTES : NULL;
+	args.dx = memory + AT_Y * PLACE_BYTES;
+	args.dweight = memory + AT_DWEIGHT * PLACE_BYTES;
+	args.dbias = memory + AT_DBIAS * PLACE_BYTES;
+	args.workspace = memory + PLACES * PLACE_BYTES;
+	return args;
 }
 
-static ek_status workspace_for(ek_context *ctx, const struct call *call, size_t *bytes)
+static ek_status workspace_for(ek_context *ctx, const struct test_case *test_case, size_t *bytes)
 {
 	static unsigned char nowhere[(PLACES + 1) * PLACE_BYTES];
-	ek_norm_backward_args args = backward_of(call, nowhere);
+	ek_norm_backward_args args = backward_of(test_case, nowhere);
 	*bytes = 0;
-	return call->pass == BACKWARD ? ek_norm_backward_workspace(ctx, &args, bytes) : EK_OK;
+	return test_case->pass == BACKWARD ? ek_norm_backward_workspace(ctx, &args, bytes) : EK_OK;
 }
 
 /* The call, and on a GPU the wait for it. */
-static ek_status make_call(ek_context *ctx, const struct call *call)
+static ek_status make_call(ek_context *ctx, const struct test_case *test_case)
 {
 	struct ek_gpu *gpu = gpu_of(ctx);
 	unsigned char first;
 	size_t workspace;
-	ek_status status = workspace_for(ctx, call, &workspace);
+	ek_status status = workspace_for(ctx, test_case, &workspace);
 	if (status != EK_OK)
 		return status;
 	unsigned char *memory = memory_make(gpu, PLACES * PLACE_BYTES + workspace);
 	if (!memory)
 		return EK_ERROR_MEMORY;
-	ek_norm_forward_args forward = forward_of(call, memory);
-	ek_norm_backward_args backward = backward_of(call, memory);
+	ek_norm_forward_args forward = forward_of(test_case, memory);
+	ek_norm_backward_args backward = backward_of(test_case, memory);
 	backward.workspace_size = workspace;
-	status = call->pass == FORWARD ? ek_norm_forward(ctx, &forward) : ek_norm_backward(ctx, &backward);
+	status = test_case->pass == FORWARD ? ek_norm_forward(ctx, &forward)
+					    : ek_norm_backward(ctx, &backward);
 	if (status == EK_OK)
 		status = memory_read(gpu, &first, memory, sizeof first);
 	memory_free(gpu, memory);
@@ -108,12 +94,14 @@ static ek_status make_call(ek_context *ctx, const struct call *call)
 }
 
 /* Number i of all; op changes slowest. */
-static struct call call_at(int i)
+static struct test_case case_at(int i)
 {
-	return (struct call){.op = &ops[i / (PASS_COUNT * DTYPES * DTYPES)],
-			     .pass = (enum pass)(i / (DTYPES * DTYPES) % PASS_COUNT),
-			     .dtype = (ek_dtype)(i / DTYPES % DTYPES + 1),
-			     .weight_dtype = (ek_dtype)(i % DTYPES + 1)};
+	return (struct test_case){.op = &ops[i / (PASS_COUNT * DTYPES * DTYPES)],
+				  .pass = (enum pass)(i / (DTYPES * DTYPES) % PASS_COUNT),
+				  .dtype = (ek_dtype)(i / DTYPES % DTYPES + 1),
+				  .weight_dtype = (ek_dtype)(i % DTYPES + 1),
+				  .rows = 1,
+				  .cols = COLS};
 }
 
 /* ctx NULL: opening it has answered `opened`, and so would all calls. */
@@ -121,8 +109,8 @@ static void find(struct support *support, ek_context *ctx, ek_status opened)
 {
 	for (int i = 0; i < CALLS; i++) {
 		struct call *call = &support->calls[i];
-		*call = call_at(i);
-		call->status = ctx ? make_call(ctx, call) : opened;
+		call->test_case = case_at(i);
+		call->status = ctx ? make_call(ctx, &call->test_case) : opened;
 		bool expected = call->status == EK_OK || call->status == EK_ERROR_DTYPE;
 		if (!expected && !support->error[0])
 			(void)snprintf(support->error, sizeof support->error, "%s", ek_error(NULL));
@@ -134,9 +122,9 @@ static void find(struct support *support, ek_context *ctx, ek_status opened)
 static void print_cell(FILE *out, const struct call *call, bool head)
 {
 	char name[16];
-	bool same = call->dtype == call->weight_dtype;
-	(void)snprintf(name, sizeof name, "%s%s%s", ek_dtype_name(call->dtype), same ? "" : "+",
-		       same ? "" : ek_dtype_name(call->weight_dtype));
+	bool same = call->test_case.dtype == call->test_case.weight_dtype;
+	(void)snprintf(name, sizeof name, "%s%s%s", ek_dtype_name(call->test_case.dtype), same ? "" : "+",
+		       same ? "" : ek_dtype_name(call->test_case.weight_dtype));
 	(void)fprintf(out, "  %*s", (int)strlen(name), head ? name : call->status == EK_OK ? "yes" : "no");
 }
 
@@ -147,7 +135,8 @@ static void print_row(FILE *out, const struct call *row, bool head)
 		print_cell(out, &row[dtype * DTYPES + dtype], head);
 		for (int weight = 0; weight < DTYPES; weight++) {
 			const struct call *call = &row[dtype * DTYPES + weight];
-			if (weight != dtype && weight_dtype_fits(call->dtype, call->weight_dtype))
+			if (weight != dtype &&
+			    weight_dtype_fits(call->test_case.dtype, call->test_case.weight_dtype))
 				print_cell(out, call, head);
 		}
 	}
@@ -162,8 +151,8 @@ void print_support(FILE *out, ek_context *ctx)
 	print_row(out, support.calls, true);
 	for (int i = 0; i < CALLS; i += DTYPES * DTYPES) {
 		char what[32];
-		(void)snprintf(what, sizeof what, "%s %s", support.calls[i].op->name,
-			       pass_names[support.calls[i].pass]);
+		(void)snprintf(what, sizeof what, "%s %s", support.calls[i].test_case.op->name,
+			       pass_names[support.calls[i].test_case.pass]);
 		(void)fprintf(out, "           %-19s", what);
 		print_row(out, &support.calls[i], false);
 	}
@@ -179,8 +168,8 @@ static void write_calls(FILE *file, const struct support *support, const char *b
 			file,
 			"%s\n    {\"device\": \"%s\", \"op\": \"%s\", \"pass\": \"%s\", \"dtype\": \"%s\", "
 			"\"weight_dtype\": \"%s\", \"status\": \"%s\"}",
-			between, support->device, call->op->name, pass_names[call->pass],
-			ek_dtype_name(call->dtype), ek_dtype_name(call->weight_dtype),
+			between, support->device, call->test_case.op->name, pass_names[call->test_case.pass],
+			ek_dtype_name(call->test_case.dtype), ek_dtype_name(call->test_case.weight_dtype),
 			ek_status_name(call->status));
 	}
 }

@@ -18,9 +18,9 @@
 
 enum { MOST_RECIPES = 8, MOST_PACKED = 4096 };
 
-/* A call to come: one of the two argument structs. */
+/* A call to come: its case, and one of the two argument structs. */
 struct call {
-	const struct op *op;
+	const struct test_case *test_case;
 	const ek_norm_forward_args *forward;
 	const ek_norm_backward_args *backward;
 };
@@ -45,65 +45,54 @@ static void *some_address(int tensor)
 	return (void *)((uintptr_t)(tensor + 1) << 40);
 }
 
-static int visit_forward(struct warmup *warmup, visit_function *visit, const struct op *op, ek_dtype dtype,
-			 int64_t cols)
+static int visit_forward(struct warmup *warmup, visit_function *visit, const struct test_case *test_case)
 {
 	const struct options *options = warmup->options;
-	ek_norm_forward_args args = {.size = sizeof args,
-				     .norm = op->norm,
-				     .dtype = dtype,
-				     .weight_dtype = options->weight_dtype ? options->weight_dtype : dtype,
-				     .rows = 1,
-				     .cols = cols,
-				     .x_stride = cols,
-				     .y_stride = cols,
-				     .eps = options->eps,
-				     .x = some_address(0),
-				     .y = some_address(1),
-				     .weight = options->weight ? some_address(2) : NULL,
-				     .bias = options->bias ? some_address(3) : NULL};
-	return visit(warmup, &(struct call){.op = op, .forward = &args});
+	ek_norm_forward_args args = forward_args_of(test_case, options->eps);
+	args.x = some_address(0);
+	args.y = some_address(1);
+	args.weight = options->weight ? some_address(2) : NULL;
+	args.bias = options->bias ? some_address(3) : NULL;
+	return visit(warmup, &(struct call){.test_case = test_case, .forward = &args});
 }
 
 /* With statistics from forward, and with those that are computed anew. */
-static int visit_backward(struct warmup *warmup, visit_function *visit, const struct op *op, ek_dtype dtype,
-			  int64_t cols, bool anew)
+static int visit_backward(struct warmup *warmup, visit_function *visit, const struct test_case *test_case,
+			  bool anew)
 {
 	const struct options *options = warmup->options;
-	bool mean = op->norm == EK_LAYER_NORM && !anew;
-	ek_norm_backward_args args = {.size = sizeof args,
-				      .norm = op->norm,
-				      .dtype = dtype,
-				      .weight_dtype = options->weight_dtype ? options->weight_dtype : dtype,
-				      .rows = 1,
-				      .cols = cols,
-				      .dy_stride = cols,
-				      .x_stride = cols,
-				      .dx_stride = cols,
-				      .eps = options->eps,
-				      .dy = some_address(0),
-				      .x = some_address(1),
-				      .dx = some_address(2),
-				      .weight = options->weight ? some_address(3) : NULL,
-				      .dweight = options->weight ? some_address(4) : NULL,
-				      .dbias = options->bias ? some_address(5) : NULL,
-				      .rstd = anew ? NULL : some_address(6),
-				      .mean = mean ? some_address(7) : NULL,
-				      .mean_lo = mean ? some_address(8) : NULL,
-				      .workspace = some_address(9),
-				      .workspace_size = (size_t)1 << 38};
-	return visit(warmup, &(struct call){.op = op, .backward = &args});
+	bool mean = test_case->op->norm == EK_LAYER_NORM && !anew;
+	ek_norm_backward_args args = backward_args_of(test_case, options->eps);
+	args.dy = some_address(0);
+	args.x = some_address(1);
+	args.dx = some_address(2);
+	args.weight = options->weight ? some_address(3) : NULL;
+	args.dweight = options->weight ? some_address(4) : NULL;
+	args.dbias = options->bias ? some_address(5) : NULL;
+	args.rstd = anew ? NULL : some_address(6);
+	args.mean = mean ? some_address(7) : NULL;
+	args.mean_lo = mean ? some_address(8) : NULL;
+	args.workspace = some_address(9);
+	args.workspace_size = (size_t)1 << 38;
+	return visit(warmup, &(struct call){.test_case = test_case, .backward = &args});
 }
 
 static int visit_width(struct warmup *warmup, visit_function *visit, const struct op *op, ek_dtype dtype,
 		       int64_t cols)
 {
-	const bool *pass = warmup->options->pass;
+	const struct options *options = warmup->options;
+	const bool *pass = options->pass;
+	struct test_case test_case = {.op = op,
+				      .dtype = dtype,
+				      .weight_dtype = options->weight_dtype ? options->weight_dtype : dtype,
+				      .rows = 1,
+				      .cols = cols};
 	int status = STATUS_FINE;
 	if (pass[FORWARD] || !pass[BACKWARD])
-		status = visit_forward(warmup, visit, op, dtype, cols);
+		status = visit_forward(warmup, visit, &test_case);
+	test_case.pass = BACKWARD;
 	for (int anew = 0; anew < 2 && status == STATUS_FINE && (pass[BACKWARD] || !pass[FORWARD]); anew++)
-		status = visit_backward(warmup, visit, op, dtype, cols, anew);
+		status = visit_backward(warmup, visit, &test_case, anew);
 	return status;
 }
 
@@ -142,10 +131,9 @@ static int count_call(struct warmup *warmup, const struct call *call)
 
 static void show_progress(const struct call *call)
 {
-	progress_step("%s %s %s, %lld columns", call->op->name,
-		      pass_names[call->forward ? FORWARD : BACKWARD],
-		      ek_dtype_name(call->forward ? call->forward->dtype : call->backward->dtype),
-		      (long long)(call->forward ? call->forward->cols : call->backward->cols));
+	const struct test_case *test_case = call->test_case;
+	progress_step("%s %s %s, %lld columns", test_case->op->name, pass_names[test_case->pass],
+		      ek_dtype_name(test_case->dtype), (long long)test_case->cols);
 }
 
 /* ---- into the cache ---- */

@@ -34,40 +34,25 @@ static void *address(const struct test_case *c, int tensor, bool there)
 
 static int forward_recipes(const struct test_case *c, struct ek_recipe *recipes, int most)
 {
-	ek_norm_forward_args args = {.size = sizeof args,
-				     .norm = c->op->norm,
-				     .dtype = c->dtype,
-				     .weight_dtype = c->weight_dtype,
-				     .rows = c->rows,
-				     .cols = c->cols,
-				     .x_stride = c->cols + c->form.pad,
-				     .y_stride = c->cols + c->form.pad,
-				     .x = address(c, 0, true),
-				     .y = address(c, 1, true),
-				     .weight = address(c, 2, c->form.weight),
-				     .bias = address(c, 3, c->form.bias)};
+	ek_norm_forward_args args = forward_args_of(c, 0);
+	args.x = address(c, 0, true);
+	args.y = address(c, 1, true);
+	args.weight = address(c, 2, c->form.weight);
+	args.bias = address(c, 3, c->form.bias);
 	return ek_cuda_norm_recipes(&args, NULL, ARCH, recipes, most);
 }
 
 static int backward_recipes(const struct test_case *c, struct ek_recipe *recipes, int most)
 {
-	ek_norm_backward_args args = {.size = sizeof args,
-				      .norm = c->op->norm,
-				      .dtype = c->dtype,
-				      .weight_dtype = c->weight_dtype,
-				      .rows = c->rows,
-				      .cols = c->cols,
-				      .dy_stride = c->cols + c->form.pad,
-				      .x_stride = c->cols + c->form.pad,
-				      .dx_stride = c->cols + c->form.pad,
-				      .dy = address(c, 0, true),
-				      .x = address(c, 1, true),
-				      .dx = address(c, 2, c->form.dx),
-				      .weight = address(c, 3, c->form.weight),
-				      .dweight = address(c, 4, c->form.dweight),
-				      .dbias = address(c, 5, c->form.dbias),
-				      .rstd = address(c, 6, c->form.statistics != ANEW),
-				      .workspace = address(c, 7, true)};
+	ek_norm_backward_args args = backward_args_of(c, 0);
+	args.dy = address(c, 0, true);
+	args.x = address(c, 1, true);
+	args.dx = address(c, 2, c->form.dx);
+	args.weight = address(c, 3, c->form.weight);
+	args.dweight = address(c, 4, c->form.dweight);
+	args.dbias = address(c, 5, c->form.dbias);
+	args.rstd = address(c, 6, c->form.statistics != ANEW);
+	args.workspace = address(c, 7, true);
 	return ek_cuda_norm_recipes(NULL, &args, ARCH, recipes, most);
 }
 
