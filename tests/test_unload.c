@@ -53,17 +53,22 @@ static ek_context *open_context(struct library *library, const char *isa, int th
 static ek_context *left_open[16];
 static int left;
 
+static ek_status forward(const struct library *library, ek_context *ctx, float *to)
+{
+	return library->forward(ctx, &(ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
+							     .norm = EK_LAYER_NORM,
+							     .dtype = EK_F32,
+							     .rows = ROWS,
+							     .cols = COLS,
+							     .eps = 1e-5,
+							     .x = x,
+							     .y = to});
+}
+
 static void call(struct library *library, ek_context *ctx)
 {
 	memset(y, CANARY, sizeof(y));
-	ek_status status = library->forward(ctx, &(ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-									 .norm = EK_LAYER_NORM,
-									 .dtype = EK_F32,
-									 .rows = ROWS,
-									 .cols = COLS,
-									 .eps = 1e-5,
-									 .x = x,
-									 .y = y});
+	ek_status status = forward(library, ctx, y);
 	EXPECT(status == EK_OK, "status %d", (int)status);
 	for (size_t i = 0; i < ROWS * COLS; i++)
 		if (memcmp(&y[i], &wanted[i], 4) != 0) {
@@ -153,15 +158,7 @@ static void the_library_loads(void)
 	for (size_t i = 0; i < ROWS * COLS; i++)
 		x[i] = (float)(int64_t)(random_bits(&state) >> 40) * 0x1p-22f - 2;
 	memset(wanted, CANARY, sizeof(wanted));
-	EXPECT(library.forward(reference, &(ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-								  .norm = EK_LAYER_NORM,
-								  .dtype = EK_F32,
-								  .rows = ROWS,
-								  .cols = COLS,
-								  .eps = 1e-5,
-								  .x = x,
-								  .y = wanted}) == EK_OK,
-	       "the reference fails");
+	EXPECT(forward(&library, reference, wanted) == EK_OK, "the reference fails");
 	library.close(reference);
 	EXPECT(dlclose(library.handle) == 0, "dlclose: %s", dlerror());
 }
