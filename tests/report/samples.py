@@ -114,6 +114,15 @@ def compare(device):
     }  # fmt: skip
 
 
+def quoted():
+    """bench/quoted.json: what others measured."""
+    table = {"op": "layer_norm", "pass": "forward", "dtype": "bf16", "bias": 1, "backends": ["liger", "te"]}
+    table |= {"weight_dtype": {"te": "f32"}}
+    table["microseconds"] = {"1024x131072": [127.2, "fails", 150], "4096x8192": [33.1, None, 40]}
+    return {"date": "2026-10", "gpu": "Sample GPU", "cuda": "13.0", "torch": "2.11", "method": "by graphs",
+            "tables": [table]}  # fmt: skip
+
+
 def machine(device):
     """`evenkeel info --measure`."""
     threads = [{"threads": n} for n in (1, 2)] if device == "cpu" else [{}]
@@ -168,7 +177,7 @@ def explain(op, direction, dtype):
 
 def all_samples():
     made = {"cpu": bench("cpu"), "h200": bench("cuda"), "compare-cpu": compare("cpu"), "compare-h200": compare("cuda")}
-    made |= {"machine-cpu": machine("cpu"), "machine-h200": machine("cuda"), "info-h200": info()}
+    made |= {"machine-cpu": machine("cpu"), "machine-h200": machine("cuda"), "info-h200": info(), "quoted": quoted()}
     for op in ("layer_norm", "rms_norm"):
         for direction in ("forward", "backward"):
             for dtype in ("bf16", "f32"):

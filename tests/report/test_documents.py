@@ -8,11 +8,11 @@ import pytest
 from samples import write_samples
 
 from conftest import ROOT
-from report.__main__ import main, version_of
+from report.__main__ import kept_files, main, version_of
 from report.documents import fill, fill_tables
 from report.read import read_files
 
-DOCUMENTS = ("README.md", "docs/performance.md", "include/evenkeel.h")
+DOCUMENTS = ("README.md", "docs/performance.md", "include/evenkeel.h", "bench/quoted.json")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def tree(tmp_path):
 
 def filled(tree):
     """The tables of the tree's results; what was wrong with them."""
-    reading = read_files(sorted((tree / "docs" / "results").glob("*.json")), version_of(tree), tree)
+    reading = read_files(kept_files(tree), version_of(tree), tree)
     fill_tables(tree, reading)
     return reading.problems
 

@@ -114,13 +114,27 @@ def test_every_result_is_in_a_table(full_page):
     made = all_samples()
     rows = rows_of(full_page, "results-gpu") + rows_of(full_page, "results-cpu")
     bench = sum(1 + len(r["peers"]) for n in ("cpu", "h200") for r in made[n]["results"] + made[n]["cached"])
-    assert len(rows) == bench + sum(len(made[n]["results"]) for n in ("compare-cpu", "compare-h200"))
+    assert len(rows) == bench + sum(len(made[n]["results"]) for n in ("compare-cpu", "compare-h200")) + 3
 
 
 def test_quoted_rows_say_so_with_their_date(full_page):
     quoted = [row for row in rows_of(full_page, "results-gpu") if row[0] == "flash-attn"]
     assert quoted and all(row[-1].startswith("quoted, 2026-11-15") for row in quoted)
     assert "flash-attn (quoted)" in by_id(full_page, "figure-share-gpu").words()
+
+
+def test_figures_that_are_quoted_stand_with_their_own_copy_and_date(full_page):
+    rows = [row for row in rows_of(full_page, "results-gpu") if row[0] == "Transformer Engine"]
+    assert [(row[4], row[6], row[8], row[-1]) for row in rows] == [
+        ("4096", "40.00", "0.83", "quoted, 2026-10"),
+        ("1024", "150.00", "0.85", "quoted, 2026-10"),
+    ]
+    assert any(row[0] == "Liger" and row[-1] == "failed; quoted: fails" for row in rows_of(full_page, "results-gpu"))
+
+
+def test_the_list_of_files_says_how_quoted_figures_were_measured(full_page):
+    (row,) = [row for row in rows_of(full_page, "files-table") if row[1] == "quoted"]
+    assert row[2:] == ["–", "2026-10", "quoted, Sample GPU: by graphs"]
 
 
 def test_peers_that_failed_are_shown_and_not_drawn(full_page):

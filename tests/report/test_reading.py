@@ -9,11 +9,12 @@ import random
 import re
 
 import pytest
-from samples import VERSION, all_samples, bench, compare, explain, machine, write_samples
+from samples import VERSION, all_samples, bench, compare, explain, machine, quoted, write_samples
 
 from conftest import make_page
 from report import page
 from report.read import read_files
+from report.rows import all_rows
 
 
 def read(tmp_path, content, version=VERSION):
@@ -133,6 +134,29 @@ def test_a_bad_kernel_of_a_cost_leaves_its_variant_out(tmp_path):
     assert [v["name"] for v in reading.sources[0].data["variants"]] == ["pytorch", "evenkeel"]
 
 
+QUOTES = {
+    "a shape that is none": ({"microseconds": {"2048": [1, 2, 3]}}, "has microseconds "),
+    "a copy without a time": ({"microseconds": {"8x8": [None, 2, 3]}}, "has microseconds "),
+    "a time of zero": ({"microseconds": {"8x8": [1, 0, 3]}}, "has microseconds "),
+    "a figure too few": (
+        {"microseconds": {"8x8": [1, 2]}},
+        "has 2 figures at 8x8: a copy's and 2 more are needed",
+    ),
+    "a library that is no text": ({"backends": ["liger", 3]}, 'has backends ["liger", 3], which must be a list of '),
+}
+
+
+@pytest.mark.parametrize("case", QUOTES)
+def test_a_bad_table_of_quoted_figures_is_left_out_alone(tmp_path, case):
+    change, words = QUOTES[case]
+    data = quoted()
+    data["tables"].append(data["tables"][0] | change)
+    reading = read(tmp_path, data)
+    (line,) = reading.problems
+    assert line.startswith(f"x.json: tables[1] {words}") and line.endswith(": the row is left out")
+    assert len(all_rows(reading)) == 3
+
+
 def test_a_file_of_an_older_version_is_used_and_said_to_be(tmp_path):
     reading = read(tmp_path, bench("cpu"), version="0.2.0")
     assert reading.problems == [] and len(reading.sources) == 1
@@ -167,7 +191,7 @@ def test_whatever_is_damaged_a_page_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "inline", lambda figure: [""] * len(figure.panels))  # drawing takes long
     rng = random.Random(1)
     samples = all_samples()
-    chosen = {name: samples[name] for name in ("cpu", "compare-cpu", "machine-cpu", "info-h200")}
+    chosen = {name: samples[name] for name in ("cpu", "compare-cpu", "machine-cpu", "info-h200", "quoted")}
     chosen["explain"] = samples["explain-layer_norm-forward-bf16"]
     for _ in range(60):
         data = copy.deepcopy(chosen)

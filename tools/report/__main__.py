@@ -22,6 +22,11 @@ def version_of(root: pathlib.Path) -> str:
     return re.search(r'#define EK_VERSION_STRING "([^"]+)"', text)[1]
 
 
+def kept_files(root: pathlib.Path) -> list[pathlib.Path]:
+    """The results of the tree, and the figures that it quotes."""
+    return [*sorted((root / "docs" / "results").glob("*.json")), root / "bench" / "quoted.json"]
+
+
 def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path, version: str) -> None:
     """Adds what no file holds and the program knows without measuring: costs and support. What it does not answer, the
     page says how to get."""
@@ -47,8 +52,8 @@ def write_page(reading: Reading, folder: pathlib.Path, version: str) -> None:
 
 def arguments_of(command: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make report", description=__doc__.split(" SPDX")[0])
-    parser.add_argument("files", nargs="*", type=pathlib.Path, help="results; docs/results/*.json, and then the "
-                        "documents are filled too")  # fmt: skip
+    parser.add_argument("files", nargs="*", type=pathlib.Path, help="results; docs/results/*.json and "
+                        "bench/quoted.json, and then the documents are filled too")  # fmt: skip
     parser.add_argument("--output", type=pathlib.Path, help="the folder to write to (build/report)")
     parser.add_argument("--measure", action="store_true", help="measure this CPU first, into docs/results/cpu.json")
     parser.add_argument("--program", type=pathlib.Path, help="the program to ask (build/evenkeel)")
@@ -64,7 +69,7 @@ def main(command: list[str] | None = None) -> int:
     if options.measure and (wrong := program.measure(path, results / "cpu.json", root / ".venv" / "lib")):
         print(f"report: {wrong}", file=sys.stderr)
         return 1
-    paths = [file.resolve() for file in options.files] or sorted(results.glob("*.json"))
+    paths = [file.resolve() for file in options.files] or kept_files(root)
     version = version_of(root)
     reading = read_files(paths, version, root)
     ask_program(reading, path, root, version)

@@ -4,6 +4,7 @@ used. __main__.py calls read_files. SPDX-License-Identifier: MIT"""
 import json
 import math
 import pathlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,9 +73,30 @@ PASS: Check = (lambda v: v in ("forward", "backward", "both"), "forward, backwar
 STATUS: Check = (lambda v: v in ("ok", "wrong", "failed", "timeout", "quoted"), "ok, wrong, failed, timeout or quoted")
 TIMES: Check = (lambda v: isinstance(v, dict) and all(POSITIVE[0](t) for t in v.values()), "times above 0 by peer")
 
+TEXTS: Check = (lambda v: isinstance(v, list) and all(isinstance(text, str) for text in v), "a list of texts")
+TEXT_BY_NAME: Check = (lambda v: isinstance(v, dict) and all(isinstance(t, str) for t in v.values()), "texts by name")
 SIZES: Check = (
     lambda v: isinstance(v, dict) and all(isinstance(size, bool) or WHOLE[0](size) for size in v.values()),
     "whole numbers by name",
+)
+
+
+def shape_of(text: str) -> tuple[int, int] | None:
+    """2048x4096 as two numbers."""
+    found = re.fullmatch(r"([1-9]\d{0,17})x([1-9]\d{0,17})", text, re.ASCII)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _is_quote(figures: Any) -> bool:
+    """The time of a copy, and then of each library a time, why there is none, or null."""
+    if not isinstance(figures, list) or not figures or not POSITIVE[0](figures[0]):
+        return False
+    return all(figure is None or isinstance(figure, str) or POSITIVE[0](figure) for figure in figures[1:])
+
+
+QUOTES: Check = (
+    lambda v: isinstance(v, dict) and all(shape_of(key) and _is_quote(figures) for key, figures in v.items()),
+    "lists by shape: the time of a copy, then a time, a text or null for each library",
 )
 
 
@@ -116,6 +138,10 @@ ROWS: dict[str, dict[str, dict[str, Check]]] = {
         | {"weight_dtype?": _or_null(TEXT)},
     },
     "explain": {"variants": {"name": TEXT, "kernels": LIST, "total": OBJECT}},
+    "quoted": {
+        "tables": {"op": TEXT, "pass": PASS, "dtype": TEXT, "bias": WHOLE, "weight_dtype": TEXT_BY_NAME}
+        | {"backends": TEXTS, "microseconds": QUOTES},
+    },
 }
 HEADS: dict[str, dict[str, Check]] = {
     "bench": {"evenkeel": TEXT, "machine": OBJECT},
@@ -123,15 +149,18 @@ HEADS: dict[str, dict[str, Check]] = {
     "machine": {"evenkeel": TEXT, "machine": OBJECT},
     "info": {"evenkeel": TEXT, "machine?": OBJECT},
     "explain": {"op": TEXT, "pass": PASS, "sizes": SIZES, "machine?": OBJECT, "dtype?": TEXT, "device?": TEXT},
+    "quoted": {"date": TEXT, "gpu": TEXT, "method": TEXT},
 }
+
+
+MARKS = {"explain": "variants", "machine": "copy", "info": "support", "quoted": "tables", "bench": "results"}
 
 
 def kind_of(data: dict[str, Any]) -> str | None:
     """Which program wrote it, from what it holds."""
     if data.get("kind") == "compare":
         return "compare"
-    marks = (("explain", "variants"), ("machine", "copy"), ("info", "support"), ("bench", "results"))
-    return next((kind for kind, key in marks if key in data), None)
+    return next((kind for kind, key in MARKS.items() if key in data), None)
 
 
 def _shown(value: Any) -> str:
@@ -161,11 +190,21 @@ def _wrong_variant(variant: dict[str, Any]) -> str | None:
     return f"total: it {found}" if found else None
 
 
+def _wrong_quotes(table: dict[str, Any]) -> str | None:
+    for shape, figures in table["microseconds"].items():
+        if len(figures) != 1 + len(table["backends"]):
+            return f"has {len(figures)} figures at {shape}: a copy's and {len(table['backends'])} more are needed"
+    return None
+
+
+WRONG_INSIDE = {"explain": _wrong_variant, "quoted": _wrong_quotes}  # what no check of a field alone sees
+
+
 def _wrong_row(kind: str, row: Any, checks: dict[str, Check]) -> str | None:
     found = _wrong_field(row, checks)
     if found is None and kind == "compare" and row.get("status") in ("ok", "quoted") and "backend" in row:
         found = _wrong_field(row, {"seconds": POSITIVE, "of_copy": POSITIVE})
-    return _wrong_variant(row) if found is None and kind == "explain" else found
+    return WRONG_INSIDE[kind](row) if found is None and kind in WRONG_INSIDE else found
 
 
 def _keep_good_rows(source: Source, problems: list[str]) -> None:
@@ -209,7 +248,7 @@ def _judge(name: str, data: Any, version: str) -> Source:
     if kind is None:
         raise ValueError(
             "it is none of the files of evenkeel bench, bench/compare.py, info --measure, info --json (with support), "
-            "explain"
+            "explain, nor figures to quote"
         )
     checks = (
         {"evenkeel?": _or_null(TEXT), "date?": TEXT, "command?": TEXT} | HEADS[kind] | {key: LIST for key in ROWS[kind]}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import theme
-from .read import Reading, Source
+from .read import Reading, Source, shape_of
 
 ELEMENT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 TENSORS = {"forward": 2, "backward": 3, "both": 5}  # read or written once by a pass
@@ -113,9 +113,46 @@ def _of_compare(source: Source) -> list[Row]:
     ]
 
 
+def _quoted_row(source: Source, table: dict[str, Any], shape: str, backend: str, figures: tuple[Any, float]) -> Row:
+    """A library's time, or the word that stands in its place, and the copy's beside it."""
+    found, copy = figures
+    rows, cols = shape_of(shape)
+    timed = not isinstance(found, str)
+    return Row(
+        source=source.name,
+        device="gpu",
+        backend=backend,
+        op=table["op"],
+        direction=table["pass"],
+        dtype=table["dtype"],
+        rows=rows,
+        cols=cols,
+        status="quoted" if timed else "failed",
+        seconds=found * 1e-6 if timed else None,
+        of_copy=copy / found if timed else None,
+        weight_dtype=table["weight_dtype"].get(backend, table["dtype"]),
+        bias=table["bias"],
+        note="" if timed else f"quoted: {found}",
+        date=source.data["date"],
+    )
+
+
+def _of_quoted(source: Source) -> list[Row]:
+    """bench/quoted.json: of each shape a list, first a copy's time, then those of the table's libraries."""
+    return [
+        _quoted_row(source, table, shape, backend, (found, copy))
+        for table in source.data["tables"]
+        for shape, (copy, *times) in table["microseconds"].items()
+        for backend, found in zip(table["backends"], times, strict=True)
+        if found is not None
+    ]
+
+
+MAKERS = {"bench": of_bench, "compare": _of_compare, "quoted": _of_quoted}
+
+
 def all_rows(reading: Reading) -> list[Row]:
-    made = [row for source in reading.of("bench") for row in of_bench(source)]
-    return made + [row for source in reading.of("compare") for row in _of_compare(source)]
+    return [row for kind, rows_of in MAKERS.items() for source in reading.of(kind) for row in rows_of(source)]
 
 
 # ---- questions ----

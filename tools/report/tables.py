@@ -293,8 +293,8 @@ MAKERS = {
 
 
 def _maker(source: Source) -> str:
-    """The command that writes such a file; a comparison says its own."""
-    if source.kind == "compare":
+    """The command that writes such a file; a comparison says its own, and what is quoted is nobody's run here."""
+    if source.kind in ("compare", "quoted"):
         return source.data.get("command") or ""
     if not source.name.endswith(".json"):
         return source.name  # asked of the program
@@ -302,10 +302,15 @@ def _maker(source: Source) -> str:
     return MAKERS[source.kind].format(device=device, file=source.name, op=source.data.get("op", ""))
 
 
+def _origin(source: Source) -> str:
+    """Where figures come from that no command here makes."""
+    return f"quoted, {source.data['gpu']}: {source.data['method']}" if source.kind == "quoted" else "–"
+
+
 def files(reading: Reading) -> str:
     body = []
     for source in {source.name: source for source in reading.sources}.values():
         maker = _maker(source)
         body.append([code(source.name), source.kind, source.data.get("evenkeel") or "–", source.data.get("date") or "–",
-                     code(maker) if maker else Cell("quoted: no run of this tree")])  # fmt: skip
+                     code(maker) if maker else Cell(_origin(source), kind="wide")])  # fmt: skip
     return table("files-table", "Where the figures come from", ["file", "kind", "evenkeel", "date", "command"], body)
