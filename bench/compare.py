@@ -19,6 +19,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ from comparison.progress import Progress
 from comparison.quoted import Quoted
 from comparison.results import Results, write_csv, write_folder, write_json
 from comparison.shapes import Shape, model_of
+from comparison.yardstick import compile_copy
 
 BEGAN = time.monotonic()
 MOST_COLS, MOST_ELEMENTS = 1 << 24, 1 << 36
@@ -162,8 +164,8 @@ def arguments() -> Parser:
 class Run:
     """One comparison: the backends one after another, their results as they come."""
 
-    def __init__(self, options: argparse.Namespace, machine: dict, evenkeel: str | None) -> None:
-        self.options, self.device = options, machine["device"]
+    def __init__(self, options: argparse.Namespace, machine: dict, evenkeel: str | None, copy: str | None) -> None:
+        self.options, self.device, self.copy = options, machine["device"], copy
         fields = ("ops", "passes", "dtypes", "sets", "shapes", "quick", "full")
         self.wishes = plan.Wishes(self.device, **{name: getattr(options, name) for name in fields})
         self.cases = plan.cases(self.wishes)
@@ -215,7 +217,7 @@ class Run:
 
         options, place = self.options, BACKENDS.get(name)
         job = {"backend": name, "name": found["name"], "install": place.install if place else "", "device": self.device}
-        job |= {"threads": options.threads, "quick": options.quick, "units": self.units}
+        job |= {"threads": options.threads, "quick": options.quick, "copy": self.copy, "units": self.units}
         end = runner.run(job, limit, hear, lambda unit, end: self._lost(found["name"], unit, end))
         self._conclude(found, end.why)
 
@@ -272,7 +274,21 @@ def _same(row: dict, case: Case) -> bool:
     )
 
 
-def start(options: argparse.Namespace) -> Run:
+def yardstick(machine: dict, folder: Path) -> str | None:
+    """The library that holds a CPU's copy; where it cannot be compiled, the results and a line say so."""
+    if machine["device"] != "cpu":
+        return None
+    try:
+        library = str(compile_copy(folder))
+    except RuntimeError as error:
+        machine["copy"] = "PyTorch's alone"
+        print(f"compare.py: shares are of PyTorch's copy, for cli/copy.c is not compiled: {error}", file=sys.stderr)
+        return None
+    machine["copy"] = "the faster of PyTorch's and evenkeel bench's"
+    return library
+
+
+def start(options: argparse.Namespace, folder: Path) -> Run:
     try:
         machine, evenkeel = runner.describe()
     except RuntimeError as error:
@@ -281,19 +297,10 @@ def start(options: argparse.Namespace) -> Run:
         print("compare.py: --device cuda: there is no GPU that PyTorch can use; --device cpu is", file=sys.stderr)
         sys.exit(3)
     machine |= {"threads": options.threads, "device": options.device or ("cuda" if machine["gpu"] else "cpu")}
-    return Run(options, machine, evenkeel)
+    return Run(options, machine, evenkeel, yardstick(machine, folder))
 
 
-def main() -> int:
-    parser = arguments()
-    options = parser.parse_args()
-    if options.output_dir:
-        try:
-            options.output_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            parser.error(f"argument --output-dir: {error.strerror}: {str(options.output_dir)!r} must be a folder")
-    run = start(options)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside: the same as Ctrl-C
+def measure_and_show(run: Run) -> int:
     try:
         run.measure()
         ours = (*run.results.rows_of("evenkeel"), *run.results.rows_of("evenkeel-dlpack"))
@@ -306,6 +313,19 @@ def main() -> int:
     except BrokenPipeError:  # of a reader such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return status
+
+
+def main() -> int:
+    parser = arguments()
+    options = parser.parse_args()
+    if options.output_dir:
+        try:
+            options.output_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"argument --output-dir: {error.strerror}: {str(options.output_dir)!r} must be a folder")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside: the same as Ctrl-C
+    with tempfile.TemporaryDirectory() as folder:
+        return measure_and_show(start(options, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ PARTS_OF_A_REPORT: tuple[Callable[[Results, TextIO], Any], ...] = (_speed, _accu
 def show(results: Results, out: TextIO) -> None:
     machine = results.machine
     where = machine["gpu"] if machine["device"] == "cuda" else f"{machine['cpu']}, {machine['threads']} threads"
-    print(f"{where}, torch {machine['torch']}; of copy: 1.00 is the speed of a copy of the same bytes", file=out)
+    copy = f" ({machine['copy']})" if "copy" in machine else ""
+    print(f"{where}, torch {machine['torch']}; of copy: 1.00 is the speed of a copy{copy} of the same bytes", file=out)
     for part in PARTS_OF_A_REPORT:
         part(results, out)

@@ -6,7 +6,6 @@ import ctypes
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -14,11 +13,14 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from comparison.yardstick import Yardstick
+
 Call = Callable[[], Any]
 ROTATED = {"cpu": 256 << 20, "cuda": 512 << 20}  # bytes of the inputs of all sets together
 SETS = {"cpu": 256, "cuda": 128}  # at most
 LOOP = 32  # calls of a loop, at least
 TIMED, MOST_REPLAYS = 5e-3, 50  # seconds of what is timed at once, by as many replays of a graph
+CHOSEN_ON = 64 << 20  # bytes of the tensors that the way to copy is chosen on
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt
 NOT_CAPTURED = "not captured in a graph: the time of its kernels alone"
 
@@ -145,18 +147,12 @@ def _time_cuda(
 # ---- CPU ----
 
 
-class Copier:
-    """memcpy in as many threads, whose stores pass the caches where the C library finds that of use."""
-
-    def __init__(self, threads: int) -> None:
-        self.pool, self.threads = ThreadPoolExecutor(threads), threads
-
-    def __call__(self, to: Tensor, source: Tensor) -> None:
-        size = source.nbytes
-        step = -(-size // self.threads)
-        parts = [(start, min(step, size - start)) for start in range(0, size, step)]
-        places = to.data_ptr(), source.data_ptr()
-        list(self.pool.map(lambda part: ctypes.memmove(places[0] + part[0], places[1] + part[0], part[1]), parts))
+def open_yardstick(library: str, threads: int) -> Yardstick:
+    """The copy of `evenkeel bench`, its way chosen."""
+    yardstick = Yardstick(library, threads)
+    to, source = (torch.ones(CHOSEN_ON, dtype=torch.uint8) for _ in range(2))
+    yardstick.prepare(to.data_ptr(), source.data_ptr(), CHOSEN_ON)
+    return yardstick
 
 
 def keep_memory() -> None:
@@ -185,13 +181,14 @@ def _time_cpu(calls: Sequence[Call], copies: Sequence[Sequence[Call]], rounds: i
 class Clock:
     """Times calls on a device, each with copies of the same tensors between them."""
 
-    def __init__(self, device: str, threads: int, quick: bool) -> None:
-        self.device, self.quick = device, quick
+    def __init__(self, device: str, threads: int, quick: bool, library: str | None = None) -> None:
+        """`library` holds the copy of `evenkeel bench`; without one, a CPU is held against PyTorch's alone."""
         self.rounds = 3 if quick else 5 if device == "cpu" else 9
         self.side = torch.cuda.Stream() if device == "cuda" else None
-        self.copier = Copier(threads) if device == "cpu" else None
+        self.yardstick = None
         if device == "cpu":
             keep_memory()
+            self.yardstick = open_yardstick(library, threads) if library else None
 
     def stream(self) -> Any:
         """Where tensors of calls to be timed are made."""
@@ -206,5 +203,8 @@ class Clock:
         if self.side:  # from 512 MB on, copy_ is slower than a kernel that reads and writes as much
             kernels = [lambda to=to, source=source: torch.abs(source, out=to) for to, source in pairs]
             return _time_cuda(calls, (copies, kernels), self.side, self.rounds, captured)
-        moves = [lambda to=to, source=source: self.copier(to, source) for to, source in pairs]
-        return _time_cpu(calls, (copies, moves), self.rounds)
+        if not (yardstick := self.yardstick):
+            return _time_cpu(calls, (copies,), self.rounds)
+        places = [(to.data_ptr(), source.data_ptr(), source.nbytes) for to, source in pairs]
+        streams = [lambda place=place: yardstick.copy(*place) for place in places]
+        return _time_cpu(calls, (copies, streams), self.rounds)

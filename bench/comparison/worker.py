@@ -74,7 +74,7 @@ class Worker:
     def __init__(self, backend: Backend, job: dict, emit: Emit) -> None:
         self.backend, self.name, self.emit = backend, job["name"], emit
         self.device, self.quick = job["device"], job["quick"]
-        self.clock = Clock(self.device, job["threads"], self.quick)
+        self.clock = Clock(self.device, job["threads"], self.quick, job["copy"])
         self.meter: Any = None
 
     def rows(self, case: Case, status: str, note: str, passes: tuple[str, ...] = ()) -> None:

@@ -73,6 +73,7 @@ from comparison.backends.pytorch import PyTorch  # noqa: E402
 from comparison.case import Case  # noqa: E402
 from comparison.quoted import Quoted  # noqa: E402
 from comparison.shapes import Shape  # noqa: E402
+from comparison.yardstick import Yardstick, compile_copy  # noqa: E402
 
 
 def compare(*arguments, cwd=None):
@@ -345,6 +346,51 @@ def test_only_pytorchs_own_norms_say_so():
         return getattr(module, place.attribute).sums_in_16_bits_on_cpu
 
     assert [name for name in BACKENDS if says_so(BACKENDS[name])] == ["pytorch", "compile", "compile-max"]
+
+
+# ---- the copy that a CPU is held against ----
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 300 * 1024 + 3])
+def test_the_yardstick_copies_every_byte_and_none_beyond(tmp_path, size):
+    import torch
+
+    yardstick = Yardstick(str(compile_copy(tmp_path)), 2)
+    source = torch.randint(0, 255, (size + 256,), dtype=torch.uint8)
+    to = torch.full_like(source, 255)
+    yardstick.prepare(to.data_ptr(), source.data_ptr(), size // 256 * 256)
+    to.fill_(255)
+    yardstick.copy(to.data_ptr(), source.data_ptr(), size)
+    assert torch.equal(to[:size], source[:size]) and bool((to[size:] == 255).all())
+
+
+def test_the_yardstick_knows_the_blocks_of_the_copy():
+    """A copy of cli/copy.c's own leaves what is less than a block; this side copies that."""
+    from comparison import yardstick
+
+    assert f"BLOCK = {yardstick.BLOCK}," in (yardstick.CLI / "copy.c").read_text()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "words"),
+    [("no-such-compiler", "no-such-compiler: No such file or directory"), ("false", "false: ended with status 1")],
+)
+def test_a_compiler_that_fails_is_named(tmp_path, monkeypatch, compiler, words):
+    monkeypatch.setenv("CC", compiler)
+    with pytest.raises(RuntimeError, match=words):
+        compile_copy(tmp_path)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU has copies of its own")
+def test_without_a_compiler_the_copy_is_pytorchs_and_the_results_say_so(run, tmp_path, monkeypatch):
+    assert run[1]["machine"]["copy"] == "the faster of PyTorch's and evenkeel bench's"
+    monkeypatch.setenv("CC", "no-such-compiler")
+    path = tmp_path / "compare.json"
+    done = compare(*SMALL, "--backends", "pytorch", "--ops", "rms_norm", "--pass", "forward", "--json", path)
+    kept = json.loads(path.read_text())
+    assert done.returncode == 0 and kept["machine"]["copy"] == "PyTorch's alone"
+    assert [row["status"] for row in kept["results"]] == ["ok"]
+    assert "shares are of PyTorch's copy, for cli/copy.c is not compiled: no-such-compiler: No such" in done.stderr
 
 
 # ---- the plan, and what is quoted ----
