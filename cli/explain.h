@@ -15,6 +15,7 @@ struct roof {
 	double intensity; /* FLOP for a byte */
 	double seconds;   /* that the machine allows, at least */
 	bool computes;    /* bound by arithmetic; else by memory */
+	bool elsewhere;   /* kernels of another device: no bound and no seconds */
 };
 
 struct variant {
@@ -42,7 +43,9 @@ struct assumption {
 enum { MOST_ASSUMPTIONS = 10 };
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions);
 const char *explain_pass(const struct explanation *e);
-const char *explain_bound(const struct roof *roof); /* "memory" or "compute" */
+const char *explain_bound(const struct roof *roof); /* "memory" or "compute", "-" where there is none */
+/* The least time in words, "-" where there is none. */
+void explain_time(char *text, size_t size, const struct roof *roof);
 /* "268.4 M" and the like, with a unit behind. */
 void explain_count(char *text, size_t size, double number, const char *unit);
 /* Has a variant before this one shown the symbol with that value? */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "explain.h"
-#include "report.h"
 #include "term.h"
 
 static void print_count(FILE *out, double number, const char *unit)
@@ -16,7 +15,7 @@ static void print_count(FILE *out, double number, const char *unit)
 static void print_row(FILE *out, const ek_cost_kernel *kernel, const struct roof *roof, int width)
 {
 	char time[32];
-	format_seconds(time, sizeof time, roof->seconds);
+	explain_time(time, sizeof time, roof);
 	bool total = strcmp(kernel->type, "total") == 0;
 	(void)fprintf(out, "  %-*s %-11s", width, kernel->name, total ? "" : kernel->type);
 	print_count(out, (double)kernel->flops, "");
@@ -83,6 +82,27 @@ static void print_assumptions(FILE *out, const struct explanation *e)
 			      assumptions[i].option);
 }
 
+/* How long a variant takes at least, and how many times as long the first does. */
+static void print_limit(FILE *out, const struct explanation *e, int number)
+{
+	const struct variant *v = &e->variants[number];
+	char time[32];
+	if (v->total.elsewhere) {
+		(void)fprintf(out, "  %-10s %.2f FLOP/byte; no time, for PyTorch's kernels are a GPU's\n",
+			      v->name, v->total.intensity);
+		return;
+	}
+	explain_time(time, sizeof time, &v->total);
+	(void)fprintf(out, "  %-10s bound by %s: %.2f FLOP/byte, no faster than %s", v->name,
+		      explain_bound(&v->total), v->total.intensity, time);
+	if (e->expression)
+		(void)fputs(" (all bytes at once)", out);
+	if (number > 0)
+		(void)fprintf(out, "; %s takes %.2f times as long", e->variants[0].name,
+			      e->variants[0].total.seconds / v->total.seconds);
+	(void)fputc('\n', out);
+}
+
 static void print_machine(FILE *out, const struct explanation *e)
 {
 	const struct machine *m = &e->machine;
@@ -93,19 +113,8 @@ static void print_machine(FILE *out, const struct explanation *e)
 	(void)fprintf(out, "\n%sRoofline%s of %s: large copies at %s, %s in %s; ridge at %.1f FLOP/byte\n",
 		      term_style(out, STYLE_BOLD), term_style(out, STYLE_NONE), m->name, copies, flops,
 		      e->args.dtype == EK_F64 ? "f64" : "f32", rate / bandwidth);
-	for (int i = 0; i < e->count; i++) {
-		const struct variant *v = &e->variants[i];
-		char time[32];
-		format_seconds(time, sizeof time, v->total.seconds);
-		(void)fprintf(out, "  %-10s bound by %s: %.2f FLOP/byte, no faster than %s", v->name,
-			      explain_bound(&v->total), v->total.intensity, time);
-		if (e->expression)
-			(void)fputs(" (all bytes at once)", out);
-		if (i > 0)
-			(void)fprintf(out, "; %s takes %.2f times as long", e->variants[0].name,
-				      e->variants[0].total.seconds / v->total.seconds);
-		(void)fputc('\n', out);
-	}
+	for (int i = 0; i < e->count; i++)
+		print_limit(out, e, i);
 }
 
 void explain_text(FILE *out, const struct explanation *e)

@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "explain.h"
+#include "report.h"
 
 /* References are forward ones, but for those whose name says else. */
 static const char *pass_of_references(const ek_cost *cost)
@@ -24,7 +25,15 @@ const char *explain_pass(const struct explanation *e)
 
 const char *explain_bound(const struct roof *roof)
 {
-	return roof->computes ? "compute" : "memory";
+	return roof->elsewhere ? "-" : roof->computes ? "compute" : "memory";
+}
+
+void explain_time(char *text, size_t size, const struct roof *roof)
+{
+	if (roof->elsewhere)
+		(void)snprintf(text, size, "-");
+	else
+		format_seconds(text, size, roof->seconds);
 }
 
 static PRINTF_LIKE(4, 5) void add(struct assumption *assumptions, int *count, const char *option,

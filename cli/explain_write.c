@@ -92,7 +92,7 @@ static void write_numbers_table(FILE *out, const struct explanation *e)
 	for (int i = 0; i < e->count; i++) {
 		const struct variant *v = &e->variants[i];
 		char time[32];
-		format_seconds(time, sizeof time, v->total.seconds);
+		explain_time(time, sizeof time, &v->total);
 		(void)fprintf(out, "| %s | %d |", v->name, v->cost.kernel_count);
 		write_cell(out, (double)v->cost.total.flops, "");
 		write_cell(out, (double)v->cost.total.read_bytes, "B");
@@ -126,12 +126,17 @@ static void write_text(FILE *out, const char *name, const char *text)
 static void write_numbers(FILE *out, const ek_cost_kernel *kernel, const struct roof *roof)
 {
 	(void)fprintf(out,
-		      "\"flops\": %lld, \"read_bytes\": %lld, \"write_bytes\": %lld, \"intensity\": %.6g, "
-		      "\"bound\": \"%s\", \"roofline_seconds\": %.6g, \"symbols\": {\"flops\": \"%s\", "
-		      "\"read_bytes\": \"%s\", \"write_bytes\": \"%s\"}",
+		      "\"flops\": %lld, \"read_bytes\": %lld, \"write_bytes\": %lld, \"intensity\": %.6g, ",
 		      (long long)kernel->flops, (long long)kernel->read_bytes, (long long)kernel->write_bytes,
-		      roof->intensity, explain_bound(roof), roof->seconds, kernel->symbols.flops,
-		      kernel->symbols.read_bytes, kernel->symbols.write_bytes);
+		      roof->intensity);
+	if (roof->elsewhere)
+		(void)fputs("\"bound\": null, \"roofline_seconds\": null", out);
+	else
+		(void)fprintf(out, "\"bound\": \"%s\", \"roofline_seconds\": %.6g", explain_bound(roof),
+			      roof->seconds);
+	(void)fprintf(out,
+		      ", \"symbols\": {\"flops\": \"%s\", \"read_bytes\": \"%s\", \"write_bytes\": \"%s\"}",
+		      kernel->symbols.flops, kernel->symbols.read_bytes, kernel->symbols.write_bytes);
 }
 
 static void write_json_variant(FILE *out, const struct variant *v)

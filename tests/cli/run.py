@@ -297,6 +297,12 @@ def check_explain(program, checks):
         used = {name for v in data["variants"] for name in re.findall(r"[a-z]\w+", str(v["total"]["symbols"].values()))}
         known = {s["name"] for v in data["variants"] for s in v["symbols"] if s["origin"] and s["value"] > 0}
         checks.check("every symbol has an origin and a value", used - {"dict_values"} == known, used ^ known)
+    data = explain(program, "layer_norm", "--device", "cpu", "--machine", "machine.json")
+    limits = {v["name"]: [(k["bound"] is None, k["roofline_seconds"] is None) for k in [*v["kernels"], v["total"]]]
+              for v in data["variants"]}
+    checks.check("on a CPU the kernels of a GPU's PyTorch have no bound and no time, the others have both",
+                 set(limits["pytorch"]) == {(True, True)}
+                 and {pair for name in ("reference", "evenkeel") for pair in limits[name]} == {(False, False)}, limits)
     data = explain(program, "${torch.rsqrt}(2, 3, 1) + 1")
     checks.check("explain --json of an expression has its total",
                  data.get("variants", [{}])[0].get("total", {}).get("flops") == 13, data)
