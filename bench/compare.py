@@ -229,7 +229,8 @@ class Run:
 
     def interrupted(self) -> None:
         """What there is, is kept."""
-        self._conclude(self.results.backends[-1], "interrupted")
+        if self.results.backends:
+            self._conclude(self.results.backends[-1], "interrupted")
         self.write()
 
     def _absent(self, found: dict, why: str) -> None:
@@ -323,9 +324,10 @@ def main() -> int:
             options.output_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             parser.error(f"argument --output-dir: {error.strerror}: {str(options.output_dir)!r} must be a folder")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside: the same as Ctrl-C
     with tempfile.TemporaryDirectory() as folder:
-        return measure_and_show(start(options, Path(folder)))
+        run = start(options, Path(folder))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside: the same as Ctrl-C
+        return measure_and_show(run)
 
 
 if __name__ == "__main__":

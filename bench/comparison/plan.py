@@ -102,7 +102,8 @@ def memory_cases(wishes: Wishes) -> list[Case]:
         chosen = wishes.shapes
     else:
         chosen = shapes.MEMORY[:1] if wishes.quick else shapes.MEMORY + shapes.MODELS
-    op, dtype = wishes.ops[0], wishes.default_dtypes[0]
+    op = "layer_norm" if "layer_norm" in wishes.ops else wishes.ops[0]
+    dtype = wishes.default_dtypes[0]
     return [Case(op, dtype, *shape[:2], op == "layer_norm", ("both",), "models", shape.model) for shape in chosen]
 
 

@@ -32,7 +32,7 @@ class Child:
     """A worker, its lines as they come, and what it wrote for people."""
 
     def __init__(self, job: dict) -> None:
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")  # a library may write what is no text
         threads = str(job.get("threads", 1))
         environment = {**os.environ, "OMP_NUM_THREADS": threads}
         environment.setdefault("GOMP_SPINCOUNT", "20000")  # threads that spin longer slow what is timed next
@@ -42,6 +42,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
+            errors="replace",
             env=environment,
             start_new_session=True,  # its compilers end with it
         )

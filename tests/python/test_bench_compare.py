@@ -207,6 +207,13 @@ def test_the_reason_of_a_worker_that_is_slow_to_end_is_its_own(tmp_path, monkeyp
     assert lost == [(0, "no memory for the workspace")]
 
 
+def test_a_worker_that_writes_what_is_no_text_fails_alone(tmp_path, monkeypatch):
+    (tmp_path / "worker.py").write_text("import os, sys\nos.write(2, b'\\xff\\xfe went wrong\\n')\nsys.exit(1)\n")
+    monkeypatch.setattr(runner, "WORKER", tmp_path / "worker.py")
+    end = runner.run({"units": [{}]}, 60, print, lambda unit, end: None)
+    assert end.how == "failed" and end.why.endswith(" went wrong")
+
+
 def test_the_files_hold_the_same(run):
     folder, kept, _ = run
     assert json.loads((folder / "out" / "compare.json").read_text()) == kept
@@ -422,6 +429,11 @@ def test_options_narrow_the_plan():
     ]
     assert plan.cases(plan.Wishes("cuda", ("rms_norm",), ("forward",), sets=("backward",))) == []
     assert all(c.tensor_bytes <= 4 << 24 for c in plan.cases(plan.Wishes("cpu", *EVERYTHING, sets=("widths",))))
+
+
+def test_memory_is_that_of_layer_norm_wherever_it_stands_among_the_ops():
+    wishes = plan.Wishes("cpu", ("rms_norm", "layer_norm"), ("both",), quick=True)
+    assert [case.op for case in plan.memory_cases(wishes)] == ["layer_norm"]
 
 
 def test_figures_are_quoted_with_their_date_on_the_gpu_they_come_from():
