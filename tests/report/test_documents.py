@@ -49,6 +49,15 @@ def test_another_result_is_another_table(tree):
     assert "| **0.12** | 0.90 (short) |" in (tree / "docs" / "performance.md").read_text()
 
 
+def test_the_best_peer_says_where_it_is_quoted(tree):
+    path = tree / "bench" / "quoted.json"
+    data = json.loads(path.read_text())
+    data["tables"][0]["microseconds"]["4096x8192"][1] = 0.5  # PyTorch's, faster than all
+    path.write_text(json.dumps(data))
+    filled(tree)
+    assert "| 0.5 (PyTorch, quoted 2026-10) |" in (tree / "docs" / "performance.md").read_text()
+
+
 def test_a_bad_file_costs_the_documents_nothing(tree):
     (tree / "docs" / "results" / "mine.json").write_text("{")
     (line,) = filled(tree)

@@ -132,6 +132,29 @@ def test_figures_that_are_quoted_stand_with_their_own_copy_and_date(full_page):
     assert any(row[0] == "Liger" and row[-1] == "failed; quoted: fails" for row in rows_of(full_page, "results-gpu"))
 
 
+def test_what_a_comparison_quotes_has_the_date_of_the_figures_and_not_of_the_run(tmp_path):
+    data = compare("cuda")
+    for row in data["results"]:
+        row["note"] = "quoted, 2025-03" * (row["status"] == "quoted")
+    (tmp_path / "compare.json").write_text(json.dumps(data))
+    page = Document(make_page(tmp_path / "out", [tmp_path / "compare.json"])[1])
+    words = {
+        row[-1].replace('; GPT <2> & "friends"', "") for row in rows_of(page, "results-gpu") if row[0] == "flash-attn"
+    }
+    assert words == {"quoted, 2025-03"}
+    assert "(2025-03)" in by_id(page, "figure-share-gpu").words()
+
+
+def test_a_library_that_is_quoted_at_some_widths_alone_says_so(tmp_path):
+    data = compare("cuda")
+    for row in data["results"]:
+        if row["backend"] == "flash-attn" and row["cols"] == 4096:
+            row["status"] = "ok"
+    (tmp_path / "compare.json").write_text(json.dumps(data))
+    page = Document(make_page(tmp_path / "out", [tmp_path / "compare.json"])[1])
+    assert "flash-attn (partly quoted)" in by_id(page, "figure-share-gpu").words()
+
+
 def test_the_list_of_files_says_how_quoted_figures_were_measured(full_page):
     (row,) = [row for row in rows_of(full_page, "files-table") if row[1] == "quoted"]
     assert row[2:] == ["–", "2026-10", "quoted, Sample GPU: by graphs"]
@@ -208,7 +231,7 @@ def test_a_gpu_without_a_machine_file_has_the_limits_of_the_one_that_is_named(tm
 def test_peak_memory_stands_beside_pytorchs(full_page):
     row = next(row for row in rows_of(full_page, "memory-table") if row[0] == "evenkeel")
     peak, torch = 32768 * 4096 * 12, 32768 * 4096 * 12 + (1 << 20)
-    assert row[5:8] == [f"{peak / 2**20:.2f}", "512.00", f"{peak / torch:.2f}"]
+    assert row[5:8] == [f"{peak / 1e6:.2f}", "536.87", f"{peak / torch:.2f}"]
 
 
 def test_a_share_in_the_table_is_the_one_of_the_file(full_page):

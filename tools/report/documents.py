@@ -113,6 +113,10 @@ def _best(rows: list[Row], ours: Row) -> Row | None:
     return next(iter(_peers(rows, ours)), None)
 
 
+def _who(row: Row) -> str:
+    return theme.label(row.backend) + (f", quoted {row.date}" if row.status == "quoted" else "")
+
+
 def _gpu_cells(rows: list[Row], source: Source, op: str, dtype: str, direction: str) -> list[Row]:
     found = [
         r for r in select(rows, "gpu", op, dtype, direction) if r.backend == "evenkeel" and r.source == source.name
@@ -125,7 +129,7 @@ def _gpu_row(row: Row, best: Row | None, with_peers: bool) -> list[str]:
     cells = [row.shape, f"{microseconds:.2f}", f"{row.limit_seconds * 1e6:.2f}", f"**{share(row.of_copy)}**"]
     if with_peers:
         cells += [share(best and best.limit_seconds / row.seconds), held_against(row),
-                  f"{best.seconds * 1e6:g} ({theme.label(best.backend)})" if best else "–",
+                  f"{best.seconds * 1e6:g} ({_who(best)})" if best else "–",
                   share(best and best.seconds / row.seconds)]  # fmt: skip
     return cells + [f"{row.host_seconds * 1e6:.2f}" if row.host_seconds else "–"]
 
@@ -169,7 +173,9 @@ def gpu_readme(source: Source, rows: list[Row]) -> list[str]:
                    "times the best peer"], body)  # fmt: skip
     words = f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes"
     if others:
-        words += f", and speed over the fastest of {_names(others)} at that shape, in runs of their own"
+        words += (
+            f", and speed over the fastest of {_names(others)} at that shape, measured or quoted, in runs of their own"
+        )
     return [*lines, f"{words}. {ALL_FIGURES}"]
 
 

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from . import theme  # noqa: E402
 
 FIRST = 4  # panels that a picture shows at once: the page has the others a click away, a file leaves them out
+LEGEND_LETTERS = 100  # of eight names that fit beside each other above two panels
 WIDTH = 5.2  # inches of a panel: text is then readable where a phone shows it at 340 pixels
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 # Each name of a palette as a colour that nothing else has.
@@ -161,7 +162,8 @@ def _composed(figure: Figure, palette: dict[str, str], tips: list[str]) -> plt.F
     shown = figure.panels[:FIRST]
     columns = min(2, len(shown))
     lines = -(-len(shown) // columns)
-    per_line = 4 if columns == 1 else 8
+    long = sum(len(key.label) for key in figure.keys) > LEGEND_LETTERS
+    per_line = 4 if columns == 1 or long else 8
     head = 0.45 + 0.25 * (-(-len(figure.keys) // per_line) if figure.keys else 0)
     heights = [max(panel.height for panel in shown[i * 2 : i * 2 + 2]) for i in range(lines)]
     size = (WIDTH * columns + (0.8 if columns == 1 else 0), sum(heights) + head)

@@ -82,15 +82,15 @@ def _draw_shares(pen: Pen, lines: dict[str, list[Row]]) -> None:
 
 
 def _library_keys(lines: list[dict[str, list[Row]]]) -> list[Key]:
-    quoted: dict[str, bool] = {}
+    statuses: dict[str, set[str]] = {}
     for panel in lines:
         for backend, line in panel.items():
-            quoted[backend] = quoted.get(backend, False) or any(row.status == "quoted" for row in line)
+            statuses.setdefault(backend, set()).update(row.status for row in line)
     keys = []
-    for backend in sorted(quoted, key=theme.place):
-        known = theme.library(backend)
-        words = theme.label(backend) + (" (quoted)" if quoted[backend] else "")
-        keys.append(Key(words, known.colour, dashed=quoted[backend], marker=known.marker))
+    for backend in sorted(statuses, key=theme.place):
+        known, quoted = theme.library(backend), "quoted" in statuses[backend]
+        mark = (" (quoted)" if statuses[backend] == {"quoted"} else " (partly quoted)") if quoted else ""
+        keys.append(Key(theme.label(backend) + mark, known.colour, dashed=quoted, marker=known.marker))
     return keys
 
 
@@ -114,7 +114,8 @@ def shares(
     note += "The dashed line at 1 is a copy of the same bytes."
     if quoted:
         note += (
-            f" Dashed lines are quoted from runs of their own ({', '.join(quoted)}), against the copy of those runs."
+            f" Dashed lines are quoted, all or in part, from runs of their own ({', '.join(quoted)}), against the copy "
+            "of those runs."
         )
     keys = _library_keys([lines for _, lines in drawn])
     alt = "Lines by number of columns, one for each library: the time of a copy over the time of the op."

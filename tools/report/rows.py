@@ -97,20 +97,27 @@ def of_bench(source: Source) -> list[Row]:
     return found
 
 
+QUOTED = "quoted, "  # and the date of the figures: the note of a row that a comparison quotes
+
+
+def _of_comparison(source: Source, record: dict[str, Any]) -> Row:
+    fields, note = _common(source, record), record.get("note") or ""
+    if record["status"] == "quoted" and note.startswith(QUOTED):
+        fields["date"], note = note.removeprefix(QUOTED), ""  # older than the run that quotes it
+    return Row(
+        backend=record["backend"],
+        status=record["status"],
+        seconds=record.get("seconds"),
+        of_copy=record.get("of_copy"),
+        model=record.get("model") or "",
+        group=record.get("set") or "",
+        note=note,
+        **fields,
+    )
+
+
 def _of_compare(source: Source) -> list[Row]:
-    return [
-        Row(
-            backend=record["backend"],
-            status=record["status"],
-            seconds=record.get("seconds"),
-            of_copy=record.get("of_copy"),
-            model=record.get("model") or "",
-            group=record.get("set") or "",
-            note=record.get("note") or "",
-            **_common(source, record),
-        )
-        for record in source.data["results"]
-    ]
+    return [_of_comparison(source, record) for record in source.data["results"]]
 
 
 def _quoted_row(source: Source, table: dict[str, Any], shape: str, backend: str, figures: tuple[Any, float]) -> Row:

@@ -130,8 +130,8 @@ def memory(sources: list[Source]) -> str:
             ratio = r["peak_bytes"] / beside if beside and r["peak_bytes"] is not None else None
             body.append([
                 backend_cell(r["backend"]), theme.OPS.get(r["op"], r["op"]), r["dtype"], number(r["rows"], "{:d}"),
-                number(r["cols"], "{:d}"), number(r["peak_bytes"], "{:.2f}", 1 / MEBI),
-                number(r.get("saved_bytes"), "{:.2f}", 1 / MEBI), number(ratio), r.get("model") or "",
+                number(r["cols"], "{:d}"), number(r["peak_bytes"], "{:.2f}", 1e-6),
+                number(r.get("saved_bytes"), "{:.2f}", 1e-6), number(ratio), r.get("model") or "",
             ])  # fmt: skip
     columns = ["library", "op", "dtype", "#rows", "#columns", "#peak MB", "#kept for backward MB", "#of PyTorch's peak"]
     return table("memory-table", "Peak memory of forward and backward", [*columns, "model"], body)
