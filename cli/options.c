@@ -512,6 +512,25 @@ bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype)
 	       (weight_dtype == EK_F32 && ek_dtype_size(dtype) == 2);
 }
 
+static int check_weight_dtype(ek_dtype dtype, ek_dtype weight_dtype)
+{
+	if (weight_dtype_fits(dtype, weight_dtype))
+		return STATUS_FINE;
+	return complain(STATUS_USAGE, "--weight-dtype %s: with --dtype %s it must be %s%s",
+			ek_dtype_name(weight_dtype), ek_dtype_name(dtype), ek_dtype_name(dtype),
+			ek_dtype_size(dtype) == 2 ? " or f32" : "");
+}
+
+/* Those of the list, or f32, which run and explain suppose; verify and bench leave out of theirs what does not fit. */
+static int check_weight_dtypes(const struct options *options)
+{
+	bool supposed = options->command & (COMMAND_RUN | COMMAND_EXPLAIN) && options->dtype_count == 0;
+	int status = supposed ? check_weight_dtype(EK_F32, options->weight_dtype) : STATUS_FINE;
+	for (int i = 0; i < options->dtype_count && status == STATUS_FINE; i++)
+		status = check_weight_dtype(options->dtypes[i], options->weight_dtype);
+	return status;
+}
+
 /* Levels and threads are the CPU's; --device all writes no files, since each device has its own results. */
 static int check_device(const struct options *options)
 {
@@ -575,12 +594,9 @@ static int check_together(struct options *options, enum command command)
 		return complain(STATUS_USAGE, "%s: info takes no op", options->ops[0]->name);
 	if (command == COMMAND_RUN && options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: run takes one dtype, f32, f16, bf16 or f64");
-	for (int i = 0; i < options->dtype_count; i++)
-		if (!weight_dtype_fits(options->dtypes[i], options->weight_dtype))
-			return complain(STATUS_USAGE, "--weight-dtype %s: with --dtype %s it must be %s%s",
-					ek_dtype_name(options->weight_dtype),
-					ek_dtype_name(options->dtypes[i]), ek_dtype_name(options->dtypes[i]),
-					ek_dtype_size(options->dtypes[i]) == 2 ? " or f32" : "");
+	status = check_weight_dtypes(options);
+	if (status != STATUS_FINE)
+		return status;
 	if (options->json && options->csv && strcmp(options->json, "-") == 0 &&
 	    strcmp(options->csv, "-") == 0)
 		return complain(STATUS_USAGE, "--json - --csv -: only one of them can be standard output");

@@ -281,7 +281,7 @@ typedef struct ek_cost_args {
 	int64_t seq_len;    /* 1 and more; batch_size * seq_len are the rows */
 	int64_t hidden_size;
 	ek_dtype dtype;
-	ek_dtype weight_dtype; /* 0: dtype */
+	ek_dtype weight_dtype; /* 0: dtype; EK_EVENKEEL: as of ek_norm_forward */
 	/* EK_REFERENCE. Casts at both ends where compute_dtype is not dtype (0: dtype). Statistics, and the tensors between
 	 * the casts, are counted at dtype's width, as analyses by hand do; these two count them as they are. */
 	ek_dtype compute_dtype;

@@ -29,8 +29,7 @@ static bool is_dtype(ek_dtype dtype)
 	return (unsigned)dtype < dtype_end && dtype_bytes[dtype] != 0;
 }
 
-/* Fills in weight_dtype. */
-static ek_status check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype)
+ek_status ek_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype)
 {
 	REQUIRE(is_dtype(dtype), EK_ERROR_DTYPE, "dtype (%d) is none of %s", (int)dtype, DTYPE_LIST);
 	if ((int)*weight_dtype == 0)
@@ -233,7 +232,7 @@ ek_status ek_check_norm_forward(const ek_context *ctx, const ek_norm_forward_arg
 	ek_norm_forward_args *a = resolved;
 	*a = *args;
 	PASS_ON(check_shape(a->norm, a->rows, a->cols, a->eps));
-	PASS_ON(check_dtypes(a->dtype, &a->weight_dtype));
+	PASS_ON(ek_check_dtypes(a->dtype, &a->weight_dtype));
 	PASS_ON(check_stride("x_stride", &a->x_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stride("y_stride", &a->y_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stream(ctx, a->stream));
@@ -251,7 +250,7 @@ ek_status ek_check_norm_backward_sizes(const ek_context *ctx, const ek_norm_back
 	ek_norm_backward_args *a = resolved;
 	*a = *args;
 	PASS_ON(check_shape(a->norm, a->rows, a->cols, a->eps));
-	PASS_ON(check_dtypes(a->dtype, &a->weight_dtype));
+	PASS_ON(ek_check_dtypes(a->dtype, &a->weight_dtype));
 	PASS_ON(check_stride("dy_stride", &a->dy_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stride("x_stride", &a->x_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stride("dx_stride", &a->dx_stride, a->rows, a->cols, a->dtype));

@@ -1,5 +1,5 @@
-/* Where arguments are judged: api.c calls these before anything else reads them. Each returns EK_OK, or
- * the status of the first rule that is broken, with a message that names the argument and its values.
+/* Where arguments are judged: api.c calls these before anything else reads them, cost/ ek_check_dtypes alone. Each
+ * returns EK_OK, or the status of the first rule that is broken, with a message that names the argument and its values.
  * SPDX-License-Identifier: MIT */
 #ifndef EK_CHECK_H
 #define EK_CHECK_H
@@ -8,6 +8,9 @@
 
 /* The most threads that ek_options.threads may ask for. */
 #define EK_MAX_THREADS 4096
+
+/* Whether a norm takes such activations and weights; 0 as *weight_dtype becomes dtype. */
+ek_status ek_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype);
 
 /* All but isa, which is looked up (api.c). */
 ek_status ek_check_options(const ek_options *options);

@@ -421,6 +421,25 @@ static void bad_arguments_are_refused_by_name(void)
 	EXPECT(ek_norm_cost(&good, &cost) == EK_ERROR_STRUCT_SIZE, "a cost of another size is taken");
 }
 
+static void evenkeel_has_no_cost_for_dtypes_that_it_does_not_take(void)
+{
+	static const char refusal[] = "weight_dtype f64 does not go with dtype bf16 (allowed: bf16, f32)";
+	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL);
+	static ek_cost cost;
+	args.weight_dtype = EK_F64;
+	expect_refused(&args, EK_ERROR_DTYPE, refusal);
+	cost.size = sizeof cost;
+	EXPECT(ek_reference_cost("1 + ${evenkeel.layer_norm}(1, 1, 1)", &args, &cost) == EK_ERROR_ARGUMENT &&
+		       strstr(ek_error(NULL), refusal) == ek_error(NULL) &&
+		       strstr(ek_error(NULL), "\n        ^"),
+	       "%s", ek_error(NULL));
+	args.variant = EK_REFERENCE;
+	EXPECT(cost_of(&args)->symbols[4].value == 8, "w_bytes of f64 are %lld",
+	       (long long)cost_of(&args)->symbols[4].value);
+	EXPECT(ek_reference_cost("${torch.nn.LayerNorm}(1, 1, 1)", &args, &cost) == EK_OK, "%s",
+	       ek_error(NULL));
+}
+
 /* ---- expressions ---- */
 
 static ek_status expand(const char *text, ek_cost *cost)
@@ -683,6 +702,7 @@ int main(int argc, char **argv)
 	TEST(evenkeel_has_other_kernels_for_other_shapes);
 	TEST(formulas_give_the_numbers_and_kernels_the_total);
 	TEST(bad_arguments_are_refused_by_name);
+	TEST(evenkeel_has_no_cost_for_dtypes_that_it_does_not_take);
 	TEST(expressions_expand);
 	TEST(a_reference_in_an_argument_is_of_the_same_metric);
 	TEST(every_reference_is_known);

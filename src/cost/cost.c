@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "check.h"
 #include "dtype.h"
 #include "require.h"
 #include "tables.h"
@@ -44,13 +45,15 @@ static ek_status check_dtype(const char *name, ek_dtype *dtype, ek_dtype otherwi
 	return EK_OK;
 }
 
-/* A reference may have any dtypes; stats_dtype and intermediate_dtype stay 0 where they are dtype's. */
+/* evenkeel is asked for what it can do; the others may have any dtypes. stats_dtype and intermediate_dtype stay 0 where they are dtype's. */
 static ek_status check_dtypes(ek_cost_args *a)
 {
 	ek_dtype stats = a->stats_dtype, intermediate = a->intermediate_dtype;
 	REQUIRE(ek_dtype_size(a->dtype) > 0, EK_ERROR_DTYPE, "dtype (%d) is none of f32, f16, bf16, f64",
 		(int)a->dtype);
 	PASS_ON(check_dtype("weight_dtype", &a->weight_dtype, a->dtype));
+	if (a->variant == EK_EVENKEEL)
+		PASS_ON(ek_check_dtypes(a->dtype, &a->weight_dtype));
 	PASS_ON(check_dtype("compute_dtype", &a->compute_dtype, a->dtype));
 	PASS_ON(check_dtype("stats_dtype", &stats, a->dtype));
 	PASS_ON(check_dtype("intermediate_dtype", &intermediate, a->dtype));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "check.h"
 #include "cost.h"
 #include "status.h"
 #include "tables.h"
@@ -170,6 +171,16 @@ static const char *check_sizes(struct expansion *e, const struct ek_polynomial *
 	return NULL;
 }
 
+/* What evenkeel refuses to run has no cost. */
+static const char *check_dtypes(struct expansion *e, const struct known *reference)
+{
+	ek_dtype weight_dtype = e->args->weight_dtype;
+	if (reference->variant != EK_EVENKEEL || ek_check_dtypes(e->args->dtype, &weight_dtype) == EK_OK)
+		return NULL;
+	(void)snprintf(e->problem, sizeof e->problem, "%s", ek_error(NULL));
+	return e->problem;
+}
+
 static const char *reference(void *user, const char *name, size_t length,
 			     const struct ek_polynomial *arguments, struct ek_polynomial *value)
 {
@@ -185,7 +196,7 @@ static const char *reference(void *user, const char *name, size_t length,
 	}
 	if (!arguments) {
 		e->open++;
-		return NULL;
+		return check_dtypes(e, &known[found]);
 	}
 	const char *wrong = check_sizes(e, arguments);
 	e->nested = --e->open > 0;
