@@ -385,7 +385,7 @@ static const struct option table[] = {
 	{"--rows", "M", 1, TO_EXPLAIN, set_rows, "the same as --batch M --seq 1"},
 	{"--cols", "N", 1, TO_EXPLAIN, set_cols, "the same as --hidden N"},
 	{"--cols", "N,N", 1, COMMAND_WARMUP, set_cols, "the widths that will be used"},
-	{"--length", "M N", 2, TO_OPS, set_length, "rows and columns at once"},
+	{"--length", "M N", 2, TO_OPS | TO_EXPLAIN, set_length, "rows and columns at once"},
 	{"--shapes", "MxN,MxN", 1, TO_LISTS, set_shapes, "these shapes instead of the list's"},
 	{"--pass", "PASS", 1, TO_KERNELS, set_pass, "forward or backward (run: forward; else: both)"},
 	{"--dtype", "TYPE", 1, TO_OPS, set_dtype, "f32, f16, bf16 or f64 (run: f32; else: the list's)"},
@@ -570,9 +570,10 @@ static int check_explain(const struct options *options)
 	if (options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: explain takes one dtype, f32, f16, bf16 or f64");
 	if (options->rows && (options->batch || options->seq))
-		return complain(STATUS_USAGE, "--rows: must be without --batch and --seq");
+		return complain(STATUS_USAGE, "%s: must be without --rows and --length",
+				options->batch ? "--batch" : "--seq");
 	if (options->cols && options->hidden)
-		return complain(STATUS_USAGE, "--cols: must be without --hidden");
+		return complain(STATUS_USAGE, "--hidden: must be without --cols and --length");
 	return STATUS_FINE;
 }
 
