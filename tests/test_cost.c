@@ -149,6 +149,31 @@ static void absent_operands_cost_nothing(void)
 	       "statistics that nobody asked for are written");
 }
 
+static void affine_is_the_torch_op_of_its_operands(void)
+{
+	static const struct {
+		ek_norm norm;
+		int absent;
+		const char *call;
+		int64_t flops, vectors; /* for an element; read beside x */
+	} cases[] = {
+		{EK_LAYER_NORM, 0, "torch.addcmul", 2, 2},
+		{EK_LAYER_NORM, EK_NO_BIAS, "torch.mul", 1, 1},
+		{EK_LAYER_NORM, EK_NO_WEIGHT, "torch.add", 1, 1},
+		{EK_RMS_NORM, 0, "torch.addcmul", 2, 2},
+		{EK_RMS_NORM, EK_NO_BIAS, "torch.mul", 1, 1},
+	};
+	for (int i = 0; i < COUNT_OF(cases); i++) {
+		ek_cost_args args = args_of(cases[i].norm, EK_FORWARD, EK_REFERENCE);
+		args.absent = cases[i].absent;
+		const ek_cost_kernel *affine = &cost_of(&args)->kernels[3];
+		const char *call = strrchr(affine->origin, ' ') + 1;
+		EXPECT(strcmp(affine->name, "affine") == 0 && strcmp(call, cases[i].call) == 0,
+		       "case %d: %s is %s, not %s", i, affine->name, call, cases[i].call);
+		expect_numbers(affine, cases[i].flops << 26, (1 << 27) + cases[i].vectors * 8192, 1 << 27);
+	}
+}
+
 static void stats_dtype_is_the_references_alone(void)
 {
 	for (int variant = EK_REFERENCE; variant <= EK_EVENKEEL; variant++) {
@@ -499,6 +524,26 @@ static void a_reference_in_an_argument_is_of_the_same_metric(void)
 	       "%d references are listed", cost.kernel_count);
 }
 
+static void a_reference_to_what_is_not_launched_costs_nothing(void)
+{
+	static const int without[] = {EK_NO_WEIGHT | EK_NO_BIAS, EK_NO_BIAS, EK_NO_WEIGHT};
+	static const char addcmul[] = "${torch.addcmul}" OWN_SIZES;
+	static ek_cost cost;
+	for (int i = 0; i < COUNT_OF(without); i++) {
+		ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
+		args.absent = without[i];
+		cost.size = sizeof cost;
+		EXPECT(ek_reference_cost(addcmul, &args, &cost) == EK_OK, "%s", ek_error(NULL));
+		expect_numbers(&cost.total, 0, 0, 0);
+		EXPECT(strcmp(cost.kernels[0].origin, "affine of layer_norm, variant reference, not launched "
+						      "with these operands") == 0,
+		       "it comes from %s", cost.kernels[0].origin);
+	}
+	EXPECT(expand(addcmul, &cost) == EK_OK && !strstr(cost.kernels[0].origin, "not launched"),
+	       "it comes from %s", cost.kernels[0].origin);
+	expect_numbers(&cost.total, 2 * 30, 30 * 4 + 2 * 5 * 4, 30 * 4);
+}
+
 static void every_reference_is_known(void)
 {
 	static ek_cost cost;
@@ -694,6 +739,7 @@ int main(int argc, char **argv)
 	TEST(reference_has_the_formulas_of_the_note);
 	TEST(casts_appear_when_dtypes_differ);
 	TEST(absent_operands_cost_nothing);
+	TEST(affine_is_the_torch_op_of_its_operands);
 	TEST(stats_dtype_is_the_references_alone);
 	TEST(rms_norm_and_backward_are_counted_too);
 	TEST(pytorch_launches_one_kernel_and_two_for_odd_shapes);
@@ -705,6 +751,7 @@ int main(int argc, char **argv)
 	TEST(evenkeel_has_no_cost_for_dtypes_that_it_does_not_take);
 	TEST(expressions_expand);
 	TEST(a_reference_in_an_argument_is_of_the_same_metric);
+	TEST(a_reference_to_what_is_not_launched_costs_nothing);
 	TEST(every_reference_is_known);
 	TEST(a_reference_to_an_op_costs_what_the_op_costs);
 	TEST(bad_expressions_get_a_caret);

@@ -96,6 +96,17 @@ static const char *variable(void *user, const char *name, size_t length, struct 
 	return unknown(user, "variable", name, length, VARIABLE_COUNT, variable_name);
 }
 
+/* Whether a row is what the reference stands for, and is launched. A cast that is named is meant, also where the op
+ * needs none. */
+static bool has_row(const struct known *reference, const struct ek_cost_row *row,
+		    const struct ek_polynomial *when)
+{
+	if (!reference->kernel)
+		return when->count > 0;
+	return strcmp(reference->kernel, row->name) == 0 && strcmp(reference->name, row->call) == 0 &&
+	       (when->count > 0 || strcmp(row->type, "cast") == 0);
+}
+
 /* Adds a row's metric, if the reference has it. */
 static const char *add_row(const struct known *reference, const struct ek_facts *facts,
 			   const struct ek_cost_row *row, enum ek_metric metric, struct ek_polynomial *sum)
@@ -103,8 +114,7 @@ static const char *add_row(const struct known *reference, const struct ek_facts 
 	const char *const texts[] = {row->flops, row->read, row->write};
 	struct ek_polynomial part;
 	const char *wrong = ek_facts_read(facts, row->when, &part);
-	bool has = reference->kernel ? strcmp(reference->kernel, row->name) == 0 : part.count > 0;
-	if (wrong || !has)
+	if (wrong || !has_row(reference, row, &part))
 		return wrong;
 	wrong = ek_facts_read(facts, texts[metric], &part);
 	return wrong ? wrong : ek_polynomial_add(sum, sum, &part);
@@ -236,31 +246,36 @@ static ek_status take_text(const char *text, char *line)
 			       : fail_at(line, (struct ek_mistake){"a character is not plain ASCII", plain});
 }
 
+/* What is not launched (torch.addcmul without a bias) costs nothing; the reader is told why. */
+static void name_reference(ek_cost_kernel *kernel, const struct known *met, bool launched)
+{
+	static const char *const variants[] = {
+		[EK_REFERENCE] = "reference", [EK_PYTORCH] = "pytorch", [EK_EVENKEEL] = "evenkeel"};
+	kernel->type = "reference";
+	(void)snprintf(kernel->name, sizeof kernel->name, "%s", met->name);
+	(void)snprintf(kernel->origin, sizeof kernel->origin, "%s of %s, variant %s%s",
+		       met->kernel ? met->kernel : "all kernels",
+		       met->norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm", variants[met->variant],
+		       launched ? "" : ", not launched with these operands");
+}
+
 /* The references that were met, each with the formula of its own sizes. */
 static ek_status list_references(const struct expansion *e, ek_cost *cost, const int64_t *values)
 {
 	struct expansion one = *e;
-	for (int i = 0; i < e->count; i++) {
+	ek_status status = EK_OK;
+	for (int i = 0; i < e->count && status == EK_OK; i++) {
 		const struct known *met = &known[e->order[i]];
 		ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++];
 		struct ek_metrics metrics;
-		kernel->type = "reference";
-		(void)snprintf(kernel->name, sizeof kernel->name, "%s", met->name);
-		(void)snprintf(kernel->origin, sizeof kernel->origin, "%s of %s, variant %s",
-			       met->kernel ? met->kernel : "all kernels",
-			       met->norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
-			       met->variant == EK_REFERENCE ? "reference"
-			       : met->variant == EK_PYTORCH ? "pytorch"
-							    : "evenkeel");
 		for (int metric = 0; metric < EK_METRIC_COUNT; metric++) {
 			one.metric = (enum ek_metric)metric;
 			(void)formula(&one, met, &metrics.of[metric]);
 		}
-		ek_status status = ek_cost_fill(kernel, &metrics, values);
-		if (status != EK_OK)
-			return status;
+		name_reference(kernel, met, metrics.of[EK_METRIC_READ].count > 0);
+		status = ek_cost_fill(kernel, &metrics, values);
 	}
-	return EK_OK;
+	return status;
 }
 
 /* A difference may be less than nothing; no cost is. */
