@@ -192,20 +192,28 @@ int machine_find(struct machine *machine, const char *name, bool gpu, const stru
 
 /* ---- the roofline ---- */
 
-/* Time grows along straight lines between the sizes. What is smaller than all takes a launch on a GPU, as the smallest
- * does; on a CPU nothing is launched, and the line goes on to 0. */
-double machine_copy_seconds(const struct machine *machine, double bytes)
+/* On a GPU time grows along straight lines between the sizes. What is smaller than all takes a launch, as the smallest
+ * does; for what is larger this is too little. */
+static double gpu_copy_seconds(const struct machine *machine, double bytes)
 {
 	int last = machine->copy_count - 1, at = 0;
 	if (bytes <= machine->copies[0].bytes)
-		return machine->copies[0].seconds * (machine->gpu ? 1 : bytes / machine->copies[0].bytes);
+		return machine->copies[0].seconds;
 	if (bytes >= machine->copies[last].bytes)
-		return bytes / machine_bandwidth(machine);
+		return machine->copies[last].seconds;
 	while (machine->copies[at + 1].bytes < bytes)
 		at++;
 	double from = machine->copies[at].bytes, to = machine->copies[at + 1].bytes;
 	double share = (bytes - from) / (to - from);
 	return machine->copies[at].seconds * (1 - share) + machine->copies[at + 1].seconds * share;
+}
+
+/* Tensors are not in a cache: smaller copies, which are, make nothing faster. On a CPU nothing is launched either. */
+double machine_copy_seconds(const struct machine *machine, double bytes)
+{
+	double large = bytes / machine_bandwidth(machine);
+	double small = machine->gpu && bytes > 0 ? gpu_copy_seconds(machine, bytes) : 0;
+	return large > small ? large : small;
 }
 
 double machine_flop_rate(const struct machine *machine, ek_dtype dtype)

@@ -26,8 +26,8 @@ struct machine {
  * status, having complained. */
 int machine_find(struct machine *machine, const char *name, bool gpu, const struct options *options);
 
-/* Seconds that a copy of so many bytes takes: between the sizes that were measured, and at the speed of the largest beyond
- * it. Below the smallest a GPU takes as long as for that, a CPU in proportion. */
+/* Seconds that a copy of so many bytes takes at least, none of them in a cache: at the speed of the largest. A GPU is
+ * slower with less: between the sizes that were measured, and below the smallest as long as for that. */
 double machine_copy_seconds(const struct machine *machine, double bytes);
 double machine_flop_rate(const struct machine *machine, ek_dtype dtype);
 /* Bytes a second of the largest copy. */

@@ -276,6 +276,18 @@ def explain(program, *arguments):
     return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}
 
 
+def check_ridge(program, checks):
+    """Of a CPU whose small copies are a cache's, of a GPU whose small copies take a launch; f64 is above their ridge."""
+    for name, dtype in ((name, dtype) for name in ("machine.json", "machine_gpu.json", "h200") for dtype in ("f32", "f64")):
+        data = explain(program, "layer_norm", "--rows", "2", "--cols", "8", "--dtype", dtype, "--machine", name)
+        ridge, costs = data["machine"]["ridge"], [c for v in data["variants"] for c in (*v["kernels"], v["total"])]
+        checks.check(f"explain --machine {name} --dtype {dtype} --json: bound says on which side of the ridge a cost lies",
+                     len(costs) > 5 and all((c["bound"] == "compute") == (c["intensity"] > ridge) for c in costs), data)
+        seconds = [(c["read_bytes"] + c["write_bytes"]) / data["machine"]["bytes_per_second"] for c in costs]
+        checks.check("and no time is below that of its bytes",
+                     all(c["roofline_seconds"] > 0.9999 * s for c, s in zip(costs, seconds)), data)
+
+
 def check_explain(program, checks):
     numbers = ("flops", "read_bytes", "write_bytes")
     for arguments in (["layer_norm"], ["rms_norm", "--pass", "backward", "--dtype", "bf16", "--compute-dtype", "f32"]):
@@ -431,6 +443,7 @@ def main():
         check_csv(program, checks)
         check_info(program, checks)
         check_explain(program, checks)
+        check_ridge(program, checks)
         if programs["cuda"]:
             check_cuda(programs["cuda"], checks)
             check_measure_on_gpu(programs["cuda"], checks)
