@@ -132,22 +132,32 @@ static int show(const struct explanation *e, const struct options *options)
 	return close_output(file, "--json", options->json);
 }
 
-/* Where evenkeel runs: without --device on a GPU, but for `this` machine where it has none. */
-static ek_device device_of(const struct options *options)
+/* evenkeel runs on what the machine is, and --device cannot make it something else. */
+static int settle_device(struct explanation *e, const struct options *options, const char *name)
 {
-	bool here = options->machine && strcmp(options->machine, "this") == 0;
-	return here && !options->device_given && device_gpus() == 0 ? EK_CPU : options->device;
+	e->args.device = e->machine.gpu ? EK_CUDA : EK_CPU;
+	if (options->device_given && options->device != e->args.device)
+		return complain(STATUS_USAGE,
+				"--device %s --machine %s: %s is a %s, must be a %s; leave --device out, or "
+				"name another machine",
+				e->machine.gpu ? "cpu" : "cuda", name, e->machine.name,
+				e->machine.gpu ? "GPU" : "CPU", e->machine.gpu ? "CPU" : "GPU");
+	if (e->machine.gpu) {
+		e->args.arch = e->machine.arch;
+		e->args.multiprocessors = e->machine.multiprocessors;
+	}
+	return STATUS_FINE;
 }
 
 static int explain(struct explanation *e, const struct options *options)
 {
-	bool gpu = e->args.device == EK_CUDA;
-	const char *machine = options->machine ? options->machine : gpu ? "h200" : "this";
-	int status = machine_find(&e->machine, machine, gpu, options);
-	if (gpu && e->machine.gpu) {
-		e->args.arch = e->machine.arch;
-		e->args.multiprocessors = e->machine.multiprocessors;
-	}
+	bool cpu = options->device_given && options->device == EK_CPU;
+	const char *name = options->machine ? options->machine : cpu ? "this" : "h200";
+	/* Without --device `this` is the GPU, where there is one. */
+	bool gpu = options->device_given ? !cpu : strcmp(name, "this") == 0 && device_gpus() > 0;
+	int status = machine_find(&e->machine, name, gpu, options);
+	if (status == STATUS_FINE)
+		status = settle_device(e, options, name);
 	if (status == STATUS_FINE)
 		status = fill_variants(e, options->variant);
 	return status == STATUS_FINE ? show(e, options) : status;
@@ -166,7 +176,6 @@ int command_explain(const struct options *options)
 	e->sizes_given = options->batch || options->seq || options->hidden || options->rows || options->cols;
 	e->all = options->variant == 0;
 	e->args = arguments_of(options);
-	e->args.device = device_of(options);
 	status = explain(e, options);
 	free(e);
 	return status;

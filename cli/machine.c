@@ -82,11 +82,13 @@ static void take_name(struct machine *machine, const char *name)
 			*c = ' ';
 }
 
-/* What of a GPU decides how its kernels cut their work. */
-static void read_gpu(struct machine *machine, const struct json *about)
+/* A GPU or a CPU, which may name the GPU beside it; and what of a GPU decides how its kernels cut their work. */
+static void read_device(struct machine *machine, const struct json *about)
 {
 	double multiprocessors = json_number(about, "multiprocessors", 0);
-	machine->gpu = *json_text(about, "gpu", "") || strcmp(json_text(about, "device", ""), "cuda") == 0;
+	const char *device = json_text(about, "device", *json_text(about, "gpu", "") ? "cuda" : "cpu");
+	machine->gpu = strcmp(device, "cuda") == 0;
+	take_name(machine, json_text(about, machine->gpu ? "gpu" : "cpu", "unnamed machine"));
 	if (sscanf(json_text(about, "gpu_isa", ""), "sm_%4d", &machine->arch) != 1 || machine->arch < 0)
 		machine->arch = 0;
 	if (multiprocessors >= 1 && multiprocessors <= 10000)
@@ -99,8 +101,7 @@ static const char *read_machine(struct machine *machine, const struct json *file
 	const struct json *about = json_member(file, "machine");
 	if (!json_member(file, "evenkeel") || !about || about->kind != JSON_OBJECT)
 		return "\"evenkeel\" and \"machine\"";
-	take_name(machine, json_text(about, "gpu", json_text(about, "cpu", "unnamed machine")));
-	read_gpu(machine, about);
+	read_device(machine, about);
 	if (!read_copies(machine, json_member(file, "copy")))
 		return "a list \"copy\" of bytes and bytes_per_second from 1 to 1e18";
 	if (!read_flops(machine, json_member(file, "flops")))

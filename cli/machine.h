@@ -22,8 +22,8 @@ struct machine {
 	double flops[2]; /* a second, of f32 and f64 */
 };
 
-/* name: "this" measures (the CPU, or the GPU that --device names), "h200" is built in, else a file from info --measure. Returns an exit
- * status, having complained. */
+/* name: "this" measures (its GPU with `gpu`, else its CPU), "h200" is built in, else a file from info --measure; what
+ * the machine is, it says itself. Returns an exit status, having complained. */
 int machine_find(struct machine *machine, const char *name, bool gpu, const struct options *options);
 
 /* Seconds that a copy of so many bytes takes at least, none of them in a cache: at the speed of the largest. A GPU is

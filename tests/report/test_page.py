@@ -212,7 +212,8 @@ def costs_with(folder, names):
 
 
 def test_a_cpu_without_a_machine_file_has_costs_and_no_limits(tmp_path):
-    row, caption, _ = costs_with(tmp_path, ["cpu"])
+    row, caption, asked = costs_with(tmp_path, ["cpu"])
+    assert f"--device cpu --machine {ROOT / 'docs/results/machine-cpu.json'}" in asked
     assert row[2].startswith(f"{8 * 4096 * 16384:,}") and row[-2:] == ["", "–"]
     assert caption.endswith("; no limits, for no machine was measured") and "Sample GPU" not in caption
 
