@@ -174,7 +174,6 @@ int command_explain(const struct options *options)
 	e->subject = options->expression ? options->expression : options->ops[0]->name;
 	e->expression = options->expression != NULL;
 	e->sizes_given = options->batch || options->seq || options->hidden || options->rows || options->cols;
-	e->all = options->variant == 0;
 	e->args = arguments_of(options);
 	status = explain(e, options);
 	free(e);

@@ -28,7 +28,6 @@ struct explanation {
 	const char *subject; /* the op, or the expression */
 	bool expression;
 	bool sizes_given;
-	bool all;          /* variants, not one that was named */
 	ek_cost_args args; /* norm, pass, sizes, dtypes, operands */
 	struct machine machine;
 	int count;
@@ -42,6 +41,9 @@ struct assumption {
 };
 enum { MOST_ASSUMPTIONS = 10 };
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions);
+/* "NVIDIA H200: large copies at …; ridge at …". */
+enum { EXPLAIN_MACHINE_TEXT = 256 };
+void explain_machine(char *text, size_t size, const struct explanation *e);
 const char *explain_pass(const struct explanation *e);
 const char *explain_bound(const struct roof *roof); /* "memory" or "compute", "-" where there is none */
 /* The least time in words, "-" where there is none. */

@@ -105,14 +105,10 @@ static void print_limit(FILE *out, const struct explanation *e, int number)
 
 static void print_machine(FILE *out, const struct explanation *e)
 {
-	const struct machine *m = &e->machine;
-	double rate = machine_flop_rate(m, e->args.dtype), bandwidth = machine_bandwidth(m);
-	char copies[32], flops[32];
-	explain_count(copies, sizeof copies, bandwidth, "B/s");
-	explain_count(flops, sizeof flops, rate, "FLOP/s");
-	(void)fprintf(out, "\n%sRoofline%s of %s: large copies at %s, %s in %s; ridge at %.1f FLOP/byte\n",
-		      term_style(out, STYLE_BOLD), term_style(out, STYLE_NONE), m->name, copies, flops,
-		      e->args.dtype == EK_F64 ? "f64" : "f32", rate / bandwidth);
+	char machine[EXPLAIN_MACHINE_TEXT];
+	explain_machine(machine, sizeof machine, e);
+	(void)fprintf(out, "\n%sRoofline%s of %s\n", term_style(out, STYLE_BOLD), term_style(out, STYLE_NONE),
+		      machine);
 	for (int i = 0; i < e->count; i++)
 		print_limit(out, e, i);
 }

@@ -126,6 +126,18 @@ void explain_count(char *text, size_t size, double number, const char *unit)
 	(void)snprintf(text, size, i > 0 ? "%.1f%s%s%s" : "%.0f%s%s%s", number, space, prefixes[i], unit);
 }
 
+void explain_machine(char *text, size_t size, const struct explanation *e)
+{
+	double rate = machine_flop_rate(&e->machine, e->args.dtype),
+	       bandwidth = machine_bandwidth(&e->machine);
+	char copies[32], flops[32];
+	explain_count(copies, sizeof copies, bandwidth, "B/s");
+	explain_count(flops, sizeof flops, rate, "FLOP/s");
+	(void)snprintf(text, size, "%s: large copies at %s, %s in %s; ridge at %.1f FLOP/byte",
+		       e->machine.name, copies, flops, e->args.dtype == EK_F64 ? "f64" : "f32",
+		       rate / bandwidth);
+}
+
 bool explain_shown(const struct explanation *e, int before, const ek_cost_symbol *symbol)
 {
 	for (int i = 0; i < before; i++)

@@ -40,23 +40,37 @@ static void write_formula(FILE *out, const char *formula, const char *mark)
 	(void)fprintf(out, "%s |", mark);
 }
 
+/* Of "module -> function -> native op -> call" the last, which differs from kernel to kernel. */
+static const char *last_step(const char *origin)
+{
+	static const char arrow[] = " -> ";
+	for (const char *next = strstr(origin, arrow); next; next = strstr(origin, arrow))
+		origin = next + strlen(arrow);
+	return origin;
+}
+
 static void write_kernel_row(FILE *out, const ek_cost_kernel *kernel, bool total)
 {
 	const char *mark = total ? "**" : "";
 	if (total)
-		(void)fprintf(out, "| **total** | |");
+		(void)fprintf(out, "| **total** | | |");
 	else
-		(void)fprintf(out, "| `%s` | %s |", kernel->name, kernel->type);
+		(void)fprintf(out, "| `%s` | %s | %s |", kernel->name, kernel->type,
+			      last_step(kernel->origin));
 	write_formula(out, kernel->symbols.flops, mark);
 	write_formula(out, kernel->symbols.read_bytes, mark);
 	write_formula(out, kernel->symbols.write_bytes, mark);
 	(void)fputc('\n', out);
 }
 
-static void write_kernel_table(FILE *out, const struct variant *v)
+static void write_kernel_table(FILE *out, const struct explanation *e, const struct variant *v)
 {
-	(void)fprintf(out, "**%s**: %s\n\n", v->name, v->about);
-	(void)fputs("| kernel | type | FLOP | bytes read | bytes written |\n|---|---|---|---|---|\n", out);
+	(void)fprintf(out, "**%s**: %s", v->name, v->about);
+	if (!e->expression)
+		(void)fprintf(out, "; called by `%s`", v->cost.total.origin);
+	(void)fputs("\n\n| kernel | type | from | FLOP | bytes read | bytes written |\n"
+		    "|---|---|---|---|---|---|\n",
+		    out);
 	for (int i = 0; i < v->cost.kernel_count; i++)
 		write_kernel_row(out, &v->cost.kernels[i], false);
 	write_kernel_row(out, &v->cost.total, true);
@@ -64,7 +78,8 @@ static void write_kernel_table(FILE *out, const struct variant *v)
 
 static void write_symbol_table(FILE *out, const struct explanation *e)
 {
-	(void)fprintf(out, "| symbol | | here | origin |\n|---|---|---|---|\n");
+	(void)fprintf(out, "\n**symbols** of the formulas\n\n"
+			   "| symbol | | here | origin |\n|---|---|---|---|\n");
 	for (int i = 0; i < e->count; i++)
 		for (int k = 0; k < e->variants[i].cost.symbol_count; k++) {
 			const ek_cost_symbol *symbol = &e->variants[i].cost.symbols[k];
@@ -83,12 +98,15 @@ static void write_cell(FILE *out, double number, const char *unit)
 	(void)fprintf(out, " %s |", text);
 }
 
-static void write_numbers_table(FILE *out, const struct explanation *e)
+static void write_roofline_table(FILE *out, const struct explanation *e)
 {
+	char machine[EXPLAIN_MACHINE_TEXT];
+	explain_machine(machine, sizeof machine, e);
 	(void)fprintf(out,
-		      "| variant | kernels | FLOP | read | written | FLOP/byte | bound by | %s: at least |\n"
+		      "\n**roofline** of %s\n\n"
+		      "| variant | kernels | FLOP | read | written | FLOP/byte | bound by | at least%s |\n"
 		      "|---|---|---|---|---|---|---|---|\n",
-		      e->machine.name);
+		      machine, e->expression ? ", all bytes at once" : "");
 	for (int i = 0; i < e->count; i++) {
 		const struct variant *v = &e->variants[i];
 		char time[32];
@@ -101,18 +119,39 @@ static void write_numbers_table(FILE *out, const struct explanation *e)
 	}
 }
 
+/* A bar in a cell needs its backslash. */
+static void write_option(FILE *out, const char *option)
+{
+	(void)fputs(*option ? " `" : "", out);
+	for (const char *c = option; *c; c++)
+		(void)fprintf(out, *c == '|' ? "\\%c" : "%c", *c);
+	(void)fputs(*option ? "` |\n" : " |\n", out);
+}
+
+static void write_assumptions_table(FILE *out, const struct explanation *e)
+{
+	struct assumption assumptions[MOST_ASSUMPTIONS];
+	int count = explain_assumptions(e, assumptions);
+	(void)fputs("\n**assumptions**, and what switches them\n\n| assumption | switch |\n|---|---|\n", out);
+	for (int i = 0; i < count; i++) {
+		(void)fprintf(out, "| %s |", assumptions[i].text);
+		write_option(out, assumptions[i].option);
+	}
+}
+
+/* Parts that begin with **their name**, by which tools/cost_tables.py leaves some out. */
 void explain_markdown(FILE *out, const struct explanation *e)
 {
+	int symbols = 0;
 	for (int i = 0; i < e->count; i++) {
 		(void)fputs(i ? "\n" : "", out);
-		write_kernel_table(out, &e->variants[i]);
+		write_kernel_table(out, e, &e->variants[i]);
+		symbols += e->variants[i].cost.symbol_count;
 	}
-	if (!e->all)
-		return;
-	(void)fputc('\n', out);
-	write_symbol_table(out, e);
-	(void)fputc('\n', out);
-	write_numbers_table(out, e);
+	if (symbols > 0)
+		write_symbol_table(out, e);
+	write_roofline_table(out, e);
+	write_assumptions_table(out, e);
 }
 
 /* ---- JSON ---- */

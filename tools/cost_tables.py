@@ -1,5 +1,6 @@
-"""Keeps the tables of docs/cost.md true: each lies between `<!-- evenkeel explain ... -->` and `<!-- end -->`,
-and is what that command prints.
+"""Keeps the tables of docs/cost.md true: they lie between `<!-- evenkeel explain ... -->` and `<!-- end -->`, and are
+what that command prints. `<!-- evenkeel explain ...; without symbols, assumptions -->` leaves out the parts that begin
+with **symbols** and **assumptions**, which a page need not have many times.
 
     python3 tools/cost_tables.py build/evenkeel             compare; prints ok or FAIL for each table
     python3 tools/cost_tables.py build/evenkeel --update    write them
@@ -14,14 +15,28 @@ import subprocess
 import sys
 
 DOCUMENT = pathlib.Path(__file__).resolve().parent.parent / "docs" / "cost.md"
-BLOCK = re.compile(r"(<!-- evenkeel (explain [^\n]*) -->\n)(.*?)(<!-- end -->)", re.S)
+BLOCK = re.compile(
+    r"(?P<mark><!-- evenkeel (?P<command>explain [^\n;]*)(; without (?P<without>[^\n]*))? -->\n)"
+    r"(?P<kept>.*?)(?P<end><!-- end -->)",
+    re.S,
+)
 
 
-def printed(program: str, command: str) -> str:
+def without(text: str, names: list[str]) -> str:
+    """The parts whose first word, in bold, is none of the names; a name that is no part is a mistake."""
+    parts = [(part.split("**")[1], part) for part in re.split(r"(?m)^(?=\*\*)", text) if part]
+    unknown = set(names) - {name for name, _ in parts}
+    if unknown:
+        raise SystemExit(f"FAIL  {DOCUMENT.name}: without {', '.join(sorted(unknown))}: there is no such part")
+    return "".join(part for name, part in parts if name not in names).rstrip("\n") + "\n"
+
+
+def printed(program: str, block: re.Match[str]) -> str:
+    command, names = block["command"], block["without"]
     done = subprocess.run([program, *shlex.split(command)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"FAIL  evenkeel {command}: {done.stderr.strip()}")
-    return done.stdout
+    return without(done.stdout, names.split(", ") if names else [])
 
 
 def first_difference(kept: str, now: str) -> str:
@@ -45,13 +60,13 @@ def main() -> int:
         print(f"FAIL  {DOCUMENT.name}: a table is without <!-- end -->, or there is none")
         return 1
     if options.update:
-        DOCUMENT.write_text(BLOCK.sub(lambda b: b.group(1) + printed(program, b.group(2)) + b.group(4), text))
+        DOCUMENT.write_text(BLOCK.sub(lambda block: block["mark"] + printed(program, block) + block["end"], text))
         return 0
     failed = 0
     for block in blocks:
-        difference = first_difference(block.group(3), printed(program, block.group(2)))
+        difference = first_difference(block["kept"], printed(program, block))
         failed += bool(difference)
-        print(("FAIL  " if difference else "ok    ") + f"{DOCUMENT.name}: evenkeel {block.group(2)}")
+        print(("FAIL  " if difference else "ok    ") + f"{DOCUMENT.name}: evenkeel {block['command']}")
         if difference:
             print(difference)
     return 1 if failed else 0
