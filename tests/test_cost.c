@@ -544,6 +544,17 @@ static void a_reference_to_what_is_not_launched_costs_nothing(void)
 	expect_numbers(&cost.total, 2 * 30, 30 * 4 + 2 * 5 * 4, 30 * 4);
 }
 
+static void symbols_of_references_are_listed_with_the_totals(void)
+{
+	static const char *const names[] = {"batch_size", "seq_len", "hidden_size", "a_bytes"};
+	static ek_cost cost;
+	EXPECT(expand("${torch.var_mean}(1, 1, 1) + hidden_size", &cost) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(cost.symbol_count == COUNT_OF(names), "%d symbols", cost.symbol_count);
+	for (int i = 0; i < COUNT_OF(names) && i < cost.symbol_count; i++)
+		EXPECT(strcmp(cost.symbols[i].name, names[i]) == 0, "symbol %d is %s, not %s", i,
+		       cost.symbols[i].name, names[i]);
+}
+
 static void every_reference_is_known(void)
 {
 	static ek_cost cost;
@@ -752,6 +763,7 @@ int main(int argc, char **argv)
 	TEST(expressions_expand);
 	TEST(a_reference_in_an_argument_is_of_the_same_metric);
 	TEST(a_reference_to_what_is_not_launched_costs_nothing);
+	TEST(symbols_of_references_are_listed_with_the_totals);
 	TEST(every_reference_is_known);
 	TEST(a_reference_to_an_op_costs_what_the_op_costs);
 	TEST(bad_expressions_get_a_caret);

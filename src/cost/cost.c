@@ -119,19 +119,23 @@ ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics,
 
 _Static_assert(EK_SYMBOL_COUNT <= (int)EK_COST_SYMBOLS, "a formula may use all symbols");
 
-void ek_cost_list_symbols(ek_cost *cost, const struct ek_metrics *total, const int64_t *values)
+void ek_cost_use_symbols(bool *used, const struct ek_metrics *metrics)
+{
+	for (int symbol = 0; symbol < EK_SYMBOL_COUNT; symbol++)
+		for (int metric = 0; metric < EK_METRIC_COUNT; metric++)
+			used[symbol] = used[symbol] ||
+				       ek_polynomial_uses(&metrics->of[metric], (enum ek_symbol)symbol);
+}
+
+void ek_cost_list_symbols(ek_cost *cost, const bool *used, const int64_t *values)
 {
 	cost->symbol_count = 0;
-	for (int symbol = 0; symbol < EK_SYMBOL_COUNT; symbol++) {
-		bool used = false;
-		for (int metric = 0; metric < EK_METRIC_COUNT; metric++)
-			used = used || ek_polynomial_uses(&total->of[metric], (enum ek_symbol)symbol);
-		if (used)
+	for (int symbol = 0; symbol < EK_SYMBOL_COUNT; symbol++)
+		if (used[symbol])
 			cost->symbols[cost->symbol_count++] =
 				(ek_cost_symbol){.name = ek_symbol_name((enum ek_symbol)symbol),
 						 .origin = ek_symbol_origin((enum ek_symbol)symbol),
 						 .value = values[symbol]};
-	}
 }
 
 /* Who calls, up to the native op. */
@@ -194,6 +198,7 @@ ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost)
 	ek_cost_args a = {.size = 0};
 	struct ek_facts facts;
 	struct ek_metrics total = {0};
+	bool used[EK_SYMBOL_COUNT] = {false};
 	PASS_ON(ek_cost_check(args, cost, &a));
 	ek_facts_find(&facts, &a, true);
 	memset(cost, 0, sizeof *cost);
@@ -204,6 +209,7 @@ ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost)
 	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
 	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "%s", path_of(&a));
 	PASS_ON(ek_cost_fill(&cost->total, &total, facts.values));
-	ek_cost_list_symbols(cost, &total, facts.values);
+	ek_cost_use_symbols(used, &total);
+	ek_cost_list_symbols(cost, used, facts.values);
 	return EK_OK;
 }

@@ -16,7 +16,8 @@ ek_status ek_cost_check(const ek_cost_args *args, const ek_cost *cost, ek_cost_a
 
 /* Prints and evaluates the formulas into a kernel of which name, type and origin are set. */
 ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics, const int64_t *values);
-/* The symbols that the formulas of the total use. */
-void ek_cost_list_symbols(ek_cost *cost, const struct ek_metrics *total, const int64_t *values);
+/* Marks the symbols that the formulas use, of which there are EK_SYMBOL_COUNT; lists those that are marked. */
+void ek_cost_use_symbols(bool *used, const struct ek_metrics *metrics);
+void ek_cost_list_symbols(ek_cost *cost, const bool *used, const int64_t *values);
 
 #endif

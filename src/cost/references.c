@@ -259,8 +259,8 @@ static void name_reference(ek_cost_kernel *kernel, const struct known *met, bool
 		       launched ? "" : ", not launched with these operands");
 }
 
-/* The references that were met, each with the formula of its own sizes. */
-static ek_status list_references(const struct expansion *e, ek_cost *cost, const int64_t *values)
+/* The references that were met, each with the formula of its own sizes, and the symbols in it. */
+static ek_status list_references(const struct expansion *e, ek_cost *cost, bool *used)
 {
 	struct expansion one = *e;
 	ek_status status = EK_OK;
@@ -273,7 +273,8 @@ static ek_status list_references(const struct expansion *e, ek_cost *cost, const
 			(void)formula(&one, met, &metrics.of[metric]);
 		}
 		name_reference(kernel, met, metrics.of[EK_METRIC_READ].count > 0);
-		status = ek_cost_fill(kernel, &metrics, values);
+		ek_cost_use_symbols(used, &metrics);
+		status = ek_cost_fill(kernel, &metrics, e->values);
 	}
 	return status;
 }
@@ -312,6 +313,7 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 	ek_cost_args a;
 	struct ek_facts facts;
 	struct ek_metrics total;
+	bool used[EK_SYMBOL_COUNT] = {false};
 	char line[MOST_TEXT + 1];
 	ek_status status = take_text(text, line);
 	if (status == EK_OK)
@@ -332,12 +334,13 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 	cost->total.type = "total";
 	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
 	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "the expression");
-	status = list_references(&e, cost, facts.values);
+	ek_cost_use_symbols(used, &total);
+	status = list_references(&e, cost, used);
 	if (status == EK_OK)
 		status = ek_cost_fill(&cost->total, &total, facts.values);
 	if (status == EK_OK)
 		status = check_not_negative(&cost->total);
 	if (status == EK_OK)
-		ek_cost_list_symbols(cost, &total, facts.values);
+		ek_cost_list_symbols(cost, used, facts.values);
 	return status;
 }
