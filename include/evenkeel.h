@@ -128,7 +128,7 @@ typedef struct ek_options {
  *
  * EK_CUDA uses the CUDA context that is current in the calling thread if it is on that GPU, else the primary
  * one. Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
- * allocates, but the first call with a new width, dtype or set of operands, which compiles (0.1 s) or
+ * allocates, but the first call with a new width, dtype or set of operands, which compiles (32 ms) or
  * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. Host memory given as x, y, dy, dx, weight,
  * dweight or workspace is found and refused, unless the GPU can read it; the other pointers are taken as they are. */
 EK_API ek_status ek_open(ek_context **ctx, const ek_options *options);

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable
 
 import architecture
+import figures
 import links
 import troubleshooting
 
-CHECKS: list[Callable[[], list[str]]] = [*architecture.CHECKS, *troubleshooting.CHECKS, *links.CHECKS]
+CHECKS: list[Callable[[], list[str]]] = [*architecture.CHECKS, *troubleshooting.CHECKS, *links.CHECKS, *figures.CHECKS]
 
 
 def main() -> int:
