@@ -5,12 +5,13 @@ the same tensors has its turns between them. Used by worker.py and bench/pytorch
 import ctypes
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from comparison.yardstick import Yardstick
@@ -85,6 +86,16 @@ class Graph:
         return begin.elapsed_time(end) / 1e3 / self.count / self.replays
 
 
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """Of the time that is in at least one of them. Their sum would count twice where one begins before another ends: a
+    kernel of a programmatic dependent launch starts early, and waits inside."""
+    length, reached = 0.0, float("-inf")
+    for begin, end in sorted(intervals):
+        length += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return length
+
+
 class Loop:
     """The same of calls that cannot be captured: what their kernels take, as the profiler sees them, without the gaps
     that the host leaves between them."""
@@ -98,7 +109,9 @@ class Loop:
             for call in self.calls:
                 call()
             self.side.synchronize()
-        return sum(event.self_device_time_total for event in profiler.key_averages()) / 1e6 / len(self.calls)
+        kernels = [e for e in profiler.events() if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
+        microseconds = union_length((kernel.time_range.start, kernel.time_range.end) for kernel in kernels)
+        return microseconds / 1e6 / len(self.calls)
 
 
 def graph_seconds(graphs: dict[str, Graph | Loop], rounds: int) -> dict[str, float]:

@@ -73,6 +73,7 @@ from comparison.backends.pytorch import PyTorch  # noqa: E402
 from comparison.case import Case  # noqa: E402
 from comparison.quoted import Quoted  # noqa: E402
 from comparison.shapes import Shape  # noqa: E402
+from comparison.timing import Loop, union_length  # noqa: E402
 from comparison.yardstick import Yardstick, compile_copy  # noqa: E402
 
 
@@ -353,6 +354,58 @@ def test_only_pytorchs_own_norms_say_so():
         return getattr(module, place.attribute).sums_in_16_bits_on_cpu
 
     assert [name for name in BACKENDS if says_so(BACKENDS[name])] == ["pytorch", "compile", "compile-max"]
+
+
+# ---- the time of kernels that no graph holds ----
+
+
+@pytest.mark.parametrize(
+    ("intervals", "length"),
+    [
+        ([], 0),
+        ([(2, 5)], 3),
+        ([(0, 1), (4, 6)], 3),  # a gap of the host's is no time of the device
+        ([(0, 4), (3, 7)], 7),  # the second starts while the first ends
+        ([(3, 7), (0, 4)], 7),
+        ([(0, 10), (2, 3), (9, 12)], 12),
+        ([(0, 2), (2, 5)], 5),
+    ],
+)
+def test_time_that_two_kernels_share_counts_once(intervals, length):
+    assert union_length(intervals) == length
+
+
+def test_a_loop_counts_kernels_and_nothing_of_the_host(monkeypatch):
+    """With a profiler that saw two kernels that overlap, a launch on the host and a range that a user has named."""
+    from types import SimpleNamespace
+
+    import torch
+    from torch.autograd import DeviceType
+
+    def event(begin, end, device=DeviceType.CUDA, named=False):
+        return SimpleNamespace(
+            time_range=SimpleNamespace(start=begin, end=end), device_type=device, is_user_annotation=named
+        )
+
+    seen = [event(10, 30), event(28, 50), event(0, 9, DeviceType.CPU), event(0, 900, named=True)]
+
+    class Profiler:
+        def __init__(self, activities):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def events(self):
+            return seen
+
+    monkeypatch.setattr("comparison.timing.profile", Profiler)
+    monkeypatch.setattr(torch.cuda, "stream", lambda side: Profiler(()))
+    side = SimpleNamespace(synchronize=lambda: None)
+    assert Loop([lambda: None, lambda: None], side).seconds() == pytest.approx(40e-6 / 2)
 
 
 # ---- the copy that a CPU is held against ----
