@@ -93,7 +93,14 @@ def file(text: str) -> str:
 def python_file(text: str) -> str:
     if not text.endswith(".py") or not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is no Python file")
+    if label_of(text) in BACKENDS:
+        raise argparse.ArgumentTypeError(f"{text!r} would be called {label_of(text)}, as one of --backends is")
     return text
+
+
+def label_of(name: str) -> str:
+    """What a backend is called: by its own name, or that of the file that holds it."""
+    return Path(name).stem if name.endswith(".py") else name
 
 
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
@@ -158,6 +165,21 @@ def arguments() -> Parser:
     return parser
 
 
+def wishes_of(options: argparse.Namespace, device: str) -> plan.Wishes:
+    fields = ("ops", "passes", "dtypes", "sets", "shapes", "quick", "full")
+    return plan.Wishes(device, **{name: getattr(options, name) for name in fields})
+
+
+def check_together(options: argparse.Namespace) -> str:
+    """What is wrong with options that are right one by one; "" where nothing is."""
+    if options.json == options.csv == "-":
+        return "--json - --csv -: only one of them can be standard output"
+    labels = [label_of(path) for path in options.extra]
+    if twice := next((label for label in labels if labels.count(label) > 1), ""):
+        return f"argument --extra: two files are called {twice}: their results could not be told apart"
+    return plan.why_nothing(wishes_of(options, options.device or "cpu"))  # which does not depend on the device
+
+
 # ---- the run ----
 
 
@@ -166,8 +188,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace, machine: dict, evenkeel: str | None, copy: str | None) -> None:
         self.options, self.device, self.copy = options, machine["device"], copy
-        fields = ("ops", "passes", "dtypes", "sets", "shapes", "quick", "full")
-        self.wishes = plan.Wishes(self.device, **{name: getattr(options, name) for name in fields})
+        self.wishes = wishes_of(options, self.device)
         self.cases = plan.cases(self.wishes)
         self.units = plan.units(self.wishes, self.cases)
         command = shlex.join(["python", "bench/compare.py", *sys.argv[1:]])
@@ -191,8 +212,7 @@ class Run:
         progress = Progress(left, len(self.units))
         ends = BEGAN + (self.options.budget or float("inf"))
         for name in self.backends():
-            label = Path(name).stem if name.endswith(".py") else name
-            found = {"name": label, "version": None, "status": "failed", "note": ""}
+            found = {"name": label_of(name), "version": None, "status": "failed", "note": ""}
             self.results.backends.append(found)
             if name in absent:
                 self._absent(found, absent[name])
@@ -209,8 +229,9 @@ class Run:
         def hear(message: dict) -> None:
             if message["kind"] == "loaded":
                 found.update(version=message["version"], note=message["note"])
-            elif message["kind"] == "missing":
-                self._absent(found, f"does not load: {message['why']}; {message['install']}")
+            elif message["kind"] in ("missing", "broken"):
+                status = {"missing": "missing", "broken": "failed"}[message["kind"]]
+                self._absent(found, f"does not load: {_joined(message['why'], message['install'])}", status)
             elif message["kind"] == "begin":
                 progress.step(found["name"])
             self.results.hear(message)
@@ -222,10 +243,19 @@ class Run:
         self._conclude(found, end.why)
 
     def _conclude(self, found: dict, why: str) -> None:
-        if any(row["status"] == "ok" for row in self.results.rows_of(found["name"])):
+        """The status of all its rows, and beside its own note what went wrong: not done, wrong values, or nothing but
+        failures."""
+        rows = self.results.rows_of(found["name"])
+        wrong = [row for row in rows if row["status"] == "wrong"]
+        if any(row["status"] == "ok" for row in rows):
             found["status"] = "run"
-        if why:
-            found["note"] = why
+        elif wrong:
+            found["status"] = "wrong"
+        if wrong:
+            found["note"] = _joined(found["note"], f"wrong in {len(wrong)} of {len(rows)} results: {wrong[0]['note']}")
+        elif found["status"] == "failed" and rows and not why:
+            found["note"] = _joined(found["note"], rows[0]["note"])
+        found["note"] = _joined(found["note"], why)
 
     def interrupted(self) -> None:
         """What there is, is kept."""
@@ -233,9 +263,9 @@ class Run:
             self._conclude(self.results.backends[-1], "interrupted")
         self.write()
 
-    def _absent(self, found: dict, why: str) -> None:
+    def _absent(self, found: dict, why: str, status: str = "missing") -> None:
         """Quoted where there are figures of this GPU."""
-        found.update(status="missing", note=why)
+        found.update(status=status, note=why)
         if self.quoted.has(found["name"]):
             self.results.results += self.quoted.rows(found["name"], self.cases, self.device)
             found.update(status="quoted", note=f"{self.quoted.date}, {self.quoted.source}; {why}")
@@ -267,6 +297,10 @@ class Run:
         tables.show(self.results, sys.stderr if to_stdout else sys.stdout)
         for write in to_stdout:
             write(self.results, "-")
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def _same(row: dict, case: Case) -> bool:
@@ -319,6 +353,8 @@ def measure_and_show(run: Run) -> int:
 def main() -> int:
     parser = arguments()
     options = parser.parse_args()
+    if complaint := check_together(options):
+        parser.error(complaint)
     if options.output_dir:
         try:
             options.output_dir.mkdir(parents=True, exist_ok=True)

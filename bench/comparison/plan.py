@@ -96,6 +96,22 @@ def cases(wishes: Wishes) -> list[Case]:
     return list(chosen.values())
 
 
+LIMITS = {  # of the sets that not every option leaves something of
+    "tables": f"layer_norm in {', '.join(dict.fromkeys(dtype for dtype, _, _ in shapes.TABLES))}",
+    "backward": "layer_norm backward",
+}
+
+
+def why_nothing(wishes: Wishes) -> str:
+    """Why the options leave no case to measure; "" where they leave one."""
+    if cases(wishes):
+        return ""
+    limits = "; ".join(f"{name} is {LIMITS[name]}" for name in wishes.sets)
+    asked = {"ops": wishes.ops, "pass": wishes.passes, "dtypes": wishes.dtypes}
+    words = " ".join(f"--{name} {','.join(values)}" for name, values in asked.items() if values)
+    return f"argument --sets: nothing to measure: {limits}; asked for is {words}"
+
+
 def memory_cases(wishes: Wishes) -> list[Case]:
     """LayerNorm where it is asked for, in the first dtype: the memory of the other op and dtypes follows from it."""
     if wishes.shapes:

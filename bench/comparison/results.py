@@ -69,6 +69,6 @@ def write_csv(results: Results, path: str) -> None:
 def write_folder(results: Results, folder: Path) -> None:
     """compare.json, and a CSV file for each list."""
     write_json(results, str(folder / "compare.json"))
-    for name in LISTS:
+    for name in ("backends", *LISTS):
         with open(folder / f"{name}.csv", "w", newline="") as file:
             _write_rows(getattr(results, name), file)

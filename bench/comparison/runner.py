@@ -21,7 +21,8 @@ RESTARTS = 3  # after crashes, each of which costs the unit at hand
 
 
 class End(NamedTuple):
-    """How a backend's run ended: "end", "missing", "timeout", "crash", or "failed" before it began; and why."""
+    """How a backend's run ended: "end", "missing" or "broken" where it does not load, "timeout", "crash", or "failed"
+    before it began; and why."""
 
     how: str
     why: str
@@ -99,7 +100,7 @@ def _run_once(job: dict, deadline: float, limit: float, hear: Callable[[dict], A
         while (message := child.next(deadline)) is not None:
             if message["kind"] == "begin":
                 unit, how = message["index"], "crash"  # unless it goes on
-            if message["kind"] in ("end", "missing"):
+            if message["kind"] in ("end", "missing", "broken"):
                 how = message["kind"]
             hear(message)
         child.wait()
@@ -131,8 +132,12 @@ def run(job: dict, limit: float, hear: Callable[[dict], Any], lost: Callable[[in
 
 def describe() -> tuple[dict, str | None]:
     """The machine as PyTorch sees it, and evenkeel's version. RuntimeError where there is no PyTorch."""
-    found: list[dict] = []
-    end = _run_once({"describe": True}, time.monotonic() + DESCRIBE_SECONDS, DESCRIBE_SECONDS, found.append)
-    if not found:
+    found: dict[str, dict] = {}
+
+    def hear(message: dict) -> None:
+        found[message.pop("kind")] = message
+
+    end = _run_once({"describe": True}, time.monotonic() + DESCRIBE_SECONDS, DESCRIBE_SECONDS, hear)
+    if "machine" not in found:
         raise RuntimeError(end.why)
-    return found[0]["machine"], found[0]["evenkeel"]
+    return found["machine"], found.get("evenkeel", {}).get("version")

@@ -49,17 +49,19 @@ def cpu_name() -> str:
 def evenkeel_version() -> str | None:
     try:
         import evenkeel
-    except ImportError:
+
+        return str(evenkeel.__version__)
+    except Exception:  # of whatever kind: its row among the backends says why, and the others are measured
         return None
-    return evenkeel.__version__
 
 
 def describe(emit: Emit) -> None:
-    """The machine, and what is measured there, for the head of the results."""
+    """The machine, then what is measured there, for the head of the results: evenkeel may end this process."""
     has_gpu = torch.cuda.is_available()
     values = {"cpu": cpu_name(), "gpu": torch.cuda.get_device_name() if has_gpu else None, "torch": torch.__version__}
     machine = {**values, "cuda": torch.version.cuda, "python": platform.python_version()}
-    emit("described", machine=machine, evenkeel=evenkeel_version())
+    emit("machine", **machine)
+    emit("evenkeel", version=evenkeel_version())
 
 
 def free_bytes(device: str) -> int:
@@ -182,9 +184,10 @@ def work(job: dict, emit: Emit) -> None:
     try:
         version = backend.load(job["device"], job["threads"])
     except Exception as error:  # of whatever kind: a library of another version may raise any
-        emit("missing", install=job["install"] or backend.install, why=first_line(error))
+        how = "missing" if isinstance(error, ImportError | OSError) else "broken"
+        emit(how, install=job["install"] or backend.install, why=first_line(error))
         return
-    emit("loaded", version=version, note=backend.note)
+    emit("loaded", version=None if version is None else str(version), note=str(backend.note))
     worker = Worker(backend, job, emit)
     for index, unit in enumerate(job["units"]):
         emit("begin", index=index)

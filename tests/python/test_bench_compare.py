@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -54,6 +55,13 @@ os.close(1)
 time.sleep(0.5)
 sys.exit("no memory for the workspace")
 """
+VERSIONED = """
+from comparison.backends.pytorch import PyTorch
+
+class Backend(PyTorch):
+    def load(self, device, threads):
+        return (1, 2)
+"""
 ABSENT = """
 from comparison.backends.pytorch import PyTorch
 
@@ -84,7 +92,7 @@ def compare(*arguments, cwd=None):
 
 def backend_file(folder, name):
     path = folder / f"{name}.py"
-    whole = {"absent": ABSENT, "broken": BROKEN}
+    whole = {"absent": ABSENT, "broken": BROKEN, "versioned": VERSIONED}
     path.write_text(whole.get(name) or FAULTY.format(method=FAULTS[name][0], fault=FAULTS[name][1]))
     return path
 
@@ -93,7 +101,7 @@ def backend_file(folder, name):
 def run(tmp_path_factory):
     """One run of evenkeel and two peers, with backends that fail in the midst of them."""
     folder = tmp_path_factory.mktemp("compare")
-    names = ("wrong", "crash", "refusal", "absent", "broken")
+    names = ("wrong", "crash", "refusal", "versioned", "absent", "broken")
     extra = [part for name in names for part in ("--extra", backend_file(folder, name))]
     files = ["--json", folder / "compare.json", "--csv", folder / "times.csv", "--output-dir", folder / "out"]
     done = compare(*SMALL, "--ops", "layer_norm", "--backends", ",".join(MEASURED), *extra, *files)
@@ -173,7 +181,8 @@ def test_a_backend_that_is_wrong_is_not_timed(run):
     assert [row["status"] for row in found] == ["wrong"] * 3 and not any(row["seconds"] for row in found)
     assert found[0]["note"].startswith("out is ") and "from float64" in found[0]["note"]
     assert rows(kept, "wrong", "accuracy")[0]["out"] > 1e-3
-    assert status(kept, "wrong")["status"] == "failed"
+    assert status(kept, "wrong")["status"] == "wrong"
+    assert status(kept, "wrong")["note"] == f"wrong in 3 of 3 results: {found[0]['note']}"
 
 
 def test_a_backend_that_crashes_costs_its_own_rows(run):
@@ -195,8 +204,34 @@ def test_a_backend_that_is_not_installed_says_how(run):
 
 def test_a_backend_that_does_not_load_says_why(run):
     _, kept, _ = run
-    assert status(kept, "broken")["status"] == "missing"
-    assert status(kept, "broken")["note"].startswith("does not load: RuntimeError: needs a newer compiler")
+    assert status(kept, "broken")["status"] == "failed"
+    assert status(kept, "broken")["note"] == "does not load: RuntimeError: needs a newer compiler"
+
+
+def test_a_version_that_is_no_text_is_shown_as_one(run):
+    _, kept, text = run
+    assert status(kept, "versioned")["version"] == "(1, 2)"
+    assert re.search(r"^ +versioned +\(1, 2\) +run", text, re.M)
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("raise RuntimeError('no such instruction')", "RuntimeError: no such instruction"),
+        ("import os; os._exit(7)", ""),
+    ],
+)
+def test_an_evenkeel_that_does_not_load_costs_its_own_rows(tmp_path, monkeypatch, module, why):
+    (tmp_path / "evenkeel").mkdir()
+    (tmp_path / "evenkeel" / "__init__.py").write_text(module)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    path = tmp_path / "compare.json"
+    few = ["--ops", "rms_norm", "--pass", "forward", "--backends", "evenkeel,pytorch"]
+    done = compare(*SMALL, *few, "--json", path)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads(path.read_text())
+    assert kept["evenkeel"] is None and [row["status"] for row in rows(kept, "pytorch")] == ["ok"]
+    assert status(kept, "evenkeel")["status"] == "failed" and why in status(kept, "evenkeel")["note"]
 
 
 def test_the_reason_of_a_worker_that_is_slow_to_end_is_its_own(tmp_path, monkeypatch):
@@ -219,7 +254,7 @@ def test_the_files_hold_the_same(run):
     folder, kept, _ = run
     assert json.loads((folder / "out" / "compare.json").read_text()) == kept
     for path, part in [(folder / "times.csv", "results")] + [
-        (folder / "out" / f"{part}.csv", part) for part in ("results", "accuracy", "offsets", "memory")
+        (folder / "out" / f"{part}.csv", part) for part in ("backends", "results", "accuracy", "offsets", "memory")
     ]:
         with open(path, newline="") as file:
             written = list(csv.DictReader(file))
@@ -277,9 +312,25 @@ def test_a_backend_that_hangs_is_ended_and_the_rest_goes_on(tmp_path):
         (["--device", "tpu"], "argument --device: invalid choice: 'tpu' (choose from"),
         (["--output-dir", "/dev/null/results"], "argument --output-dir: Not a directory: '/dev/null/results' must be"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["--json", "-", "--csv", "-"], "--json - --csv -: only one of them can be standard output"),
+        (["--extra", "pytorch.py"], "argument --extra: 'pytorch.py' would be called pytorch, as one of --backends is"),
+        (["--extra", "a.py", "--extra", "b/a.py"], "argument --extra: two files are called a: their results"),
+        (
+            ["--sets", "backward", "--pass", "forward", "--backends", "evenkeel"],
+            "argument --sets: nothing to measure: backward is layer_norm backward; asked for is "
+            "--ops layer_norm,rms_norm --pass forward",
+        ),
+        (
+            ["--sets", "tables", "--dtypes", "f64"],
+            "argument --sets: nothing to measure: tables is layer_norm in f16, b",
+        ),
+        (["--ops", "rms_norm", "--sets", "tables,backward"], "argument --sets: nothing to measure: tables is layer_no"),
     ],
 )
 def test_a_bad_option_gets_one_line_and_status_2(arguments, complaint, tmp_path):
+    (tmp_path / "b").mkdir()
+    for name in ("pytorch.py", "a.py", "b/a.py"):
+        (tmp_path / name).write_text(ABSENT)
     done = compare(*arguments, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"compare.py: {complaint}") and done.stderr.count("\n") == 1
