@@ -552,6 +552,16 @@ def test_figures_are_quoted_with_their_date_on_the_gpu_they_come_from():
     assert (row["status"], row["note"], row["seconds"]) == ("failed", "quoted, 2026-10: fails", None)
 
 
+def test_torch_compile_is_quoted_in_the_form_that_was_measured():
+    """Forward with autotuning, backward without."""
+    quoted = Quoted("NVIDIA H200")
+    forward, backward = case(2048, 4096), case(2048, 4096, passes=("backward",))
+    (row,) = quoted.rows("compile-max", [forward, backward], "cuda")
+    assert row["pass"] == "forward" and row["seconds"] == pytest.approx(16.0e-6)
+    (row,) = quoted.rows("compile", [forward, backward], "cuda")
+    assert row["pass"] == "backward" and row["seconds"] == pytest.approx(46.6e-6)
+
+
 def test_nothing_is_quoted_that_was_not_measured():
     quoted = Quoted("NVIDIA H200")
     others = [case(2048, 4097), case(2048, 4096, "f16"), case(2048, 4096, op="rms_norm"), case(2048, 4096, bias=False)]
