@@ -145,14 +145,68 @@ def test_what_a_comparison_quotes_has_the_date_of_the_figures_and_not_of_the_run
     assert "(2025-03)" in by_id(page, "figure-share-gpu").words()
 
 
-def test_a_library_that_is_quoted_at_some_widths_alone_says_so(tmp_path):
+def page_of_one(folder, data):
+    (folder / "compare.json").write_text(json.dumps(data))
+    return Document(make_page(folder / "out", [folder / "compare.json"])[1])
+
+
+def quote_at_some_widths(data, backend):
+    """As one that ran at 4096 columns and wider, and is quoted at the others."""
+    for row in data["results"]:
+        if row["backend"] == "flash-attn":
+            row |= {"backend": backend, "note": "quoted, 2026-10"}
+            if row["cols"] >= 4096 and backend == "flash-attn":
+                row |= {"status": "ok", "note": ""}
+    return data
+
+
+def test_a_line_is_measured_or_quoted_and_never_both(tmp_path):
+    page = page_of_one(tmp_path, quote_at_some_widths(compare("cuda"), "flash-attn"))
+    keys = [key.words() for key in next(by_id(page, "figure-share-gpu").all("ul")).all("li")]
+    assert "flash-attn" in keys and not any("quoted" in key for key in keys)
+    drawn = {t.words() for t in by_id(page, "figure-share-gpu").all("title") if t.words().startswith("flash-attn")}
+    assert len(drawn) >= 3 and not any("(quoted" in words for words in drawn)
+    assert any(row[0] == "flash-attn" and row[-1] == "quoted, 2026-10" for row in rows_of(page, "results-gpu"))
+
+
+def test_another_setting_of_a_library_is_not_quoted_beside_it(tmp_path):
+    """torch.compile was measured; max-autotune is quoted."""
+    page = page_of_one(tmp_path, quote_at_some_widths(compare("cuda"), "compile-max"))
+    assert "max-autotune" not in by_id(page, "figure-share-gpu").words()
+    assert "in its default form" not in by_id(page, "figure-share-gpu").words()  # nothing quoted, nothing to say of it
+    assert any(row[0] == "torch.compile (max-autotune)" for row in rows_of(page, "results-gpu"))
+
+
+def test_figures_that_two_files_quote_stand_once(tmp_path):
+    """bench/quoted.json, and the comparison that took a figure from there."""
+    data = compare("cuda")
+    row = next(r for r in data["results"] if (r["pass"], r["dtype"], r["cols"]) == ("forward", "bf16", 8192))
+    data["results"].append(
+        row | {"backend": "te", "status": "quoted", "note": "quoted, 2026-10", "seconds": 4e-5, "of_copy": 33.1 / 40}
+    )
+    (tmp_path / "compare.json").write_text(json.dumps(data))
+    paths = [tmp_path / "compare.json", *write_samples(tmp_path, ["quoted"])]
+    page = Document(make_page(tmp_path / "out", paths)[1])
+    rows = [row for row in rows_of(page, "results-gpu") if row[0] == "Transformer Engine" and row[5] == "8192"]
+    assert [(row[6], row[-1]) for row in rows] == [("40.00", "quoted, 2026-10")]
+
+
+def test_every_result_names_its_file(full_page):
+    rows = [row for row in rows_of(full_page, "results-gpu") if row[:6] == ["evenkeel", "LayerNorm", "forward", "bf16",
+            "2048", "4096"]]  # fmt: skip
+    assert [row[-2].rpartition("/")[2] for row in rows] == ["h200.json", "compare-h200.json"]
+    assert "file" in [head.words() for head in by_id(full_page, "results-cpu").all("th")]
+
+
+def test_a_bar_is_the_ratio_of_shares(tmp_path):
+    """Of one run: times of another hour, with a copy as slow, change nothing."""
     data = compare("cuda")
     for row in data["results"]:
-        if row["backend"] == "flash-attn" and row["cols"] == 4096:
-            row["status"] = "ok"
-    (tmp_path / "compare.json").write_text(json.dumps(data))
-    page = Document(make_page(tmp_path / "out", [tmp_path / "compare.json"])[1])
-    assert "flash-attn (partly quoted)" in by_id(page, "figure-share-gpu").words()
+        row["seconds"] = row["seconds"] and row["seconds"] * (3 if row["backend"] == "flash-attn" else 1)
+    page = page_of_one(tmp_path, data)
+    bars = {title.words() for title in by_id(page, "figure-speedup-gpu").all("title")}
+    assert "2048 × 4096: 1.15× flash-attn (quoted, 2026-11-15)" in bars
+    assert "1.15× flash-attn, quoted" in by_id(page, "figure-speedup-gpu").words()
 
 
 def test_the_list_of_files_says_how_quoted_figures_were_measured(full_page):
@@ -182,6 +236,24 @@ def test_support_is_what_the_file_says(full_page):
 def test_costs_hold_numbers_and_symbols(full_page):
     row = next(row for row in rows_of(full_page, "cost-layer-norm-forward") if row[:2] == ["evenkeel", "norm"])
     assert row[2] == f"{8 * 4096 * 16384:,}8·B·S·H"
+
+
+def test_every_name_in_a_formula_is_explained(tmp_path):
+    data = explain("layer_norm", "backward", "bf16")
+    ours = data["variants"][-1]
+    ours["kernels"][0]["symbols"]["flops"] = "2*hidden_size*slots + chunk_bytes"
+    ours["symbols"] = [
+        {"name": "hidden_size", "value": 16384, "origin": "input.shape[2]"},
+        {"name": "slots", "value": 128, "origin": "slots of rows <rule 6>"},
+        {"name": "chunk_bytes", "value": 64, "origin": "what a thread takes"},
+    ]
+    (tmp_path / "explain.json").write_text(json.dumps(data))
+    page = Document(make_page(tmp_path / "out", [tmp_path / "explain.json"])[1])
+    assert any("2·H·slots + chunk_bytes" in row[2] for row in rows_of(page, "cost-layer-norm-backward"))
+    section = by_id(page, "cost")
+    assert [term.words() for term in section.all("dt")] == ["slots = 128", "chunk_bytes = 64"]
+    assert [text.words() for text in section.all("dd")] == ["slots of rows <rule 6>", "what a thread takes"]
+    assert "least" not in next(section.all("p")).words()  # of the reference it is the most
 
 
 def caption_of(page, name):
@@ -263,6 +335,35 @@ def test_limits_of_a_cpu_measured_beside_a_gpu_are_the_cpus(tmp_path):
     page = Document(make_page(tmp_path / "out", [tmp_path / "machine.json"])[1])
     assert {row[0] for row in rows_of(page, "peaks-table")} == {"Sample CPU"}
     assert "--device" not in rows_of(page, "files-table")[0][-1]
+
+
+def test_the_limit_is_the_largest_copy_and_not_one_of_a_cache(tmp_path):
+    data = machine("cpu")
+    slope = max(data["copy"], key=lambda record: (record["bytes"], record["bytes_per_second"]))
+    data["copy"].insert(0, {"bytes": 65536, "bytes_per_second": 9e11, "threads": 2})
+    (tmp_path / "machine.json").write_text(json.dumps(data))
+    paths = [tmp_path / "machine.json", *write_samples(tmp_path, ["cpu", "explain-layer_norm-forward-f32"])]
+    page = Document(make_page(tmp_path / "out", paths)[1])
+    assert rows_of(page, "peaks-table")[0] == ["Sample CPU", "copy of 512 MB, 2 threads", "40 GB/s"]
+    assert slope["bytes_per_second"] == 4e10
+    assert "the slope is the measured copy of 512 MB, 40 GB/s" in by_id(page, "figure-roofline").words()
+
+
+def test_a_folder_that_cannot_be_written_gets_a_line(tmp_path, capsys):
+    paths = write_samples(tmp_path, ["machine-cpu"])
+    assert main([*map(str, paths), "--output", "/dev/null/x", "--program", "none"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "report: --output /dev/null/x: it cannot be written: Not a directory"
+
+
+def test_a_program_that_is_not_there_is_named_with_what_is_lacking(tmp_path, capsys):
+    make_page(tmp_path / "out", write_samples(tmp_path, ["cpu"]))
+    none = tmp_path / "out" / "none"
+    line = f"{none} cannot be run, and so the page has no costs and no support: make build makes it"
+    assert f"report: {line}" in capsys.readouterr().err.splitlines()
+    assert line in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    make_page(tmp_path / "all", write_samples(tmp_path, ["cpu", "info-h200", "explain-layer_norm-forward-f32"]))
+    assert capsys.readouterr().err == ""
 
 
 def test_pictures_are_files_too_on_both_grounds(full):

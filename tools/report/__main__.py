@@ -4,6 +4,7 @@ Exit status: 0; 1 where something was left out, and a line says what; 2 bad argu
 import argparse
 import pathlib
 import re
+import shutil
 import sys
 
 from . import program, theme
@@ -40,6 +41,15 @@ def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path, versio
         read_answer(reading, "evenkeel info", program.support(path), version)
 
 
+def why_no_answers(reading: Reading, path: pathlib.Path) -> str:
+    """What the page lacks since the program did not say it; "" where nothing is."""
+    has_rows = any(largest_rows(all_rows(reading), device) for device in theme.DEVICES)
+    lacking = ["costs"] if has_rows and not reading.of("explain") else []
+    lacking += [] if reading.of("info") else ["support"]
+    why = "does not answer" if shutil.which(path) else "cannot be run"
+    return f"{path} {why}, and so the page has no {' and no '.join(lacking)}: make build makes it" if lacking else ""
+
+
 def write_page(reading: Reading, folder: pathlib.Path, version: str) -> None:
     drawn = figures(reading)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,10 +83,19 @@ def main(command: list[str] | None = None) -> int:
     version = version_of(root)
     reading = read_files(paths, version, root)
     ask_program(reading, path, root, version)
+    if lacking := why_no_answers(reading, path):
+        reading.remarks.append(lacking)
     for line in reading.problems + reading.remarks:
         print(f"report: {line}", file=sys.stderr)
-    write_page(reading, output, version)
-    if not options.files:
+    try:
+        write_page(reading, output, version)
+    except OSError as error:
+        print(f"report: --output {output}: it cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+    if not options.files and reading.problems:
+        print("report: README.md, docs/performance.md and their pictures are left as they are: without what is left "
+              "out above they would say something else", file=sys.stderr)  # fmt: skip
+    elif not options.files:
         fill_tables(root, reading)
         draw_pictures(root, reading)
     empty = [kind for kind in ROWS if not reading.of(kind)]

@@ -1,5 +1,5 @@
-"""The cost model's answers, `evenkeel explain --json`: the work that belongs to a measured row. page.py and __main__.py
-call it. SPDX-License-Identifier: MIT"""
+"""The cost model's answers, `evenkeel explain --json`: the work that belongs to a measured row; and the copy that is
+its limit. page.py, plots.py, tables.py and __main__.py call it. SPDX-License-Identifier: MIT"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,12 @@ class Work:
     @property
     def intensity(self) -> float:
         return self.flops / self.bytes
+
+
+def largest_copy(machine: Source) -> dict[str, Any]:
+    """The copy that is a roofline's slope, as `evenkeel explain` takes it: of the largest size, which no cache holds;
+    with so many threads as are fastest."""
+    return max(machine.data["copy"], key=lambda record: (record["bytes"], record["bytes_per_second"]))
 
 
 def _size(sizes: dict[str, Any], *names: str) -> int | None:

@@ -5,6 +5,7 @@ SPDX-License-Identifier: MIT"""
 import pathlib
 
 from . import plots, theme
+from .duels import Duel, Pair, duels
 from .figure import as_svg
 from .headlines import machine_name
 from .read import Reading, Source
@@ -73,7 +74,7 @@ def cpu_performance(source: Source) -> list[str]:
                 body = [
                     [ours.shape, f"{ours.seconds * 1e3:.3f}", f"{ours.bytes / ours.seconds * 1e-9:.1f}",
                      f"**{share(ours.of_copy)}**", held_against(ours), share(peer and peer.of_copy),
-                     share(peer and peer.seconds / ours.seconds)]
+                     share(peer and Pair(ours, peer).times)]
                     for ours, peer in _pairs(rows, op, dtype, direction)
                 ]  # fmt: skip
                 head = ["rows × cols", "ms", "GB/s", "of copy", "target", "oneDNN", "times faster"]
@@ -96,41 +97,29 @@ def small_calls(rows: list[Row]) -> list[str]:
     return ["### Small calls, data in the caches", "", *table(head, body)] if body else []
 
 
-# ---- GPU: evenkeel's own run, and the best of the peers that were measured or are quoted ----
-
-
-def _peers(rows: list[Row], ours: Row) -> list[Row]:
-    """The others at a cell, the fastest first."""
-    found = [
-        r
-        for r in rows
-        if r.cell == ours.cell and r.status in ("ok", "quoted") and r.affine and not theme.is_ours(r.backend)
-    ]
-    return sorted(found, key=lambda r: r.seconds)
-
-
-def _best(rows: list[Row], ours: Row) -> Row | None:
-    return next(iter(_peers(rows, ours)), None)
+# ---- GPU: evenkeel's own run, and beside it the others, of the comparisons or quoted ----
 
 
 def _who(row: Row) -> str:
     return theme.label(row.backend) + (f", quoted {row.date}" if row.status == "quoted" else "")
 
 
-def _gpu_cells(rows: list[Row], source: Source, op: str, dtype: str, direction: str) -> list[Row]:
-    found = [
-        r for r in select(rows, "gpu", op, dtype, direction) if r.backend == "evenkeel" and r.source == source.name
-    ]
-    return in_order(found, GPU_SHAPES)
+def _gpu_cells(rows: list[Row], source: Source, op: str, dtype: str, direction: str) -> list[tuple[Row, Duel | None]]:
+    """Ours of `evenkeel bench`, and what the others did there."""
+    found = select(rows, "gpu", op, dtype, direction)
+    beside = {duel.ours.cell: duel for duel in duels(found)}
+    ours = [r for r in found if r.backend == "evenkeel" and r.source == source.name]
+    return [(r, beside.get(r.cell)) for r in in_order(ours, GPU_SHAPES)]
 
 
-def _gpu_row(row: Row, best: Row | None, with_peers: bool) -> list[str]:
-    microseconds = row.seconds * 1e6
-    cells = [row.shape, f"{microseconds:.2f}", f"{row.limit_seconds * 1e6:.2f}", f"**{share(row.of_copy)}**"]
+def _gpu_row(row: Row, duel: Duel | None, with_peers: bool) -> list[str]:
+    cells = [row.shape, f"{row.seconds * 1e6:.2f}", f"{row.limit_seconds * 1e6:.2f}", f"**{share(row.of_copy)}**"]
     if with_peers:
-        cells += [share(best and best.limit_seconds / row.seconds), held_against(row),
-                  f"{best.seconds * 1e6:g} ({_who(best)})" if best else "–",
-                  share(best and best.seconds / row.seconds)]  # fmt: skip
+        best = duel and duel.best
+        compared = best and best.ours if best and best.ours.source != row.source else None
+        cells += [share(compared and compared.of_copy), held_against(row),
+                  f"{best.peer.seconds * 1e6:.4g} ({_who(best.peer)})" if best else "–",
+                  share(best and best.times)]  # fmt: skip
     return cells + [f"{row.host_seconds * 1e6:.2f}" if row.host_seconds else "–"]
 
 
@@ -141,42 +130,60 @@ def gpu_performance(source: Source, rows: list[Row]) -> list[str]:
         for dtype in DTYPES["gpu"]:
             for direction in ("forward", "backward"):
                 found = _gpu_cells(rows, source, op, dtype, direction)
-                best = [_best(rows, row) for row in found]
+                with_peers = any(duel for _, duel in found)
                 head = ["rows × cols", "µs", "copy µs" if direction == "forward" else "1.5 copies µs", "of copy"]
-                if any(best):
+                if with_peers:
                     head += ["of PyTorch's copy", "target", "best peer, µs", "times faster"]
-                body = [_gpu_row(row, peer, any(best)) for row, peer in zip(found, best, strict=True)]
+                body = [_gpu_row(row, duel, with_peers) for row, duel in found]
                 title = [f"### {theme.OPS[op]} {direction}, {dtype}, on the GPU", ""]
                 lines += title + table([*head, "µs in a loop"], body) if found else []
     return lines[:-1]
 
 
-def _names(backends: set[str]) -> str:
-    *most, last = [theme.label(backend) for backend in sorted(backends, key=theme.place)]
-    return f"{', '.join(most)} and {last}" if most else last
+def _counted(pairs: list[Pair]) -> str:
+    """Each library and in how many cells it is; that its weights are of another dtype, where they are."""
+    names = []
+    for backend in sorted({pair.peer.backend for pair in pairs}, key=theme.place):
+        peers = [pair.peer for pair in pairs if pair.peer.backend == backend]
+        weights = {peer.weight_dtype for peer in peers if peer.weight_dtype not in ("", peer.dtype)}
+        other = f" (weights in {', '.join(sorted(weights))})" if weights else ""
+        names.append(f"{theme.label(backend)} {len(peers)}{other}")
+    return ", ".join(names)
+
+
+def _who_counts(found: list[Duel]) -> str:
+    """Which libraries the best peer was the best of: those that ran beside ours, and those that are quoted."""
+    pairs = [pair for duel in found for pair in duel.pairs]
+    ran, quoted = [pair for pair in pairs if not pair.quoted], [pair for pair in pairs if pair.quoted]
+    words = f"A library counts where it ran, in so many of the {len(found)} cells: {_counted(ran)}." if ran else ""
+    if quoted:
+        dates = ", ".join(sorted({pair.peer.date for pair in quoted}))
+        words += f" Quoted from runs of their own ({dates}): {_counted(quoted)}."
+    return words.strip()
 
 
 def gpu_readme(source: Source, rows: list[Row]) -> list[str]:
     """LayerNorm in bf16 against the best of the others."""
-    found = {d: {(r.rows, r.cols): r for r in _gpu_cells(rows, source, "layer_norm", "bf16", d)}
+    found = {d: {(r.rows, r.cols): (r, duel) for r, duel in _gpu_cells(rows, source, "layer_norm", "bf16", d)}
              for d in ("forward", "backward")}  # fmt: skip
-    body, others = [], set()
+    body, told = [], []
     for shape in README_GPU_SHAPES:
         cells = []
-        for ours in (found[direction].get(shape) for direction in found):
-            peers = _peers(rows, ours) if ours else []
-            others |= {peer.backend for peer in peers}
-            cells += [f"**{share(ours.of_copy)}**" if ours else "–"]
-            cells += [share(peers[0].seconds / ours.seconds) if peers else "–"]
+        for ours, duel in (found[direction].get(shape, (None, None)) for direction in found):
+            told += [duel] if duel else []
+            cells += [f"**{share(ours.of_copy)}**" if ours else "–", share(duel and duel.best.times)]
         body += [[f"{shape[0]} × {shape[1]}", *cells]] if any(cell != "–" for cell in cells) else []
     lines = table(["rows × cols", "forward, of a copy", "times the best peer", "backward, of a copy",
                    "times the best peer"], body)  # fmt: skip
-    words = f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes"
-    if others:
+    words = (
+        f"LayerNorm in bf16 on {source.machine.get('gpu', 'a GPU')}: share of the speed of a copy of the same bytes."
+    )
+    if told:
         words += (
-            f", and speed over the fastest of {_names(others)} at that shape, measured or quoted, in runs of their own"
+            " Times the best peer: evenkeel's share over that of the fastest other library at that shape, both of one "
+            f"run of [`bench/compare.py`](bench) where it has both. {_who_counts(told)}"
         )
-    return [*lines, f"{words}. {ALL_FIGURES}"]
+    return [*lines, f"{words} {ALL_FIGURES}"]
 
 
 # ---- into the tree ----

@@ -4,8 +4,9 @@ them. SPDX-License-Identifier: MIT"""
 from dataclasses import dataclass
 
 from . import theme
+from .duels import duels
 from .read import Reading
-from .rows import LARGE, Row, duels, geometric_mean, median, one_run, panels, select
+from .rows import LARGE, Row, geometric_mean, median, one_run, panels, select
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,15 @@ def share_tile(rows: list[Row], device: str, machine: str, dtype: str) -> Tile |
 def speed_tile(rows: list[Row], device: str, machine: str, dtype: str) -> Tile | None:
     """LayerNorm at large shapes: the mean gain over whichever library is fastest at each."""
     found = {d: duels(_large(rows, device, dtype, d)) for d in ("forward", "backward")}
-    gains = {d: geometric_mean([duel.over(duel.best) for duel in cells]) for d, cells in found.items()}
+    gains = {d: geometric_mean([duel.best.times for duel in cells]) for d, cells in found.items()}
     if gains["backward"] is None:
         return None
-    peers = sorted({peer.backend for cells in found.values() for duel in cells for peer in duel.peers}, key=theme.place)
-    quoted = {p.backend for cells in found.values() for duel in cells for p in duel.peers if p.status == "quoted"}
+    pairs = [pair for cells in found.values() for duel in cells for pair in duel.pairs]
+    peers = sorted({pair.peer.backend for pair in pairs}, key=theme.place)
+    quoted = set(peers) - {pair.peer.backend for pair in pairs if not pair.quoted}
     forward = f", and {gains['forward']:.2f}× forward" if gains["forward"] else ""
     names = ", ".join(theme.label(peer) + " (quoted)" * (peer in quoted and quoted != set(peers)) for peer in peers)
-    more = f"backward{forward}; of {names}" + ", all quoted" * (quoted == set(peers))
+    more = f"backward{forward}; of {names}, where each ran" + ", all quoted" * (quoted == set(peers))
     what = "the best other library" if len(peers) > 1 else theme.label(peers[0])
     return Tile(f"{machine}, {dtype}", f"{gains['backward']:.2f}×", what, more)
 

@@ -118,14 +118,17 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
         Section("share", "Share of a copy", "A norm moves each byte once, so a copy of the same bytes, timed "
                 "in the same run, is the limit: 1 is as fast as the memory.", pictures("share"),
                 "evenkeel bench --json docs/results/cpu.json"),
-        Section("speedup", "Speed-ups", "", pictures("speedup"), compare),
+        Section("speedup", "Speed-ups", "How many times evenkeel’s speed is another library’s: the ratio of their "
+                "shares of a copy, both of one run where a run has both. A library counts at the shapes where it ran.",
+                pictures("speedup"), compare),
         Section("roofline", "Roofline", "FLOP and bytes are the cost model’s (<code>evenkeel explain</code>), times "
                 "are measured. Norms lie far left of the ridge: the memory decides.", pictures("roofline"),
                 "evenkeel explain layer_norm --json docs/results/explain-layer_norm.json"),
         Section("accuracy", "Accuracy", "", pictures("accuracy") + [tables.differences(compared)], compare),
-        Section("cost", "Cost", "The least work of one call, as formulas and numbers: B is batch_size, S seq_len, H "
-                "hidden_size, a, w and s the bytes of an activation, a weight and a statistic. The limit is the "
-                "roofline’s of the machine that is named.",
+        Section("cost", "Cost", "The work of one call, as formulas and numbers. reference is the decomposition, every "
+                "step of it a kernel of its own; pytorch and evenkeel are what the two launch. B is batch_size, S "
+                "seq_len, H hidden_size, a, w and s the bytes of an activation, a weight and a statistic; other names "
+                "stand under their table. The limit is the roofline’s of the machine that is named.",
                 [tables.cost(source) for source in _one_each(reading.of("explain"))],
                 "evenkeel explain layer_norm --json docs/results/explain-layer_norm.json"),
         Section("memory", "Peak memory", "", [tables.memory(compared)], compare),

@@ -4,10 +4,11 @@ Each function takes what was measured and gives a Figure, or None where nothing 
 from typing import Any
 
 from . import theme
-from .costs import Work
+from .costs import Work, largest_copy
+from .duels import Duel, duels
 from .figure import Figure, Key, Panel, Pen
 from .read import Source
-from .rows import Duel, Row, by_width, duels, one_run, panels, select
+from .rows import Row, by_width, measured_or_quoted, one_run, panels, select
 
 DASHES = (0, (3, 2))
 SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -52,7 +53,7 @@ def _draw_shares(pen: Pen, lines: dict[str, list[Row]]) -> None:
     for backend in sorted(lines, key=theme.place, reverse=True):  # ours last, on top
         line, known = lines[backend], theme.library(backend)
         ours = known.colour == "ours"
-        quoted = any(row.status == "quoted" for row in line)
+        quoted = line[0].status == "quoted"  # as all of them
         style = {"color": pen[known.colour], "zorder": 4 if ours else 3}
         joined = [row for row in line if row.cols % EVEN == 0]
         axes.plot(
@@ -88,9 +89,11 @@ def _library_keys(lines: list[dict[str, list[Row]]]) -> list[Key]:
             statuses.setdefault(backend, set()).update(row.status for row in line)
     keys = []
     for backend in sorted(statuses, key=theme.place):
-        known, quoted = theme.library(backend), "quoted" in statuses[backend]
-        mark = (" (quoted)" if statuses[backend] == {"quoted"} else " (partly quoted)") if quoted else ""
-        keys.append(Key(theme.label(backend) + mark, known.colour, dashed=quoted, marker=known.marker))
+        known = theme.library(backend)
+        for status, mark in (("ok", ""), ("quoted", " (quoted)")):  # both where panels differ
+            if status in statuses[backend]:
+                label = theme.label(backend) + mark
+                keys.append(Key(label, known.colour, dashed=status == "quoted", marker=known.marker))
     return keys
 
 
@@ -102,7 +105,7 @@ def shares(
     for key in wanted or panels(rows, device):
         op, dtype, direction = key
         found = [row for row in select(rows, device, op, dtype, direction) if shown(row.backend)]
-        lines = by_width(one_run(found))
+        lines = by_width(measured_or_quoted(one_run(found)))
         if len(lines.get("evenkeel", ())) >= 3:
             drawn.append((panel_title(*key), lines))
     drawn = [panel for panel in drawn if len(panel[1]) > 1] or drawn  # ours alone says little beside the others
@@ -114,8 +117,8 @@ def shares(
     note += "The dashed line at 1 is a copy of the same bytes."
     if quoted:
         note += (
-            f" Dashed lines are quoted, all or in part, from runs of their own ({', '.join(quoted)}), against the copy "
-            "of those runs."
+            f" Dashed lines are quoted from runs of their own ({', '.join(quoted)}), against the copy of those runs; "
+            "what is quoted of a library that was measured, so or in its default form, stands in the tables alone."
         )
     keys = _library_keys([lines for _, lines in drawn])
     alt = "Lines by number of columns, one for each library: the time of a copy over the time of the op."
@@ -127,19 +130,21 @@ def shares(
 
 def _draw_speedups(pen: Pen, found: list[Duel]) -> None:
     axes, names = pen.axes, []
-    longest = max(duel.over(peer) for duel in found for peer in (duel.best, duel.torch or duel.best))
+    longest = max(pair.times for duel in found for pair in (duel.best, duel.torch or duel.best))
     for at, duel in enumerate(reversed(found)):
         names.append(duel.ours.shape)
         best, torch = duel.best, duel.torch
         both = torch is not None and torch is not best
         height = 0.4 if both else 0.62
-        bars = [(best, at + (0.2 if both else 0), "ours", f"{times(duel.over(best))} {theme.label(best.backend)}")]
+        name = theme.label(best.peer.backend) + (", quoted" if best.quoted else "")
+        bars = [(best, at + (0.2 if both else 0), "ours", f"{times(best.times)} {name}")]
         if both:
-            bars.append((torch, at - 0.22, "faint", times(duel.over(torch))))
-        for peer, y, colour, words in bars:
-            (bar,) = axes.barh(y, duel.over(peer), height, color=pen[colour], zorder=2)
-            pen.tip(bar, f"{duel.ours.shape}: {times(duel.over(peer))} {theme.label(peer.backend)}{said_where(peer)}")
-            end = max(duel.over(peer), 1 if duel.over(peer) > 0.6 else 0)  # words do not lie across the line at 1
+            bars.append((torch, at - 0.22, "faint", times(torch.times)))
+        for pair, y, colour, words in bars:
+            (bar,) = axes.barh(y, pair.times, height, color=pen[colour], zorder=2)
+            name = theme.label(pair.peer.backend) + said_where(pair.peer)
+            pen.tip(bar, f"{duel.ours.shape}: {times(pair.times)} {name}")
+            end = max(pair.times, 1 if pair.times > 0.6 else 0)  # words do not lie across the line at 1
             axes.text(end + longest * 0.012, y, words, va="center", fontsize=8.5, color=pen["text"])
     axes.axvline(1, color=pen["text"], linewidth=1, linestyle=(0, (4, 3)), zorder=3)
     axes.set_yticks(range(len(names)), names)
@@ -166,9 +171,9 @@ def speedups(rows: list[Row], device: str, machine: str) -> Figure | None:
     keys = [Key("over the fastest other library, named", "ours", "bar")]
     if any(duel.torch and duel.torch is not duel.best for _, found in drawn for duel in found):
         keys.append(Key("over PyTorch", "faint", "bar"))
-    quoted = {theme.label(p.backend) for _, found in drawn for d in found for p in d.peers if p.status == "quoted"}
-    note = f"Quoted from runs of their own: {', '.join(sorted(quoted))}." if quoted else ""
-    alt = "Bars, one for each shape: the fastest other library's time over evenkeel's. Longer than 1 is faster."
+    best = {theme.label(d.best.peer.backend) for _, found in drawn for d in found if d.best.quoted}
+    note = f"Of runs of their own, quoted where none here has them: {', '.join(sorted(best))}." if best else ""
+    alt = "Bars, one for each shape: evenkeel's share of a copy over the fastest other's. Longer than 1 is faster."
     return Figure(f"speedup-{device}", f"Speed over the others, {machine}", machine, alt, made, keys, note)
 
 
@@ -176,14 +181,15 @@ def speedups(rows: list[Row], device: str, machine: str) -> Figure | None:
 
 
 def _peak_lines(machine: Source | None, rows: list[Row]) -> tuple[float, str, dict[str, float]]:
-    """The bandwidth of the fastest copy and the FLOP rates: of the machine's file, else the copies of the runs."""
+    """The bandwidth of the largest copy and the FLOP rates: of the machine's file, else the copies of the runs."""
     if machine is None:
         rate = max(row.bytes / row.limit_seconds for row in rows)
         return rate, "fastest copy of the runs", {}
     rates: dict[str, float] = {}
     for record in machine.data["flops"]:
         rates[record["dtype"]] = max(rates.get(record["dtype"], 0), record["flops_per_second"])
-    return max(record["bytes_per_second"] for record in machine.data["copy"]), "measured copy", rates
+    copy = largest_copy(machine)
+    return copy["bytes_per_second"], f"measured copy of {copy['bytes'] / 2**20:g} MB", rates
 
 
 def _draw_roofline(pen: Pen, points: list[tuple[Row, Work]], peaks: tuple[float, str, dict[str, float]]) -> None:

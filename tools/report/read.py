@@ -100,6 +100,16 @@ QUOTES: Check = (
 )
 
 
+def _is_symbol(symbol: Any) -> bool:
+    return isinstance(symbol, dict) and all(isinstance(symbol.get(key), str) for key in ("name", "origin"))
+
+
+SYMBOLS: Check = (
+    lambda v: isinstance(v, list) and all(_is_symbol(s) and WHOLE[0](s.get("value")) for s in v),
+    "a list of symbols, each with name, value and origin",
+)
+
+
 def _or_null(check: Check) -> Check:
     return lambda v: v is None or check[0](v), f"{check[1]} or null"
 
@@ -137,7 +147,7 @@ ROWS: dict[str, dict[str, dict[str, Check]]] = {
         "support": {"device": TEXT, "op": TEXT, "pass": TEXT, "dtype": TEXT, "status": TEXT}
         | {"weight_dtype?": _or_null(TEXT)},
     },
-    "explain": {"variants": {"name": TEXT, "kernels": LIST, "total": OBJECT}},
+    "explain": {"variants": {"name": TEXT, "kernels": LIST, "total": OBJECT, "symbols?": SYMBOLS}},
     "quoted": {
         "tables": {"op": TEXT, "pass": PASS, "dtype": TEXT, "bias": WHOLE, "weight_dtype": TEXT_BY_NAME}
         | {"backends": TEXTS, "microseconds": QUOTES},

@@ -155,11 +155,19 @@ def _of_quoted(source: Source) -> list[Row]:
     ]
 
 
-MAKERS = {"bench": of_bench, "compare": _of_compare, "quoted": _of_quoted}
+MAKERS = {"bench": of_bench, "quoted": _of_quoted, "compare": _of_compare}
 
 
 def all_rows(reading: Reading) -> list[Row]:
-    return [row for kind, rows_of in MAKERS.items() for source in reading.of(kind) for row in rows_of(source)]
+    """What is quoted stands once, as the file of quoted figures has it, however many runs took it from there."""
+    found = [row for kind, rows_of in MAKERS.items() for source in reading.of(kind) for row in rows_of(source)]
+    kept, quoted = [], set()
+    for row in found:
+        key = (row.backend, row.cell, row.weight, row.bias) if row.status == "quoted" else None
+        if key is None or key not in quoted:
+            kept.append(row)
+            quoted.add(key)
+    return kept
 
 
 # ---- questions ----
@@ -190,6 +198,17 @@ def one_run(rows: list[Row]) -> list[Row]:
     return [r for r in rows if r.source == chosen or r.status == "quoted"]
 
 
+def measured_or_quoted(rows: list[Row]) -> list[Row]:
+    """Of a picture's rows: what is quoted of a library alone that was measured neither so nor in its default form, so
+    that a line is all of one kind."""
+    measured = {theme.label(r.backend) for r in rows if r.status == "ok"}
+
+    def is_known(row: Row) -> bool:
+        return bool(measured & {theme.label(row.backend), theme.library(row.backend).default})
+
+    return [r for r in rows if r.status == "ok" or not is_known(r)]
+
+
 def by_width(rows: list[Row]) -> dict[str, list[Row]]:
     """A line for each library: at each width the largest shape that ours was measured at."""
     most: dict[int, int] = {}
@@ -201,39 +220,6 @@ def by_width(rows: list[Row]) -> dict[str, list[Row]]:
         if most.get(row.cols) == row.rows:
             lines.setdefault(row.backend, {})[row.cols] = row
     return {name: [lines[name][cols] for cols in sorted(lines[name])] for name in sorted(lines, key=theme.place)}
-
-
-@dataclass(frozen=True)
-class Duel:
-    """Ours and the others at one cell."""
-
-    ours: Row
-    peers: tuple[Row, ...]
-
-    @property
-    def best(self) -> Row:
-        return min(self.peers, key=lambda r: r.seconds)
-
-    @property
-    def torch(self) -> Row | None:
-        return next((r for r in self.peers if theme.label(r.backend) == "PyTorch"), None)
-
-    def over(self, peer: Row) -> float:
-        return peer.seconds / self.ours.seconds
-
-
-def duels(rows: list[Row]) -> list[Duel]:
-    """The cells of a panel where ours has at least one peer, in the order of their bytes."""
-    cells: dict[tuple, list[Row]] = {}
-    for row in one_run(rows):
-        cells.setdefault(row.cell, []).append(row)
-    found = []
-    for cell in cells.values():
-        ours = [r for r in cell if r.backend == "evenkeel"]
-        peers = tuple(r for r in cell if not theme.is_ours(r.backend))
-        if ours and peers:
-            found.append(Duel(ours[0], peers))
-    return sorted(found, key=lambda d: (d.ours.bytes, d.ours.cols))
 
 
 def median(values: list[float]) -> float | None:

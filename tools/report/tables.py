@@ -1,10 +1,12 @@
 """The tables of the page: results, memory, differences, cost, support, machines, files. Each function gives HTML, or ""
 where there is nothing to show. SPDX-License-Identifier: MIT"""
 
+import re
 from html import escape
 from typing import Any
 
 from . import theme
+from .costs import largest_copy
 from .plots import in_units
 from .read import Reading, Source
 from .rows import Row
@@ -92,7 +94,7 @@ def results(rows: list[Row], device: str) -> str:
     shown.sort(key=lambda r: (r.op, theme.PASSES.index(r.direction), r.dtype, r.cols, r.rows, theme.place(r.backend)))
     scale, unit = (1e6, "µs") if device == "gpu" else (1e3, "ms")
     columns = ["library", "op", "pass", "dtype", "#rows", "#columns", f"#{unit}", "#GB/s", "#of a copy"]
-    columns += [f"#host {unit}", "remark"] if device == "gpu" else ["#threads", "remark"]
+    columns += [f"#host {unit}" if device == "gpu" else "#threads", "file", "remark"]
     body = []
     for row in shown:
         rate = row.bytes / row.seconds * 1e-9 if row.seconds else None
@@ -101,14 +103,15 @@ def results(rows: list[Row], device: str) -> str:
             backend_cell(row.backend), theme.OPS.get(row.op, row.op), theme.PASS_NAMES[row.direction], row.dtype,
             number(row.rows, "{:d}"), number(row.cols, "{:d}"),
             number(row.seconds, "{:.2f}" if device == "gpu" else "{:.4f}", scale), number(rate, "{:.0f}"),
-            number(row.of_copy), last, _remark(row),
+            number(row.of_copy), last, code(row.source), _remark(row),
         ])  # fmt: skip
     return table(f"results-{device}", f"Every result on the {theme.DEVICES[device]}", columns, body)
 
 
 def backends(sources: list[Source]) -> str:
     body = [
-        [backend_cell(b["name"]), b.get("version") or "–", Cell(b["status"], kind="bad" * (b["status"] == "failed")),
+        [backend_cell(b["name"]), b.get("version") or "–",
+         Cell(b["status"], kind="bad" * (b["status"] in ("failed", "wrong"))),
          Cell(b.get("note") or "", kind="wide"), source.data.get("date", ""), code(source.name)]
         for source in sources
         for b in sorted(source.data["backends"], key=lambda b: theme.place(b["name"]))
@@ -160,15 +163,21 @@ LETTERS = {
     "a_bytes": "a",
     "w_bytes": "w",
     "s_bytes": "s",
-    "*": "·",
 }
 
 
 def in_letters(formula: str) -> str:
     """8*batch_size*seq_len as 8·B·S: whole names would make the table wider than any window."""
-    for name, letter in LETTERS.items():
-        formula = formula.replace(name, letter)
-    return formula
+    return re.sub(r"\w+", lambda name: LETTERS.get(name[0], name[0]), formula).replace("*", "·")
+
+
+def _other_symbols(variants: list[dict[str, Any]]) -> str:
+    """What the names mean that have no letter, as the program says."""
+    found = {s["name"]: s for variant in variants for s in variant.get("symbols", ()) if s["name"] not in LETTERS}
+    lines = "".join(
+        f"<dt>{escape(s['name'])} = {s['value']}</dt><dd>{escape(s['origin'])}</dd>" for s in found.values()
+    )
+    return f'<dl class="symbols">{lines}</dl>\n' if lines else ""
 
 
 def _kernel_row(variant: str, kernel: dict[str, Any], kind: str) -> list[Cell | str]:
@@ -202,7 +211,8 @@ def cost(source: Source) -> str:
     machine = source.machine.get("name")
     limits = f"limits of {machine}" if machine else "no limits, for no machine was measured"
     title = f"{theme.OPS.get(data['op'], data['op'])} {theme.PASS_NAMES[data['pass']]}: {sizes}; {limits}"
-    return table(f"cost-{data['op']}-{data['pass']}".replace("_", "-"), title, columns, body)
+    made = table(f"cost-{data['op']}-{data['pass']}".replace("_", "-"), title, columns, body)
+    return made and made + _other_symbols(data["variants"])
 
 
 # ---- support, machines, files ----
@@ -272,11 +282,11 @@ def peaks(sources: list[Source]) -> str:
     body = []
     for source in sources:
         name = source.machine_name
-        copies = source.data["copy"]
-        if copies:
-            best = max(copies, key=lambda r: r["bytes_per_second"])
-            rate = Cell(in_units(best["bytes_per_second"], "B/s"), best["bytes_per_second"])
-            body.append([name, f"copy of {best['bytes'] / MEBI:g} MB", rate])
+        if source.data["copy"]:
+            copy = largest_copy(source)
+            rate = Cell(in_units(copy["bytes_per_second"], "B/s"), copy["bytes_per_second"])
+            threads = f", {copy['threads']} threads" if copy.get("threads") else ""
+            body.append([name, f"copy of {copy['bytes'] / MEBI:g} MB{threads}", rate])
         for r in source.data["flops"]:
             threads = f", {r['threads']} threads" if r.get("threads") else ""
             rate = Cell(in_units(r["flops_per_second"], "FLOP/s"), r["flops_per_second"])

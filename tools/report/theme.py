@@ -32,6 +32,7 @@ class Library:
     label: str
     colour: str
     marker: str
+    default: str = ""  # the label of the form that it is another setting of
 
 
 # The first pattern that matches names the library; the order is that of legends.
@@ -40,7 +41,7 @@ LIBRARIES = (
     Library(r"evenkeel.*", "", "ours", "."),
     Library(r"(py)?torch(?!.*(compile|autotune)).*|eager", "PyTorch", "torch", "s"),
     Library(r".*compile(?!.*(autotune|max)).*", "torch.compile", "compiled", "^"),
-    Library(r".*(autotune|compile.max).*", "torch.compile (max-autotune)", "autotuned", "v"),
+    Library(r".*(autotune|compile.max).*", "torch.compile (max-autotune)", "autotuned", "v", "torch.compile"),
     Library(r"liger.*", "Liger", "liger", "D"),
     Library(r"quack.*", "quack", "quack", "P"),
     Library(r"flash.*", "flash-attn", "flash", "X"),
