@@ -151,6 +151,9 @@ struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_lim
 		ek_policy_add_registers(&policy, 16);
 	if (key->access == EK_ACCESS_ELEMENTS)
 		ek_policy_add_registers(&policy, 16);
+	bool ends_inside = key->cols * (int64_t)ek_dtype_size(key->dtype) % 16 != 0; /* a quad */
+	if (key->access == EK_ACCESS_QUADS && ends_inside && policy.warp_segments > 1)
+		ek_policy_add_registers(&policy, 16);
 	return policy;
 }
 

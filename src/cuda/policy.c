@@ -11,28 +11,27 @@ enum {
 	MOST_CLUSTER = 8      /* blocks, on every GPU that has clusters */
 };
 
-/* A row of a table: for rows of up to `segments` segments of 1024 elements. row_warps 0: as many as the segments
- * need. */
+/* A row of a table: for rows of up to `cols` elements. row_warps 0: as many as their segments need. */
 struct choice {
-	int segments;
+	int64_t cols;
 	struct ek_policy policy;
 	int registers; /* of a thread, in forward */
 };
 
-#define FORWARD(most, warps, cluster, held, rows, number)              \
-	{                                                              \
-		.segments = (most), .registers = (number), .policy = { \
-			.row_warps = (warps),                          \
-			.row_blocks = (cluster),                       \
-			.warp_segments = (held),                       \
-			.block_rows = (rows),                          \
-			.fold_blocks = 1                               \
-		}                                                      \
+#define FORWARD(most, warps, cluster, held, rows, number)          \
+	{                                                          \
+		.cols = (most), .registers = (number), .policy = { \
+			.row_warps = (warps),                      \
+			.row_blocks = (cluster),                   \
+			.warp_segments = (held),                   \
+			.block_rows = (rows),                      \
+			.fold_blocks = 1                           \
+		}                                                  \
 	}
 
 #define BACKWARD(most, warps, cluster, held, rows, ahead, kept, weight, fold) \
 	{                                                                     \
-		.segments = (most), .policy = {                               \
+		.cols = (most), .policy = {                                   \
 			.row_warps = (warps),                                 \
 			.row_blocks = (cluster),                              \
 			.warp_segments = (held),                              \
@@ -45,103 +44,119 @@ struct choice {
 		}                                                             \
 	}
 
-#define END                   \
-	{                     \
-		.segments = 0 \
+#define END               \
+	{                 \
+		.cols = 0 \
 	}
 
-/* clang-format off: a row a line */
+/* A row a line. */
+/* clang-format off */
 
 /* ---- forward: what counts is that many rows are on their way, so 64 to 80 registers a thread ---- */
 
-/* segments, row_warps, row_blocks, warp_segments, block_rows, registers: as many blocks a multiprocessor as have those */
+/* cols, row_warps, row_blocks, warp_segments, block_rows, registers: as many blocks a multiprocessor as have those */
 static const struct choice forward_16bit[] = {
-	FORWARD(1, 1, 1, 1, 2,
-		72), /* 8192x1024: 14 blocks of 2 rows .94, 12 or 16 .92; of 1 row .87, of 4 rows .93 */
-	FORWARD(5, 0, 1, 1, 1, 64), /* 2048x4096: 64 registers .92, 80 .87; 32768x4096: .98; 2048x5120: .90 */
-	FORWARD(16, 0, 1, 2, 1,
-		80), /* 4096x8192: .95, a warp a segment .92; 4096x12288: .94, a warp a segment .77 */
-	FORWARD(64, 0, 1, 4, 1,
-		128), /* 4096x32768: .95; 2048x65536: .86 (weights from the L2 for every row); clusters .70 */
-	END,          /* 1024x131072: .74 through shared memory, .68 in registers */
+	FORWARD(1024, 1, 1, 1, 2, 72),   /* 8192x1024: 14 blocks of 2 rows .94, 12 or 16 .92; of 1 row .87, of 4 rows .93 */
+	FORWARD(5120, 0, 1, 1, 1, 64),   /* 2048x4096: 64 registers .92, 80 .87; 32768x4096: .98; 2048x5120: .90 */
+	FORWARD(16384, 0, 1, 2, 1, 80),  /* 4096x8192: .95, a warp a segment .92; 4096x12288: .94, a warp a segment .77 */
+	FORWARD(65536, 0, 1, 4, 1, 128), /* 4096x32768: .95; 2048x65536: .86 (weights from the L2 for every row); clusters .70 */
+	END,                             /* 1024x131072: .74 through shared memory, .68 in registers */
 };
 
-/* Rows that do not fill their warps: what is there is looked at for every quad. */
+/* Rows of whole segments that do not fill the warps above. */
+static const struct choice forward_16bit_whole[] = {
+	FORWARD(8192, 0, 1, 1, 1, 64), /* 2048x7168: .88, two segments a warp .84; 8192x7168: .93, .95 */
+	END,
+};
+
+/* All others: what is there is looked at for every quad. A warp that has a row for itself waits for no other. */
 static const struct choice forward_16bit_uneven[] = {
-	FORWARD(1, 1, 1, 1, 2, 72), FORWARD(8, 0, 1, 1, 1, 64), /* 4096x7000: .84, two segments a warp .83 */
-	FORWARD(16, 0, 1, 2, 1, 96),                            /* 4096x11008: .88, a warp a segment .72 */
-	END, /* 4096x24000: .83 through shared memory, .65 in registers */
+	FORWARD(1024, 1, 1, 1, 2, 72),
+	FORWARD(1280, 1, 1, 2, 2, 80),  /* 16384x1280: .93, 88 registers .90; two warps .69 */
+	FORWARD(2048, 1, 1, 2, 2, 88),  /* 16384x1536: .95, 80 registers .93; two warps .79 */
+	FORWARD(2560, 1, 1, 4, 2, 128), /* 4096x2560: .87, three warps .82; 2048x2304: .89, .75 */
+	FORWARD(4608, 0, 1, 1, 1, 64),  /* 4096x3584: .87, a warp a row .85; 8192x4608: .88, two segments a warp .88 */
+	FORWARD(8192, 0, 1, 2, 1, 80),  /* 8192x6656: .93, a warp a segment .85 */
+	FORWARD(16384, 0, 1, 2, 1, 80), /* 4096x11008: .89, 96 registers .83, a warp a segment .72 */
+	END,                            /* 4096x24000: .83 through shared memory, .65 in registers */
 };
 
-/* Few rows, where the tables above have two segments a warp. 8x8192: 2.3 us, two segments 2.65; 400x8192: 5.8, 6.7;
+/* Few rows, where the tables above have two segments a warp and several warps. 8x8192: 2.3 us, two segments 2.65; 400x8192: 5.8, 6.7;
  * 8x11008: 3.2, 4.2; 264x12288: 5.9, 6.1. */
 static const struct choice forward_16bit_few[] = {
-	FORWARD(8, 0, 1, 1, 1, 64),
-	FORWARD(16, 0, 1, 1, 1, 72),
+	FORWARD(8192, 0, 1, 1, 1, 64),
+	FORWARD(16384, 0, 1, 1, 1, 72),
 	END,
 };
 
 /* Rows that start anywhere, and come through shared memory. */
-static const struct choice forward_16bit_shifted[] =
-	{
-		FORWARD(1, 1, 1, 1, 2, 64),
-		FORWARD(16, 0, 1, 1, 1, 64), /* 1000x3333: .68, by shuffles .45; 513x12345: .53, two segments a warp .49 */
-		FORWARD(32, 0, 1, 2, 1, 128),
-		FORWARD(64, 0, 2, 2, 1, 128),
-		FORWARD(128, 0, 4, 2, 1, 128),
-		END,
+static const struct choice forward_16bit_shifted[] = {
+	FORWARD(1024, 1, 1, 1, 2, 64),
+	FORWARD(2048, 1, 1, 2, 2, 88),  /* 16384x1500: .75, two warps .67 */
+	FORWARD(16384, 0, 1, 1, 1, 64), /* 1000x3333: .68, by shuffles .45; 513x12345: .53, two segments a warp .49 */
+	FORWARD(32768, 0, 1, 2, 1, 128),
+	FORWARD(65536, 0, 2, 2, 1, 128),
+	FORWARD(131072, 0, 4, 2, 1, 128),
+	END,
 };
 
 static const struct choice forward_32bit[] = {
-	FORWARD(1, 1, 1, 1, 1, 128), /* 16384x768: .98 */
-	FORWARD(4, 0, 1, 1, 1, 128), /* 32768x4096: .97 */
-	FORWARD(8, 0, 1, 1, 1, 80),  /* 4096x8192: .96; 2 blocks .95 */
-	FORWARD(32, 0, 1, 2, 1,
-		128), /* 2048x16384: .94, a warp a segment .83; 2048x32768: .88, a cluster of 2 .67 */
-	END,          /* 512x131072: .70 through shared memory, .72 in registers of clusters */
+	FORWARD(1024, 1, 1, 1, 1, 128),  /* 16384x768: .98 */
+	FORWARD(2047, 1, 1, 2, 1, 128),  /* 8192x1280: .97, two warps .91; but 8192x2048: .91, .97 */
+	FORWARD(4096, 0, 1, 1, 1, 128),  /* 32768x4096: .97 */
+	FORWARD(8192, 0, 1, 1, 1, 80),   /* 4096x8192: .96; 2 blocks .95 */
+	FORWARD(32768, 0, 1, 2, 1, 128), /* 2048x16384: .94, a warp a segment .83; 2048x32768: .88, a cluster of 2 .67 */
+	END,                             /* 512x131072: .70 through shared memory, .72 in registers of clusters */
 };
 
 static const struct choice forward_32bit_shifted[] = {
-	FORWARD(1, 1, 1, 1, 1, 112),  FORWARD(16, 0, 1, 1, 1, 104),  FORWARD(32, 0, 2, 1, 1, 104),
-	FORWARD(64, 0, 4, 1, 1, 104), FORWARD(128, 0, 8, 1, 1, 104), END,
+	FORWARD(1024, 1, 1, 1, 1, 112),
+	FORWARD(2048, 1, 1, 2, 1, 168), /* 8192x1281: .75, two warps .70 */
+	FORWARD(16384, 0, 1, 1, 1, 104),
+	FORWARD(32768, 0, 2, 1, 1, 104),
+	FORWARD(65536, 0, 4, 1, 1, 104),
+	FORWARD(131072, 0, 8, 1, 1, 104),
+	END,
 };
 
 static const struct choice forward_64bit[] = {
-	FORWARD(8, 0, 1, 1, 1, 255),
-	FORWARD(16, 0, 2, 1, 1, 255),
-	FORWARD(32, 0, 4, 1, 1, 255),
-	FORWARD(64, 0, 8, 1, 1, 255),
+	FORWARD(8192, 0, 1, 1, 1, 255),
+	FORWARD(16384, 0, 2, 1, 1, 255),
+	FORWARD(32768, 0, 4, 1, 1, 255),
+	FORWARD(65536, 0, 8, 1, 1, 255),
 	END,
 };
 
 /* ---- backward: over 200 registers a thread, so eight warps a multiprocessor; rows are fetched ahead ---- */
 
-/* segments, row_warps, row_blocks, warp_segments, block_rows, stages, keep, keep_weight, fold_blocks */
+/* cols, row_warps, row_blocks, warp_segments, block_rows, stages, keep, keep_weight, fold_blocks */
 static const struct choice backward_16bit[] = {
-	BACKWARD(1, 1, 1, 1, 8, 3, 1, 1, 1), /* 16384x768: .84; twice the slots at 168 registers .65 */
-	BACKWARD(2, 2, 1, 1, 4, 2, 1, 1, 1),
-	BACKWARD(4, 0, 1, 1, 2, 2, 1, 1, 1),   /* 32768x4096: .91; two rows at once .88 */
-	BACKWARD(6, 0, 1, 1, 1, 2, 1, 1, 1),   /* 4096x6144: .81; folded in pairs of blocks .77 */
-	BACKWARD(8, 0, 1, 1, 1, 3, 1, 1, 2),   /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
-	BACKWARD(16, 0, 2, 1, 1, 2, 1, 1, 1),  /* 4096x16384: .87; one block, x and dy not in registers .81 */
-	BACKWARD(32, 0, 4, 1, 1, 3, 1, 1, 1),  /* 4096x32768: .86 */
-	BACKWARD(64, 0, 8, 1, 1, 3, 1, 1, 1),  /* 2048x65536: .85 */
-	BACKWARD(128, 0, 8, 2, 1, 2, 0, 2, 1), /* 1024x131072: .79; clusters of 16 .69: seven fit */
+	BACKWARD(1024, 1, 1, 1, 8, 3, 1, 1, 1),   /* 16384x768: .84; twice the slots at 168 registers .65 */
+	BACKWARD(2048, 2, 1, 1, 4, 2, 1, 1, 1),
+	BACKWARD(4096, 0, 1, 1, 2, 2, 1, 1, 1),   /* 32768x4096: .91; two rows at once .88 */
+	BACKWARD(6144, 0, 1, 1, 1, 2, 1, 1, 1),   /* 4096x6144: .81; folded in pairs of blocks .77 */
+	BACKWARD(8192, 0, 1, 1, 1, 3, 1, 1, 2),   /* 1024x8192: folded in pairs of blocks .69, not folded .62 */
+	BACKWARD(16384, 0, 2, 1, 1, 2, 1, 1, 1),  /* 4096x16384: .87; one block, x and dy not in registers .81 */
+	BACKWARD(32768, 0, 4, 1, 1, 3, 1, 1, 1),  /* 4096x32768: .86 */
+	BACKWARD(65536, 0, 8, 1, 1, 3, 1, 1, 1),  /* 2048x65536: .85 */
+	BACKWARD(131072, 0, 8, 2, 1, 2, 0, 2, 1), /* 1024x131072: .79; clusters of 16 .69: seven fit */
 	END,
 };
 
 static const struct choice backward_32bit[] = {
-	BACKWARD(1, 1, 1, 1, 8, 2, 1, 1, 1),  BACKWARD(2, 2, 1, 1, 4, 2, 1, 1, 1),
-	BACKWARD(4, 0, 1, 1, 2, 2, 1, 1, 1),  /* 8192x4096: .90 */
-	BACKWARD(8, 0, 1, 1, 1, 1, 1, 1, 1),  /* 4096x8192: .91 */
-	BACKWARD(16, 0, 2, 1, 1, 2, 0, 1, 1), /* 2048x16384: .88 */
-	BACKWARD(32, 0, 4, 1, 1, 2, 0, 1, 1), /* 1024x32768: .84 */
-	BACKWARD(64, 0, 8, 1, 1, 2, 0, 1, 1), END,
+	BACKWARD(1024, 1, 1, 1, 8, 2, 1, 1, 1),
+	BACKWARD(2048, 2, 1, 1, 4, 2, 1, 1, 1),
+	BACKWARD(4096, 0, 1, 1, 2, 2, 1, 1, 1),  /* 8192x4096: .90 */
+	BACKWARD(8192, 0, 1, 1, 1, 1, 1, 1, 1),  /* 4096x8192: .91 */
+	BACKWARD(16384, 0, 2, 1, 1, 2, 0, 1, 1), /* 2048x16384: .88 */
+	BACKWARD(32768, 0, 4, 1, 1, 2, 0, 1, 1), /* 1024x32768: .84 */
+	BACKWARD(65536, 0, 8, 1, 1, 2, 0, 1, 1),
+	END,
 };
 
 /* Without clusters, in place of their rows: 128 registers. */
 static const struct choice backward_16bit_alone[] = {
-	BACKWARD(16, 0, 1, 1, 1, 2, 0, 2, 1), /* 4096x16384 on a GPU with clusters: .81 */
+	BACKWARD(16384, 0, 1, 1, 1, 2, 0, 2, 1), /* 4096x16384 on a GPU with clusters: .81 */
 	END,
 };
 
@@ -176,7 +191,7 @@ static int quads_of(ek_dtype dtype, int64_t cols)
 static const struct choice *choose(const struct choice *table, int64_t cols)
 {
 	const struct choice *row = table;
-	while (row->segments != 0 && row->segments < segments_of(cols))
+	while (row->cols != 0 && row->cols < cols)
 		row++;
 	return row;
 }
@@ -269,7 +284,7 @@ static void share_warps(struct ek_policy *p, ek_dtype dtype, int64_t cols)
 static bool fills_warps(const struct choice *choice, int64_t cols)
 {
 	const struct ek_policy *p = &choice->policy;
-	return choice->segments > 0 && cols % ((int64_t)SEGMENT * p->warp_segments * p->row_blocks) == 0;
+	return choice->cols > 0 && cols % ((int64_t)SEGMENT * p->warp_segments * p->row_blocks) == 0;
 }
 
 /* As many blocks as have so many registers a thread. A multiprocessor has four parts, each with a quarter of the registers and of
@@ -315,7 +330,10 @@ static const struct choice *forward_table(ek_dtype dtype, int64_t cols, enum ek_
 		return access == EK_ACCESS_QUADS ? forward_32bit : forward_32bit_shifted;
 	if (access != EK_ACCESS_QUADS)
 		return forward_16bit_shifted;
-	return fills_warps(choose(forward_16bit, cols), cols) ? forward_16bit : forward_16bit_uneven;
+	if (fills_warps(choose(forward_16bit, cols), cols))
+		return forward_16bit;
+	return fills_warps(choose(forward_16bit_whole, cols), cols) ? forward_16bit_whole
+								    : forward_16bit_uneven;
 }
 
 struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
@@ -324,7 +342,7 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 	if (ek_policy_tried)
 		return ek_policy_tried->policy;
 	const struct choice *choice = choose(forward_table(dtype, cols, access), cols);
-	if (choice->segments == 0 || (choice->policy.row_blocks > 1 && limits.arch < 90))
+	if (choice->cols == 0 || (choice->policy.row_blocks > 1 && limits.arch < 90))
 		return wide_policy(dtype, cols, true, limits);
 	return policy_of(choice, dtype, cols);
 }
@@ -335,7 +353,7 @@ bool ek_forward_few_policy(ek_dtype dtype, int64_t cols, enum ek_access access, 
 		return false;
 	const struct choice *many = choose(forward_table(dtype, cols, access), cols);
 	const struct choice *few = choose(forward_16bit_few, cols);
-	if (few->segments == 0 || many->policy.warp_segments < 2)
+	if (few->cols == 0 || many->policy.warp_segments < 2 || many->policy.row_warps == 1)
 		return false;
 	*policy = policy_of(few, dtype, cols);
 	return true;
@@ -366,7 +384,7 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 	if (choice->policy.row_blocks > 1 && limits.arch < 90)
 		choice = choose(dtype == EK_F32 ? &none : backward_16bit_alone, cols);
 	bool uneven = access != EK_ACCESS_QUADS || !fills_warps(choice, cols);
-	if (choice->segments == 0 || (choice->policy.warp_segments > 1 && uneven)) /* no registers for that */
+	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && uneven)) /* no registers for that */
 		return wide_policy(dtype, cols, false, limits);
 	struct ek_policy p = policy_of(choice, dtype, cols);
 	if (limits.arch < 90)

@@ -230,6 +230,11 @@ DEVICE void look(quad x, quad dy, int j, struct statistics s, const struct kept 
 		if (WANT_DBIAS)
 			sums[WANT_SUMS - 1][at] = sums[WANT_SUMS - 1][at] + d[e];
 	}
+	if (WANT_DX && in == SEGMENT_QUADS - 1) {
+		close_segment(lanes[segment]);
+		if (CENTRED)
+			close_segment(lanes[segment + WARP_SEGMENTS]);
+	}
 }
 
 /* The second look: dx. */

@@ -78,7 +78,7 @@ DEVICE struct place place_of(int thread, int row_block)
 	int warp = thread / 32;
 	p.lane = thread % ROW_THREADS;
 	/* One row a block needs no division; but it is only with many segments that the compiler spills less for it. */
-	int alone = BLOCK_ROWS == 1 && WARP_SEGMENTS >= 4;
+	int alone = BLOCK_ROWS == 1 && WARP_SEGMENTS >= (ACCESS == 1 ? 2 : 4);
 	p.unit = row_block * ROW_WARPS + (alone ? warp : warp % ROW_WARPS);
 	p.group = alone ? 0 : warp / ROW_WARPS;
 	p.first = p.unit * WARP_SEGMENTS * SEGMENT + p.lane * PER_QUAD;

@@ -244,7 +244,11 @@ DEVICE void wide_sums(real *sums, int n, int term, struct pass pass, struct row 
 		FETCH_WAIT(AHEAD - 1);
 		add_segment(lanes, term, r, a, w, turn);
 		fetch_step(w, pass, step + AHEAD);
-		fold_lanes(lanes, segment, n, w->lane);
+		UNROLL
+		for (int k = 0; k < n; k++)
+			close_segment(lanes[k]);
+		fold_lanes(lanes, segment, n, 1, w->lane);
+		spread_sums(segment, n, w->lane);
 		UNROLL
 		for (int k = 0; k < n; k++)
 			shares[k] = w->lane % UNIT_SEGMENTS == in_unit ? segment[k] : shares[k];
