@@ -126,19 +126,18 @@ static struct norm_case mutation_case(const struct mutation *m)
 static uint64_t mutation_key(const struct mutation *m, const struct norm_case *c)
 {
 	bool reads_rows = m->part != EK_PART_FINAL;
-	return ek_norm_key_pack(
-		&(struct ek_norm_key){.part = m->part,
-				      .norm = m->norm,
-				      .dtype = m->dtype,
-				      .weight_dtype = m->dtype,
-				      .cols = m->cols,
-				      .weight = reads_rows,
-				      .bias = !c->backward,
-				      .given = c->backward && reads_rows,
-				      .dx = c->backward && reads_rows,
-				      .dweight = c->backward,
-				      .dbias = c->backward,
-				      .access = reads_rows ? m->access : EK_ACCESS_ELEMENTS});
+	return ek_norm_key_pack(&(struct ek_norm_key){.part = m->part,
+						      .norm = m->norm,
+						      .dtype = m->dtype,
+						      .weight_dtype = m->dtype,
+						      .cols = m->cols,
+						      .weight = reads_rows,
+						      .bias = !c->backward,
+						      .given = c->backward && reads_rows,
+						      .dx = c->backward && reads_rows,
+						      .dweight = c->backward,
+						      .dbias = c->backward,
+						      .access = reads_rows ? m->access : EK_ACCESS_ELEMENTS});
 }
 
 enum { UNNOTICED = 0, DIFFERENT = 3, NOT_MADE = 4 };

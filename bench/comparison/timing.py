@@ -20,6 +20,7 @@ Call = Callable[[], Any]
 ROTATED = {"cpu": 256 << 20, "cuda": 512 << 20}  # bytes of the inputs of all sets together
 SETS = {"cpu": 256, "cuda": 128}  # at most
 LOOP = 32  # calls of a loop, at least
+GRAPH_CALLS, GRAPH_SECONDS = 128, 20e-3  # calls of a graph, or as many as take so long
 TIMED, MOST_REPLAYS = 5e-3, 50  # seconds of what is timed at once, by as many replays of a graph
 CHOSEN_ON = 64 << 20  # bytes of the tensors that the way to copy is chosen on
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt
@@ -59,21 +60,38 @@ def by_turns(calls: dict[str, Call], rounds: int, repeats: int = 1, wait: Call |
 # ---- GPU ----
 
 
+def passes_for(count: int, seconds: float) -> int:
+    """How often a graph goes through `count` calls of so many seconds: its start takes the GPU 10 to 20 us where launches
+    overlap, and a graph of two calls would charge each of them half of that."""
+    return max(1, min(-(-GRAPH_CALLS // count), int(GRAPH_SECONDS / (count * seconds))))
+
+
 class Graph:
     """Calls captured one after another on the stream where their inputs were made."""
 
     def __init__(self, calls: Sequence[Call], side: torch.cuda.Stream) -> None:
-        side.synchronize()
-        with torch.cuda.stream(side):
-            for call in calls[:2]:
-                call()
-        side.synchronize()
-        self.count, self.replays = len(calls), 1
+        passes = passes_for(len(calls), self._warm(calls[:2], side))
+        self.count, self.replays = len(calls) * passes, 1
         self.graph = torch.cuda.CUDAGraph()
+        self.results: list[Any] = [None] * len(calls)  # all alive, so that each has memory of its own
         with torch.cuda.graph(self.graph, stream=side):
-            self.results = [call() for call in calls]  # all alive, so that each has memory of its own
-        # Starting a graph takes the GPU up to 20 us: enough of them that it is not to be seen.
+            for _ in range(passes):
+                for i, call in enumerate(calls):
+                    self.results[i] = call()
         self.replays = max(1, min(MOST_REPLAYS, round(TIMED / (self.count * self.seconds()))))
+
+    @staticmethod
+    def _warm(calls: Sequence[Call], side: torch.cuda.Stream) -> float:
+        """Seconds of a call, the host's share included."""
+        began = 0.0
+        for _ in range(2):  # the first compiles
+            side.synchronize()
+            began = time.perf_counter()
+            with torch.cuda.stream(side):
+                for call in calls:
+                    call()
+            side.synchronize()
+        return (time.perf_counter() - began) / len(calls)
 
     def seconds(self) -> float:
         """Of a call, in some replays one after another."""

@@ -81,7 +81,7 @@ from comparison.backends.pytorch import PyTorch  # noqa: E402
 from comparison.case import Case  # noqa: E402
 from comparison.quoted import Quoted  # noqa: E402
 from comparison.shapes import Shape  # noqa: E402
-from comparison.timing import Loop, union_length  # noqa: E402
+from comparison.timing import Loop, passes_for, union_length  # noqa: E402
 from comparison.yardstick import Yardstick, compile_copy  # noqa: E402
 
 
@@ -424,6 +424,14 @@ def test_only_pytorchs_own_norms_say_so():
 )
 def test_time_that_two_kernels_share_counts_once(intervals, length):
     assert union_length(intervals) == length
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "passes"),
+    [(128, 1e-6, 1), (32, 10e-6, 4), (100, 10e-6, 2), (2, 130e-6, 64), (2, 1e-3, 10), (1, 1.0, 1)],
+)
+def test_a_graph_has_many_calls_unless_they_take_long(count, seconds, passes):
+    assert passes_for(count, seconds) == passes
 
 
 def test_a_loop_counts_kernels_and_nothing_of_the_host(monkeypatch):
