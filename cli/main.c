@@ -51,7 +51,7 @@ static const struct command_entry commands[] = {
 	 "  evenkeel verify layer_norm --isa avx2 --dtype f32,bf16\n"
 	 "  evenkeel verify --rows 39 --cols 777 --pass backward\n"
 	 "  evenkeel verify --device cuda              the first GPU; --device all: the CPU and every GPU\n"
-	 "  evenkeel verify --device cuda --quick      few kernels to compile: under half a minute, then seconds\n"},
+	 "  evenkeel verify --device cuda --quick      few kernels to compile: about a minute, then seconds\n"},
 	{"bench", COMMAND_BENCH, command_bench, "[OP...] [options]",
 	 "measure speed beside a copy of the same bytes",
 	 "Times each op from memory: buffers rotate through at least 256 MB, op and copy take turns, medians\n"

@@ -31,7 +31,7 @@ enum {
 	SIDE_BY_SIDE = FILLED && GROUPS == 1 && WARP_SEGMENTS == 1 && ROWS_AT_ONCE == 1 ? 2 : 1
 };
 
-/* Steps in which n sums are shared, as the power of two: there are no more than threads of a row. */
+/* Among how many threads n sums are shared: a power of two, and no more than a row has. */
 DEVICE int shared_by(int n)
 {
 	const int most = n > SIDE_BY_SIDE ? n / SIDE_BY_SIDE : 1;
