@@ -1,4 +1,4 @@
-/* Recipes of kernels as tests read them. SPDX-License-Identifier: MIT */
+/* Recipes of kernels as tests read them, and where the policy's rows may end. SPDX-License-Identifier: MIT */
 #ifndef EK_TESTS_SUPPORT_RECIPE_H
 #define EK_TESTS_SUPPORT_RECIPE_H
 
@@ -24,6 +24,12 @@ static inline bool same_recipe(const struct ek_recipe *a, const struct ek_recipe
 {
 	return a->option_count == b->option_count && strcmp(a->name, b->name) == 0 &&
 	       memcmp(a->options, b->options, sizeof a->options[0] * (size_t)a->option_count) == 0;
+}
+
+/* The next width at which a row of the policy's tables may end: in the first segment each, in the first eight each eighth. */
+static inline int64_t next_end(int64_t cols)
+{
+	return cols + (cols < 1024 ? 1 : cols < 8192 ? 128 : 1024);
 }
 
 #endif

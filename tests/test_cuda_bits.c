@@ -10,6 +10,7 @@
 #include "ref/order.h"
 #include "ref/slots.h"
 #include "support_models.h"
+#include "support_recipe.h"
 
 /* ---- GPUs ---- */
 
@@ -143,8 +144,7 @@ static void sweep_policies(const struct sweep *s)
 	int64_t cols = 1;
 	struct ek_policy policy = policy_at(s, cols);
 	for (int64_t first = 1; first <= widest(s);) {
-		/* inside a segment each width may differ, past it each eighth of one, past eight each segment */
-		int64_t next = cols + (cols <= SEGMENT ? 1 : cols <= 8 * SEGMENT ? SEGMENT / 8 : SEGMENT);
+		int64_t next = next_end(cols - 1) + 1;
 		struct ek_policy after = policy_at(s, next < EK_MAX_COLS ? next : EK_MAX_COLS);
 		cols = next;
 		if (cols <= EK_MAX_COLS && same_policy(&policy, &after))

@@ -271,7 +271,7 @@ static void consider_policy(struct call f)
 {
 	int64_t first = 1, last = 1;
 	struct policies row = policies_at(&f, 1);
-	for (int64_t cols = 2; cols <= EK_MAX_COLS; cols += cols < 1024 ? 1 : cols < 8192 ? 128 : 1024) {
+	for (int64_t cols = 2; cols <= EK_MAX_COLS; cols = next_end(cols)) {
 		struct policies next = policies_at(&f, cols);
 		if (memcmp(&row, &next, sizeof row) != 0) {
 			consider_row(f, first, last);

@@ -141,7 +141,7 @@ static int list_rows(enum pass pass, ek_dtype dtype, struct row *rows)
 {
 	int count = 0;
 	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++)
-		for (int64_t cols = 1; cols <= EK_MAX_COLS; cols += cols < 1024 ? 1 : cols < 8192 ? 128 : 1024)
+		for (int64_t cols = 1; cols <= EK_MAX_COLS; cols = next_end(cols))
 			count = add_row(rows, count, row_of(pass, dtype, cols, (enum ek_access)access));
 	return count;
 }
