@@ -61,8 +61,8 @@ def by_turns(calls: dict[str, Call], rounds: int, repeats: int = 1, wait: Call |
 
 
 def passes_for(count: int, seconds: float) -> int:
-    """How often a graph goes through `count` calls of so many seconds: its start takes the GPU 10 to 20 us where launches
-    overlap, and a graph of two calls would charge each of them half of that."""
+    """How often a graph goes through `count` calls of so many seconds. Its start takes the GPU 10 to 20 us where
+    launches overlap: a graph of two calls would charge each of them half of that."""
     return max(1, min(-(-GRAPH_CALLS // count), int(GRAPH_SECONDS / (count * seconds))))
 
 

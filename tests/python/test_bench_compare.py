@@ -214,6 +214,19 @@ def test_a_version_that_is_no_text_is_shown_as_one(run):
     assert re.search(r"^ +versioned +\(1, 2\) +run", text, re.M)
 
 
+# Before any other way to find evenkeel, also that of an installation from its sources.
+FINDER = """
+import importlib.util, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, {module!r}) if name == "evenkeel" else None
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
 @pytest.mark.parametrize(
     ("module", "why"),
     [
@@ -222,8 +235,8 @@ def test_a_version_that_is_no_text_is_shown_as_one(run):
     ],
 )
 def test_an_evenkeel_that_does_not_load_costs_its_own_rows(tmp_path, monkeypatch, module, why):
-    (tmp_path / "evenkeel").mkdir()
-    (tmp_path / "evenkeel" / "__init__.py").write_text(module)
+    (tmp_path / "broken.py").write_text(module)
+    (tmp_path / "sitecustomize.py").write_text(FINDER.format(module=str(tmp_path / "broken.py")))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     path = tmp_path / "compare.json"
     few = ["--ops", "rms_norm", "--pass", "forward", "--backends", "evenkeel,pytorch"]
