@@ -52,7 +52,7 @@ struct choice {
 /* A row a line. */
 /* clang-format off */
 
-/* ---- forward: what counts is that many rows are on their way, so 64 to 80 registers a thread ---- */
+/* ---- forward: what counts is that many rows are on their way, so 64 to 80 registers a thread, more where a warp has more of a row ---- */
 
 /* cols, row_warps, row_blocks, warp_segments, block_rows, registers: as many blocks a multiprocessor as have those */
 static const struct choice forward_16bit[] = {
@@ -74,9 +74,9 @@ static const struct choice forward_16bit_uneven[] = {
 	FORWARD(1024, 1, 1, 1, 2, 72),
 	FORWARD(1280, 1, 1, 2, 2, 80),  /* 16384x1280: .93, 88 registers .90; two warps .69 */
 	FORWARD(2048, 1, 1, 2, 2, 88),  /* 16384x1536: .95, 80 registers .93; two warps .79 */
-	FORWARD(2560, 1, 1, 4, 2, 128), /* 4096x2560: .87, three warps .82; 2048x2304: .89, .75 */
+	FORWARD(2560, 1, 1, 4, 2, 128), /* 4096x2560: .88, three warps .82; 2048x2304: .89, .75 */
 	FORWARD(4608, 0, 1, 1, 1, 64),  /* 4096x3584: .87, a warp a row .85; 8192x4608: .88, two segments a warp .88 */
-	FORWARD(8192, 0, 1, 2, 1, 80),  /* 8192x6656: .93, a warp a segment .85 */
+	FORWARD(8192, 0, 1, 2, 1, 80),  /* 8192x6656: .92, a warp a segment .85 */
 	FORWARD(16384, 0, 1, 2, 1, 80), /* 4096x11008: .89, 96 registers .83, a warp a segment .72 */
 	END,                            /* 4096x24000: .83 through shared memory, .65 in registers */
 };
