@@ -42,9 +42,7 @@ static void add_roofs(struct variant *variant, const struct machine *machine, ek
  * limit for it. */
 static bool is_elsewhere(const struct explanation *e, ek_variant variant)
 {
-	bool pytorch =
-		variant == EK_PYTORCH || (e->expression && strstr(e->subject, "torch.native_layer_norm"));
-	return pytorch && e->args.device == EK_CPU;
+	return (variant == EK_PYTORCH || explain_names_pytorch(e)) && e->args.device == EK_CPU;
 }
 
 static void mark_elsewhere(struct variant *variant)

@@ -44,6 +44,8 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 /* "NVIDIA H200: large copies at …; ridge at …". */
 enum { EXPLAIN_MACHINE_TEXT = 256 };
 void explain_machine(char *text, size_t size, const struct explanation *e);
+/* Whether it is an expression with the kernels that PyTorch launches. */
+bool explain_names_pytorch(const struct explanation *e);
 const char *explain_pass(const struct explanation *e);
 const char *explain_bound(const struct roof *roof); /* "memory" or "compute", "-" where there is none */
 /* The least time in words, "-" where there is none. */

@@ -78,12 +78,17 @@ static void add_device(const ek_cost_args *a, struct assumption *assumptions, in
 		    a->multiprocessors ? a->multiprocessors : USUAL_MULTIPROCESSORS, arch / 10, arch % 10);
 }
 
+bool explain_names_pytorch(const struct explanation *e)
+{
+	return e->expression && strstr(e->subject, "torch.native_layer_norm");
+}
+
 static bool counts_pytorch(const struct explanation *e)
 {
 	for (int i = 0; i < e->count; i++)
 		if (strcmp(e->variants[i].name, "pytorch") == 0)
 			return true;
-	return e->expression && strstr(e->subject, "torch.native_layer_norm");
+	return explain_names_pytorch(e);
 }
 
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions)
