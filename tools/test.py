@@ -168,11 +168,12 @@ def stage_python(stage, options):
     if not has_python_headers():
         stage.skip("Python.h is not there: install python3-dev")
         return
-    if not stage.build("build", targets=["standin_cuda", "standin_nvrtc"]):  # the GPU of tests/python/test_gpu.py
+    if not stage.build("build", targets=["evenkeel_static", "standin_cuda", "standin_nvrtc"]):
         return
     werror = "ON" if os.environ.get("CI") else "OFF"
     if stage.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation",
-                  "--no-deps", "-C", f"cmake.define.EVENKEEL_WERROR={werror}", "-e", "."])[0]:
+                  "--no-deps", "-C", f"cmake.define.EVENKEEL_WERROR={werror}",
+                  "-C", f"cmake.define.EVENKEEL_PYTHON_LIBRARY={ROOT / 'build' / 'libevenkeel.a'}", "-e", "."])[0]:
         stage.failed += 1
         stage.why = "pip install -e . failed"
         return
