@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MESSAGES_PER_TEST = 5 };
 
@@ -38,7 +39,9 @@ void test_run(const char *name, void (*test)(void))
 	running = name;
 	messages = 0;
 	why_skipped[0] = '\0';
+	clock_t began = clock();
 	test();
+	double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
 	if (messages > 0)
 		failed++;
 	else if (why_skipped[0])
@@ -48,7 +51,7 @@ void test_run(const char *name, void (*test)(void))
 	if (messages == 0 && why_skipped[0])
 		printf("skipped %s: %s\n", name, why_skipped);
 	else
-		printf("%s %s\n", messages == 0 ? "ok" : "FAILED", name);
+		printf("%s %-60s %6.1f s of CPU\n", messages == 0 ? "ok" : "FAILED", name, seconds);
 	if (messages > MESSAGES_PER_TEST)
 		printf("  (%d more messages)\n", messages - MESSAGES_PER_TEST);
 	if (messages > 0) {

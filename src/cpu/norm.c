@@ -22,13 +22,13 @@ static const struct ek_norm_kernel *kernel_for(const ek_context *ctx, ek_dtype d
 	bool same = weight_dtype == dtype;
 	switch (dtype) {
 	case EK_F32:
-		return &k->f32_f32;
+		return k->f32_f32;
 	case EK_F16:
-		return same ? &k->f16_f16 : &k->f16_f32;
+		return same ? k->f16_f16 : k->f16_f32;
 	case EK_BF16:
-		return same ? &k->bf16_bf16 : &k->bf16_f32;
+		return same ? k->bf16_bf16 : k->bf16_f32;
 	default:
-		return &k->f64_f64;
+		return k->f64_f64;
 	}
 }
 

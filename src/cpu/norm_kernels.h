@@ -1,5 +1,4 @@
-/* What a level exports: the norm kernels, one set per pair of activation and weight dtype, in the order
- * of EK_NORM_DTYPES. norm.c decides which rows and columns each call gets. SPDX-License-Identifier: MIT */
+/* What a level exports: the norm kernels, one set per pair of activation and weight dtype. norm.c decides which rows and columns each call gets. SPDX-License-Identifier: MIT */
 #ifndef EK_CPU_NORM_KERNELS_H
 #define EK_CPU_NORM_KERNELS_H
 
@@ -70,7 +69,7 @@ struct ek_norm_kernel {
 };
 
 struct ek_norm_kernels {
-#define EK_ROW(act, weight) struct ek_norm_kernel act##_##weight;
+#define EK_ROW(act, weight) const struct ek_norm_kernel *act##_##weight;
 	EK_NORM_DTYPES(EK_ROW)
 #undef EK_ROW
 };

@@ -1,5 +1,6 @@
 /* All norm kernels of one level. An isa_*.c defines SIMD (its vocabulary) and LEVEL (the name of the table)
- * and includes this file; each kernel source is then included once per pair of dtypes, with
+ * and includes this file. A level that differs from another in bf16 alone also defines BASE, that level's table: it
+ * shares BASE's kernels of the other dtypes. Each kernel source is included once per pair of dtypes, with
  *     ACT, WEIGHT    the dtypes of activations and weights
  *     T, TW          their elements          A(word), B(word)   their words of the vocabulary
  *     real, vec      the arithmetic          V(word)            its words of the vocabulary
@@ -23,7 +24,12 @@ enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
  * others'; two beyond wide_bytes (0: beyond the narrow ones), which share what weights cost; between them one. With the
  * row before and the weights one row of up to 4 KB fits the L1 and two do not (16384x768 f32 backward .80 of a copy, in
  * pairs .74); in forward one row at a time is as good up to 16 KB and better read in order. */
-enum { MAX_TOGETHER = 4, NARROW_BYTES = 1 << 10, WIDE_FORWARD_BYTES = 16 << 10, WIDE_BACKWARD_BYTES = 4 << 10 };
+enum {
+	MAX_TOGETHER = 4,
+	NARROW_BYTES = 1 << 10,
+	WIDE_FORWARD_BYTES = 16 << 10,
+	WIDE_BACKWARD_BYTES = 4 << 10
+};
 INLINE int64_t rows_together(int64_t row_bytes, int64_t wide_bytes)
 {
 	if (row_bytes <= NARROW_BYTES)
@@ -41,6 +47,13 @@ INLINE int64_t rows_together(int64_t row_bytes, int64_t wide_bytes)
 #define N(name) PASTE(name, PASTE(ACT, WEIGHT))
 
 #define V(word) PASTE(vf, word)
+#define ACT bf16
+#define WEIGHT f32
+#include "norm_kernels.inc.h"
+#define ACT bf16
+#define WEIGHT bf16
+#include "norm_kernels.inc.h"
+#ifndef BASE
 #define ACT f32
 #define WEIGHT f32
 #include "norm_kernels.inc.h"
@@ -50,29 +63,22 @@ INLINE int64_t rows_together(int64_t row_bytes, int64_t wide_bytes)
 #define ACT f16
 #define WEIGHT f16
 #include "norm_kernels.inc.h"
-#define ACT bf16
-#define WEIGHT f32
-#include "norm_kernels.inc.h"
-#define ACT bf16
-#define WEIGHT bf16
-#include "norm_kernels.inc.h"
 #undef V
 #define V(word) PASTE(vd, word)
 #define ACT f64
 #define WEIGHT f64
 #include "norm_kernels.inc.h"
+#define BASE LEVEL
+#else
+extern const struct ek_norm_kernel PASTE(BASE, f32_f32), PASTE(BASE, f16_f32), PASTE(BASE, f16_f16),
+	PASTE(BASE, f64_f64);
+#endif
 
-#define EK_ROW(act, weight)                                             \
-	.act##_##weight = {                                             \
-		.forward = forward_##act##_##weight,                    \
-		.backward = backward_##act##_##weight,                  \
-		.backward_with_sums = backward_with_sums_##act##_##weight, \
-		.finish_columns = finish_columns_##act##_##weight,      \
-		.wide_first = wide_first_##act##_##weight,              \
-		.wide_second = wide_second_##act##_##weight,            \
-		.wide_finish = wide_finish_##act##_##weight,            \
-		.wide_given = wide_given_##act##_##weight,              \
-		.wide_reduce = wide_reduce_##act##_##weight,            \
-		.wide_means = wide_means_##act##_##weight,              \
-	},
-const struct ek_norm_kernels LEVEL = {EK_NORM_DTYPES(EK_ROW)};
+const struct ek_norm_kernels LEVEL = {
+	.f32_f32 = &PASTE(BASE, f32_f32),
+	.f16_f32 = &PASTE(BASE, f16_f32),
+	.f16_f16 = &PASTE(BASE, f16_f16),
+	.bf16_f32 = &PASTE(LEVEL, bf16_f32),
+	.bf16_bf16 = &PASTE(LEVEL, bf16_bf16),
+	.f64_f64 = &PASTE(BASE, f64_f64),
+};
