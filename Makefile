@@ -4,30 +4,35 @@
 ## evenkeel: fused normalization kernels in C, the same bits everywhere
 ##
 ##   make run          build, verify bit for bit, benchmark on this machine, its CPU and its GPUs (minutes)
-##   make test         every test: C, the program, Python, installation, sanitizers, NEON in an emulator, fuzzing
+##   make test         C, the program, Python and PyTorch, one sanitizer: six minutes on two cores
 ##   make install PREFIX=/usr/local
 ##
-## More of the same
-##   make build        the libraries, the program build/evenkeel, the examples, the tests
+## More tests
 ##   make test-c       the C tests alone; TEST=NAME runs one of them
-##   make test-python  the Python tests alone; PyTorch comes into .venv (5 GB)
-##   make test-slow    the C tests in their long form, and the report's page in Chromium
+##   make test-python  the Python tests of make test alone; PyTorch is installed into .venv (5 GB)
+##   make test-all     make test, then test-rest: larger samples, every sanitizer, clang, NEON under qemu, fuzzing,
+##                     the report, programs that use an installation, all of PyTorch (25 minutes more)
+##   make test-slow    the full product of every sweep, and the report's page in Chromium (hours)
+##                     Sweeps are sampled; SEED=N repeats the sample of a run, which prints its seed.
+##
+## More of the library
+##   make build        the libraries, the program build/evenkeel, the examples, the tests
 ##   make bench        the speed list against a copy and oneDNN; OPTIONS="--quick --csv FILE"
-##   make compare      evenkeel beside PyTorch, oneDNN and others through Python; OPTIONS="--quick --backends A,B"
+##   make compare      evenkeel and PyTorch, oneDNN and others through Python; OPTIONS="--quick --backends A,B"
 ##   make report       results as a page, build/report/index.html, and in the documents, from docs/results/
 ##                     (OPTIONS=--measure runs the speed list first, OPTIONS="FILE..." shows others)
 ##
-## For those who change the code
+## Changing the code
 ##   make lint         clang-format, clang-tidy, cppcheck, ruff, mypy, the scripts' syntax; make format reformats
 ##   make fuzz         libFuzzer over the argument structs; FUZZ_SECONDS=60
 ##   make coverage     lines and branches that the tests reach; pages in build-coverage/html/
-##   make mutate       breaks the code on purpose and sees the tests catch it; writes docs/mutation.md
-##   make golden       regenerates the golden digests and outputs, and docs/cost.md (the diff is for a person to read)
+##   make mutate       breaks the code on purpose and checks that the tests fail; writes docs/mutation.md
+##   make golden       regenerates the golden digests and outputs, and docs/cost.md (read the diff)
 ##   make venv         everything in requirements.txt into .venv, and the Python package (pip install -e .)
 ##   make clean        removes the build folders (not .venv)
 ##
 ## Needed: a C compiler (tested: gcc 12, clang 14), make, Python 3.10. CMake and ninja are installed
-## into .venv where the system has none. Variables: CC, JOBS, PYTHON.
+## into .venv where the system has none. Variables: CC, JOBS, PYTHON, SEED.
 
 PYTHON ?= python3
 PREFIX ?= /usr/local
@@ -68,7 +73,7 @@ nvrtc := $(VENV)/.nvrtc
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 endif
 
-.PHONY: help build run test test-c test-python test-slow bench compare report lint format fuzz coverage mutate golden venv install clean
+.PHONY: help build run test test-all test-rest test-c test-python test-slow bench compare report lint format fuzz coverage mutate golden venv install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -82,17 +87,26 @@ run: build
 	build/evenkeel verify --quick --device all
 	build/evenkeel bench --quick --device all
 
+run_tests = $(PYTHON) tools/test.py $(if $(SEED),--seed $(SEED))
+
 test: $(cmake_tools) $(nvrtc) $(VENV)/.python $(VENV)/.page $(peer)
-	@$(PYTHON) tools/test.py
+	@$(run_tests)
+
+test-all:
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
+
+test-rest: $(cmake_tools) $(nvrtc) $(VENV)/.python $(VENV)/.page $(peer)
+	@$(run_tests) --rest
 
 test-c: $(cmake_tools) $(nvrtc)
-	@$(PYTHON) tools/test.py --stages c $(if $(TEST),--only $(TEST))
+	@$(run_tests) --stages c $(if $(TEST),--only $(TEST))
 
 test-python: $(cmake_tools) $(VENV)/.python $(peer)
-	@$(PYTHON) tools/test.py --stages python
+	@$(run_tests) --stages python
 
 test-slow: $(cmake_tools) $(nvrtc) $(VENV)/.page
-	@$(PYTHON) tools/test.py --stages c,report --slow
+	@$(run_tests) --stages c,report --slow
 
 bench: build $(peer)
 	LD_LIBRARY_PATH=$(VENV)/lib build/evenkeel bench $(OPTIONS)
@@ -111,7 +125,7 @@ format:
 	@$(PYTHON) tools/lint.py --fix
 
 fuzz: $(cmake_tools)
-	@$(PYTHON) tools/test.py --stages fuzz --fuzz-seconds $(FUZZ_SECONDS)
+	@$(run_tests) --stages fuzz --fuzz-seconds $(FUZZ_SECONDS)
 
 coverage: $(cmake_tools) $(VENV)/.coverage
 	@$(PYTHON) tools/coverage.py
@@ -146,18 +160,19 @@ $(VENV)/.cmake $(VENV)/.report $(VENV)/.coverage: requirements.txt | $(VENV)/bin
 	$(PIP) install -c requirements.txt $(packages)
 	@touch $@
 
-# These are no reason to stop: without a network, or without the venv module, the rest can be tested.
+# Without a network, or without the venv module, the rest can still be tested; continuous integration needs them all.
 $(VENV)/.nvrtc: packages := nvidia-cuda-nvrtc
-$(VENV)/.nvrtc: without := the tests that compile for GPUs are skipped
+$(VENV)/.nvrtc: without := the tests that compile GPU kernels
 $(VENV)/.peer: packages := onednn-cpu-gomp
-$(VENV)/.peer: without := oneDNN is not compared
-$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov hypothesis transformers
-$(VENV)/.python: without := the tests of the Python package are skipped
+$(VENV)/.peer: without := the comparison with oneDNN
+$(VENV)/.python: packages := scikit-build-core torch numpy ml_dtypes pytest pytest-cov pytest-xdist hypothesis transformers
+$(VENV)/.python: without := the tests of the Python package
 $(VENV)/.page: packages := matplotlib numpy pytest
-$(VENV)/.page: without := the tests of the report are skipped
+$(VENV)/.page: without := the tests of the report
 $(VENV)/.lint: packages := mypy ruff
-$(VENV)/.lint: without := the Python package is not judged
+$(VENV)/.lint: without := the checks of the Python package
 $(VENV)/.nvrtc $(VENV)/.peer $(VENV)/.python $(VENV)/.page $(VENV)/.lint: requirements.txt
+	@echo "installing $(packages) into $(VENV)"
 	@{ test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV); } >/dev/null 2>&1 && \
 		$(PIP) --retries 1 --timeout 20 install -c requirements.txt $(packages) 2>/dev/null && touch $@ || \
-		echo "not there and not to be installed ($(packages)): $(without)"
+		{ echo "could not install $(packages); skipping $(without)"; test -z "$$CI"; }

@@ -2,6 +2,7 @@
  * that at run time. SPDX-License-Identifier: MIT */
 #include "support_runner.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +17,14 @@ const char *test_argument;
 static const char *program, *only, *running;
 static int passed, failed, skipped, messages;
 static char why_skipped[600];
+static uint64_t seed = 1, draws; /* of the run; of the running test */
 
 void test_begin(int argc, char **argv)
 {
 	program = argv[0];
+	const char *given = getenv("EVENKEEL_TEST_SEED");
+	if (given && *given)
+		seed = strtoull(given, NULL, 10);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "short") == 0)
 			test_mode = TEST_SHORT;
@@ -38,6 +43,7 @@ void test_run(const char *name, void (*test)(void))
 		return;
 	running = name;
 	messages = 0;
+	draws = 0;
 	why_skipped[0] = '\0';
 	clock_t began = clock();
 	test();
@@ -56,7 +62,8 @@ void test_run(const char *name, void (*test)(void))
 		printf("  (%d more messages)\n", messages - MESSAGES_PER_TEST);
 	if (messages > 0) {
 		static const char *const modes[] = {" short", "", " long"};
-		printf("  again: %s%s %s\n", program, modes[test_mode], name);
+		printf("  again: EVENKEEL_TEST_SEED=%" PRIu64 " %s%s %s\n", seed, program, modes[test_mode],
+		       name);
 	}
 	fflush(stdout);
 }
@@ -93,10 +100,28 @@ int64_t test_scaled(int64_t count)
 	return test_mode == TEST_DEFAULT || count < 10 ? count : count / 10;
 }
 
-int64_t test_step(int64_t i)
+/* The finalizer of splitmix64. */
+static uint64_t mixed(uint64_t bits)
 {
-	/* Below 40 nothing is skipped: tails and single registers are where kernels differ most. */
-	return test_mode == TEST_SHORT && i >= 40 ? i + 11 : i + 1;
+	bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+	return bits ^ bits >> 31;
+}
+
+uint64_t test_seed(void)
+{
+	uint64_t bits = mixed(seed);
+	for (const char *letter = running; *letter; letter++)
+		bits = mixed(bits + (unsigned char)*letter);
+	return bits;
+}
+
+bool test_sampled(int64_t one_in)
+{
+	if (test_mode == TEST_LONG || (one_in <= 1 && test_mode == TEST_DEFAULT))
+		return true;
+	uint64_t of = (uint64_t)one_in * (test_mode == TEST_SHORT ? 10 : 1);
+	return mixed(test_seed() + draws++ * UINT64_C(0x9e3779b97f4a7c15)) % of == 0;
 }
 
 int test_end(void)

@@ -35,10 +35,13 @@ void test_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool test_failed(void);
 /* Marks the running test as skipped, unless it fails: what it needs is not there. The test then returns. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Of a product too large to run: one of one_in calls is true, as the seed chooses; in short mode one of ten times as
+ * many, in long mode every call. $EVENKEEL_TEST_SEED is the seed, 1 where it is not set; a failure prints it. */
+bool test_sampled(int64_t one_in);
 /* count in default mode, a tenth (at least 1) in short mode, ten times in long mode. */
 int64_t test_scaled(int64_t count);
-/* i in short mode advances by a stride so that a sweep keeps its ends but takes a tenth of the steps. */
-int64_t test_step(int64_t i);
+/* The seed of the run, mixed with the name of the running test: for random cases. */
+uint64_t test_seed(void);
 
 #define COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 

@@ -4,30 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "support.h"
-
-enum { OPS = 2 * 2 * DTYPE_PAIRS };
+#include "support_sweeps.h"
 
 struct shape {
 	int64_t rows, cols;
 };
 
-/* Op k of forward/backward x LayerNorm/RMSNorm x dtypes, with every operand. */
-static struct norm_case op_case(int k, int64_t rows, int64_t cols)
-{
-	struct norm_case c =
-		case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[k / 4], rows, cols);
-	c.seed = (uint64_t)(k + 100 * rows + 7919 * cols);
-	return c;
-}
-
 static void all_widths_to_2100(void)
 {
-	for (int64_t cols = 1; cols <= 2100; cols = test_step(cols))
-		for (int k = 0; k < OPS; k++) {
-			struct norm_case c = op_case(k, 3, cols);
-			case_check_levels(&c);
-		}
+	sweep_widths(case_check_levels, 2100, 4);
 }
 
 /* Wide rows take another path when there are many threads. */
@@ -51,38 +36,21 @@ static void large_widths(void)
 
 static void row_counts_to_70(void)
 {
-	static const int64_t widths[] = {3, 40, 300};
-	for (int w = 0; w < COUNT_OF(widths); w++)
-		for (int64_t rows = 0; rows <= 70; rows = test_step(rows))
-			for (int k = 0; k < OPS; k++) {
-				struct norm_case c = op_case(k, rows, widths[w]);
-				if (w == 2 && k >= 8 && test_mode != TEST_LONG)
-					continue;
-				case_check_levels(&c);
-			}
+	sweep_row_counts(case_check_levels, 2);
 }
 
-/* The rows of a slot change with the row count and the width; 40000 rows make slots of several chunks. */
+static void check_with_threads(const struct norm_case *c)
+{
+	case_expect(c);
+	for (int i = 0; i < level_count(); i++) {
+		case_check(c, (struct setting){level_name(i), 1, PLAIN});
+		case_check(c, (struct setting){level_name(i), 3, LOOP_REVERSE});
+	}
+}
+
 static void row_counts_around_slots_and_chunks(void)
 {
-	static const struct shape shapes[] = {
-		{1023, 17},  {1024, 2},   {1025, 17},  {2047, 65},   {2048, 3},   {2049, 17},
-		{2050, 33},  {4097, 17},  {40000, 1},  {40000, 2},   {33000, 5},  {65537, 3},
-		{511, 1025}, {512, 1025}, {513, 1025}, {1026, 1030}, {255, 2049}, {257, 2049},
-		{515, 2050}, {127, 4097}, {129, 4097}, {300, 4100}};
-	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < OPS; k++) {
-			if (shapes[s].cols > 1000 && test_mode != TEST_LONG && (k / 4 + s) % DTYPE_PAIRS > 1)
-				continue;
-			if (test_mode == TEST_SHORT && (k / 4 + s) % DTYPE_PAIRS > 0)
-				continue;
-			struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
-			case_expect(&c);
-			for (int i = 0; i < level_count(); i++) {
-				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
-				case_check(&c, (struct setting){level_name(i), 3, LOOP_REVERSE});
-			}
-		}
+	sweep_slots_and_chunks(check_with_threads, INT64_MAX, 4);
 }
 
 /* Slots of several chunks where rows go through the kernels one by one, and in pairs: LayerNorm backward, f32. */
@@ -153,7 +121,7 @@ static void bits_do_not_depend_on_threads(void)
 	static const int counts[] = {2, 3, 7};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++) {
-			if (test_mode == TEST_SHORT && (k + s) % 7 > 0)
+			if (!test_sampled(1))
 				continue;
 			struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 			case_expect(&c);
@@ -171,13 +139,16 @@ static void bits_do_not_depend_on_base_offsets(void)
 {
 	static const int64_t widths[] = {70, 1030};
 	for (int k = 0; k < OPS; k++)
-		for (int offset = 0; offset < 64; offset = (int)test_step(offset)) {
+		for (int offset = 0; offset < 64; offset++) {
 			for (int id = 0; id < WORKSPACE; id++) {
 				struct norm_case c = op_case(k, 3, widths[0]);
 				c.offset[id] = offset;
-				case_check_levels(&c);
+				if (test_sampled(2))
+					case_check_levels(&c);
 			}
 			for (int w = 0; w < COUNT_OF(widths); w++) {
+				if (!test_sampled(1))
+					continue;
 				struct norm_case c = op_case(k, 4, widths[w]);
 				for (int id = 0; id < WORKSPACE; id++)
 					c.offset[id] = offset;
@@ -188,21 +159,7 @@ static void bits_do_not_depend_on_base_offsets(void)
 
 static void bits_do_not_depend_on_strides(void)
 {
-	static const int64_t pads[] = {1, 2, 3, 8, 16, 61, 64, 1000, 4096};
-	static const int64_t widths[] = {1, 13, 64, 100, 513};
-	static const enum operand_id padded[] = {X, DY, Y, DX};
-	for (int k = 0; k < OPS; k++)
-		for (int w = 0; w < COUNT_OF(widths); w++)
-			for (int p = 0; p < COUNT_OF(pads); p++) {
-				struct norm_case all = op_case(k, 6, widths[w]);
-				for (int i = 0; i < COUNT_OF(padded); i++) {
-					struct norm_case c = op_case(k, 6, widths[w]);
-					c.pad[padded[i]] = pads[p];
-					all.pad[padded[i]] = pads[p] + i;
-					case_check_levels(&c);
-				}
-				case_check_levels(&all);
-			}
+	sweep_strides(case_check_levels, 1);
 	struct norm_case strided[] = {op_case(0, 99, 13), op_case(1, 99, 13), op_case(0, 3, 17134),
 				      op_case(1, 3, 17134)};
 	for (int i = 0; i < COUNT_OF(strided); i++) {
@@ -212,32 +169,9 @@ static void bits_do_not_depend_on_strides(void)
 	}
 }
 
-/* All combinations of what may be there or not, as far as the op has them. */
 static void every_operand_form(void)
 {
-	static const struct shape shapes[] = {{5, 1}, {5, 37}, {40, 260}};
-	const unsigned bits[2][9] = {
-		{FORM_WEIGHT, FORM_BIAS, FORM_MEAN, FORM_RSTD, FORM_MEAN_LO, FORM_IN_PLACE},
-		{FORM_WEIGHT, FORM_RSTD, FORM_MEAN_LO, FORM_DX, FORM_DWEIGHT, FORM_DBIAS, FORM_ACCUMULATE,
-		 FORM_ARBITRARY, FORM_IN_PLACE}};
-	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < OPS; k++)
-			for (unsigned set = 0; set < (k & 1 ? 512u : 64u); set++) {
-				if (s == 2 && test_mode != TEST_LONG && (k / 4 + (int)set) % DTYPE_PAIRS > 0)
-					continue;
-				if (test_mode == TEST_SHORT && (set + (unsigned)k) % 10 > 0)
-					continue;
-				struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
-				c.form = 0;
-				for (int b = 0; b < 9; b++)
-					c.form |= set >> b & 1 ? bits[k & 1][b] : 0;
-				case_normalise(&c);
-				case_check_levels(&c);
-				if (c.form & FORM_IN_PLACE && c.backward) {
-					c.form ^= FORM_IN_PLACE | FORM_OVER_X;
-					case_check_levels(&c);
-				}
-			}
+	sweep_operand_forms(case_check_levels, 3);
 }
 
 static void streaming_on_and_off(void)
@@ -293,26 +227,7 @@ static void shapes_that_users_bring(void)
 
 static void special_values(void)
 {
-	static const struct shape shapes[] = {{20, 1},    {1, 2},    {20, 3},    {1, 5},   {20, 16},
-					      {1, 17},    {20, 64},  {20, 255},  {1, 256}, {20, 257},
-					      {20, 1000}, {1, 1024}, {20, 1025}, {3, 3001}};
-	static const unsigned forms[] = {
-		FORM_FORWARD | FORM_BACKWARD, FORM_FORWARD | FORM_BACKWARD | FORM_ARBITRARY,
-		FORM_WEIGHT | FORM_BIAS | FORM_DX | FORM_DWEIGHT | FORM_DBIAS | FORM_ACCUMULATE,
-		FORM_DX | FORM_DWEIGHT | FORM_RSTD | FORM_ARBITRARY, FORM_DX | FORM_RSTD};
-	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < OPS; k++)
-			for (int f = 0; f < COUNT_OF(forms); f++)
-				for (int seed = 0; seed < (shapes[s].rows == 1 ? (int)test_scaled(20) : 2);
-				     seed++) {
-					struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
-					c.filling = FILL_SPECIAL;
-					c.seed = (uint64_t)seed;
-					c.form = forms[f];
-					c.eps = seed % 3 == 0 ? 0 : seed % 3 == 1 ? 1e-5 : 1e-40;
-					case_normalise(&c);
-					case_check_levels(&c);
-				}
+	sweep_special_values(case_check_levels, 1);
 }
 
 /* Each row alone, and in the middle of a batch of another size, has the bits it has in the whole. */
@@ -362,36 +277,9 @@ static void fillings_of_the_command_line(void)
 		}
 }
 
-/* Where var is clamped, and where only the +0 at the end of a sum decides a sign. */
 static void constant_rows_and_signs_of_zero(void)
 {
-	static const int64_t odd[] = {3, 5, 7, 10, 100, 769, 1000};
-	for (int w = 0; w < COUNT_OF(odd); w++)
-		for (int k = 0; k < OPS; k++) {
-			struct norm_case c = op_case(k, 100, odd[w]);
-			c.filling = FILL_CONSTANT;
-			if (w % 2)
-				c.form &= ~(unsigned)FORM_STATS;
-			case_check_levels(&c);
-		}
-	for (int w = 0; w < COUNT_OF(odd); w++)
-		for (int k = 0; k < 2; k++) {
-			struct norm_case c = op_case(k, 300, odd[w]);
-			c.filling = FILL_CLAMP;
-			c.eps = 0;
-			c.form &= k ? ~(unsigned)FORM_STATS : ~0u;
-			case_check_levels(&c);
-		}
-	for (int64_t cols = 1; cols <= 1024; cols = cols < 256 ? cols * 2 : cols + 256)
-		for (int k = 0; k < OPS; k++)
-			for (int given = 0; given < 2; given++) {
-				struct norm_case c = op_case(k, 3, cols);
-				c.filling = FILL_UNDERFLOW;
-				c.form = FORM_DX | FORM_DWEIGHT | FORM_DBIAS | FORM_BIAS |
-					 (given ? FORM_RSTD | FORM_ARBITRARY : FORM_WEIGHT);
-				case_normalise(&c);
-				case_check_levels(&c);
-			}
+	sweep_constant_rows_and_signs_of_zero(case_check_levels);
 }
 
 int main(int argc, char **argv)

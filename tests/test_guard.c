@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "support_sweeps.h"
 
 static char running[1024];
 
@@ -46,18 +46,21 @@ static void check_placed(struct norm_case c, int threads, enum flavour flavour)
 	}
 }
 
-static struct norm_case op_case(int k, int64_t rows, int64_t cols)
+static void check_alone(const struct norm_case *c)
 {
-	return case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[k / 4], rows, cols);
+	check_placed(*c, 1, PLAIN);
 }
 
-enum { OPS = 4 * DTYPE_PAIRS };
+/* Gaps between rows must not be written, by non-temporal stores either. */
+static void check_non_temporal(const struct norm_case *c)
+{
+	check_placed(*c, 1, PLAIN);
+	check_placed(*c, 1, STREAM_ALWAYS);
+}
 
 static void widths(void)
 {
-	for (int64_t cols = 1; cols <= 300; cols = test_step(cols))
-		for (int k = 0; k < OPS; k++)
-			check_placed(op_case(k, 1 + cols % 4, cols), 1, PLAIN);
+	sweep_widths(check_alone, 300, 2);
 	static const int64_t wide[] = {511,  512,  513,  1000, 1023, 1024, 1025,
 				       2047, 2048, 2049, 4096, 5001, 8192};
 	for (int w = 0; w < COUNT_OF(wide); w++)
@@ -67,30 +70,12 @@ static void widths(void)
 
 static void operand_forms(void)
 {
-	static const int64_t widths_of_forms[] = {5, 37, 64, 515};
-	for (int w = 0; w < COUNT_OF(widths_of_forms); w++)
-		for (unsigned form = 0; form < 1u << 12; form += test_mode == TEST_SHORT ? 97 : 7)
-			for (int k = 0; k < 4; k++) {
-				struct norm_case c =
-					op_case(k + 4 * (int)(form % DTYPE_PAIRS), 3, widths_of_forms[w]);
-				c.form = form;
-				case_normalise(&c);
-				check_placed(c, 1, PLAIN);
-			}
+	sweep_operand_forms(check_alone, 10);
 }
 
 static void strided_rows(void)
 {
-	static const int64_t pads[] = {1, 7, 64, 1021};
-	for (int p = 0; p < COUNT_OF(pads); p++)
-		for (int64_t cols = 1; cols <= 130; cols += test_mode == TEST_SHORT ? 23 : 7)
-			for (int k = 0; k < OPS; k++) {
-				struct norm_case c = op_case(k, 5, cols);
-				c.pad[X] = c.pad[Y] = c.pad[DY] = c.pad[DX] = pads[p];
-				check_placed(c, 1, PLAIN);
-				c.form |= FORM_IN_PLACE;
-				check_placed(c, 1, STREAM_ALWAYS);
-			}
+	sweep_strides(check_non_temporal, 2);
 }
 
 /* With threads, and with stores past the caches. */
@@ -99,7 +84,7 @@ static void threads_and_streaming(void)
 	static const int64_t shapes[][2] = {{70, 513}, {1030, 40}, {3, 40001}, {2050, 17}, {7, 16384}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++) {
-			if (test_mode == TEST_SHORT && (k + s) % 5 > 0)
+			if (!test_sampled(1))
 				continue;
 			check_placed(op_case(k, shapes[s][0], shapes[s][1]), 3, PLAIN);
 			check_placed(op_case(k, shapes[s][0], shapes[s][1]), 3, STREAM_ALWAYS);

@@ -59,8 +59,7 @@ static void check_choice(const int choice[AXES], uint64_t seed)
 
 static void every_pair_of_values_of_two_axes(void)
 {
-	uint64_t state = 1;
-	int64_t number = 0;
+	uint64_t state = test_seed();
 	for (int a = 0; a < AXES; a++)
 		for (int b = 0; b < a; b++)
 			for (int va = 0; va < values_of_axis[a]; va++)
@@ -71,7 +70,7 @@ static void every_pair_of_values_of_two_axes(void)
 							(int)random_below(&state, values_of_axis[axis]);
 					choice[a] = va;
 					choice[b] = vb;
-					if (test_mode != TEST_SHORT || number++ % 10 == 0)
+					if (test_sampled(1))
 						check_choice(choice, random_bits(&state) % 1000);
 				}
 }
@@ -104,7 +103,7 @@ static struct norm_case random_case(uint64_t *state)
 
 static void random_cases(void)
 {
-	uint64_t state = 20240229;
+	uint64_t state = test_seed();
 	for (int64_t n = test_scaled(2500); n > 0; n--) {
 		struct norm_case c = random_case(&state);
 		int choice = (int)random_below(&state, values_of_axis[SETTING]);

@@ -1,118 +1,49 @@
-"""Runs the tests in stages, says what each found and how long it took, shows the log of one that failed,
-and ends with `N passed, N failed, N skipped`. `make test` calls it. SPDX-License-Identifier: MIT"""
+"""Runs the tests in stages: shows how far each is and what is left, the counts and the time of each, the log of one
+that failed, and ends with `N passed, N failed, N skipped`. `make test` calls it; `--rest` is what `make test-all`
+adds, `--slow` the long form. SPDX-License-Identifier: MIT"""
 
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import typing
 
-from build import ROOT, commands, ctest, has_python_headers, jobs
+from build import ROOT, has_python_headers, jobs
+from stage import IN_CI, Display, Stage, minutes
 
-LOGS = ROOT / "build" / "logs"
-STARTED = time.monotonic()
-QUICK_TO_COMPILE = "-DCMAKE_C_FLAGS_RELEASE=-O1 -g1"  # the kernels take a minute each under a sanitizer at -O3
-# rules compares two scalar writings of the contract, cuda_compile calls NVRTC: slow, and nothing to watch
-NOT_WATCHED = ["-E", "^(rules|cuda_compile)$"]
-# qemu-user cannot fork a program that has threads, and keeps books on every page of a huge mapping; of the
-# bits, what takes it over half a minute is left to the golden digests, which have such shapes. The tests of the
-# CUDA backend call the compiler of the build, which is not an emulated one.
+PYTHON = ROOT / ".venv" / "bin" / "python"
+FAST_TO_COMPILE = "-DCMAKE_C_FLAGS_RELEASE=-O1 -g1"  # at -O3 the kernels take a minute each under a sanitizer
+# rules compares two scalar implementations of the contract, cuda_compile calls NVRTC: slow, with no memory of ours
+NOT_SANITIZED = "^(rules|cuda_compile)$"
+# The programs that hand the library bad arguments, guard pages, damaged files and failing allocations.
+SANITIZED_IN_SHORT = "^(arguments|cache|context|cuda_errors|guard|memory|pack|table|threads)$"
+# qemu-user cannot fork a program that has threads, and is slow on huge mappings; of the bits, sentences that take it
+# over half a minute are left to the golden digests, which have such shapes. The tests of the CUDA backend call the
+# compiler of the build, which is not an emulated one.
 UNDER_QEMU = ("accuracy", "arguments", "context", "golden", "gradients", "guard", "sample", "unload")
 BITS_UNDER_QEMU = ("all_widths_to_2100", "large_widths", "row_counts_to_70", "bits_do_not_depend_on_base_offsets",
                    "bits_do_not_depend_on_strides", "every_operand_form", "shapes_that_users_bring",
                    "special_values", "a_row_does_not_depend_on_the_rows_around_it",
                    "constant_rows_and_signs_of_zero")
 SANITIZERS = {
-    "asan": ("address,undefined", {"ASAN_OPTIONS": "strict_string_checks=1:detect_stack_use_after_return=1",
-                                   "UBSAN_OPTIONS": "print_stacktrace=1"}),
-    "tsan": ("thread", {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}),
+    "address,undefined": {"ASAN_OPTIONS": "strict_string_checks=1:detect_stack_use_after_return=1",
+                          "UBSAN_OPTIONS": "print_stacktrace=1"},
+    "thread": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"},
 }
 
 
-class Stage:
-    """What a stage counted, and the file its output goes to."""
-
-    def __init__(self, name):
-        LOGS.mkdir(parents=True, exist_ok=True)
-        self.name, self.path = name, LOGS / f"{name}.log"
-        self.log = open(self.path, "w")
-        self.passed, self.failed, self.skipped, self.why = 0, 0, 0, ""
-
-    def skip(self, why):
-        self.skipped, self.why = self.skipped + 1, why
-
-    def run(self, command, env=None, cwd=ROOT):
-        """Runs a command into the log; returns its exit status and what it printed."""
-        result = subprocess.run(list(map(str, command)), cwd=cwd, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, errors="replace",
-                                env={**os.environ, **(env or {})})
-        print("$", " ".join(map(str, command)) + "\n" + result.stdout, file=self.log, flush=True)
-        return result.returncode, result.stdout
-
-    def build(self, folder, *definitions, targets=()):
-        werror = "ON" if os.environ.get("CI") else "OFF"
-        definitions = (f"-DEVENKEEL_WERROR={werror}", *definitions)
-        for command in commands(ROOT / folder, definitions, targets):
-            if self.run(command)[0]:
-                self.failed += 1
-                self.why = "the build failed"
-                return False
-        return True
-
-    def ctest(self, folder, *selection, env=None):
-        """The tests of a folder, counted by the sentence; a program that ends badly without one counts
-        as a failure of its own."""
-        status, text = self.run([ctest(), "-V", "-j", jobs(), *selection], env, ROOT / folder)
-        outcomes = re.findall(r"^\s*(\d+)/\d+ Test +#(\d+): (\S+) \.*\**\s*(\S+)", text, re.M)
-        for _, number, name, outcome in outcomes:
-            lines = re.findall(rf"^{number}: (ok|FAILED|skipped) \S", text, re.M)
-            self.passed += lines.count("ok")
-            self.failed += lines.count("FAILED")
-            self.skipped += lines.count("skipped")
-            if outcome == "Passed" and not lines:
-                self.passed += 1
-            if outcome != "Passed" and "FAILED" not in lines:
-                self.failed += 1
-            if outcome != "Passed":
-                self.why += f"{name} {outcome.lower()}; "
-        if not outcomes or (status and not self.failed):
-            self.failed += 1
-            self.why = self.why or "ctest ran nothing"
-
-    def checks(self, command, env=None):
-        """A script that prints `ok NAME`, `FAIL[ED] NAME` or `skipped NAME: why`, a line for each check."""
-        status, text = self.run(command, env)
-        outcomes = re.findall(r"^(ok|FAILED|FAIL|skipped) +(.+)$", text, re.M)
-        for outcome, name in outcomes:
-            self.passed += outcome == "ok"
-            self.failed += outcome.startswith("FAIL")
-            self.skipped += outcome == "skipped"
-            if outcome != "ok":
-                self.why += f"{outcome} {name}; "
-        if not outcomes or (status and not self.failed):
-            self.failed += 1
-            self.why += f"{' '.join(map(str, command[-2:]))} ended with status {status}"
-
-    def pytest(self, python, *arguments):
-        """Tests of Python, counted by pytest."""
-        status, text = self.run([python, "-m", "pytest", "-q", *arguments])
-        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)\b",
-                                                                   text.strip().rpartition("\n")[2])}
-        self.passed += counts.get("passed", 0)
-        self.failed += counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-        self.skipped += counts.get("skipped", 0)
-        if not counts or (status and not self.failed):
-            self.failed += 1
-            self.why = f"pytest ended with status {status}"
-
+# ---- what a stage needs ----
 
 def links(compiler, *flags):
-    """Can the compiler make a program with these flags? (A sanitizer's runtime may be missing.)"""
+    """Whether the compiler can make a program with these flags: a sanitizer's runtime may be missing."""
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "probe.c"
         source.write_text("int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n);\n"
@@ -126,103 +57,132 @@ def links(compiler, *flags):
 def has(stage, tool, package):
     if shutil.which(tool):
         return True
-    stage.skip(f"{tool} is not there: install {package}")
+    stage.skip(f"{tool} not found; install {package}")
     return False
 
 
-def stage_c(stage, options):
-    """the C tests"""
-    mode = "long" if options.slow else ""
-    selection = ["-R", f"^{options.only}$"] if options.only else []
-    if stage.build("build", f"-DEVENKEEL_TEST_MODE={mode}"):
-        stage.ctest("build", *selection)
+def has_modules(stage, *modules):
+    if PYTHON.exists() and stage.run([PYTHON, "-c", f"import {', '.join(modules)}"])[0] == 0:
+        return True
+    stage.skip(f"{', '.join(modules)} not found in .venv; make test installs them")
+    return False
 
 
-def stage_cli(stage, options):
-    """the program's output and exit statuses, and what of it is in docs/cost.md"""
+# ---- the stages; the docstring is what a user reads ----
+
+def build(stage, options):
+    """compile the libraries, the program, the examples and the tests"""
+    if stage.build("build", f"-DEVENKEEL_TEST_MODE={options.mode}"):
+        stage.passed += 1
+
+
+def c(stage, options):
+    """C tests"""
+    if not stage.build("build", f"-DEVENKEEL_TEST_MODE={options.mode}"):
+        return
+    stage.ctest("build", *(["-R", f"^{options.only}$"] if options.only else []))
+    if IN_CI and json.loads(stage.run(["build/evenkeel", "info", "--json", "-"])[1])["nvrtc"]["missing"]:
+        stage.fail("NVRTC not found, so no GPU kernel was compiled; install nvidia-cuda-nvrtc or set EVENKEEL_NVRTC")
+
+
+def cli(stage, options):
+    """output and exit statuses of the program, and its output in docs/cost.md"""
     stage.checks([sys.executable, "tests/cli/run.py", "build/evenkeel"])
     stage.checks([sys.executable, "tools/cost_tables.py", "build/evenkeel"])
 
 
-def stage_docs(stage, options):
-    """the guides: what they name and quote is in the sources, and every message is in them"""
+def docs(stage, options):
+    """documents and scripts: names, quotes and messages in them are those of the sources"""
     stage.checks([sys.executable, "tests/docs/run.py"])
-
-
-def stage_scripts(stage, options):
-    """the script that reads what Nsight Compute counts"""
     stage.checks([sys.executable, "tests/dram/test.py"])
 
 
-def stage_consumers(stage, options):
-    """an installation, and outside programs that use it"""
-    stage.checks([sys.executable, "tests/consumers/run.py", "build"])
+def consumers(stage, options):
+    """an installation, and programs that use it"""
+    stage.checks([sys.executable, "tests/consumers/run.py", "build", *([] if options.rest else ["--quick"])])
 
 
-def stage_python(stage, options):
-    """the Python package: installed in .venv, pytest"""
-    python = ROOT / ".venv" / "bin" / "python"
-    if not python.exists() or stage.run([python, "-c", "import numpy, pytest, scikit_build_core, torch"])[0]:
-        stage.skip("PyTorch and pytest are not in .venv: make test installs them")
+def python(stage, options):
+    """Python package, linked with the C build's library: NumPy, PyTorch"""
+    if not has_modules(stage, "numpy", "pytest", "scikit_build_core", "torch", "xdist"):
         return
     if not has_python_headers():
-        stage.skip("Python.h is not there: install python3-dev")
+        stage.skip("Python.h not found; install python3-dev")
         return
     if not stage.build("build", targets=["evenkeel_static", "standin_cuda", "standin_nvrtc"]):
         return
-    werror = "ON" if os.environ.get("CI") else "OFF"
-    if stage.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation",
-                  "--no-deps", "-C", f"cmake.define.EVENKEEL_WERROR={werror}",
+    if stage.run([PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps",
+                  "-C", f"cmake.define.EVENKEEL_WERROR={'ON' if IN_CI else 'OFF'}",
                   "-C", f"cmake.define.EVENKEEL_PYTHON_LIBRARY={ROOT / 'build' / 'libevenkeel.a'}", "-e", "."])[0]:
-        stage.failed += 1
-        stage.why = "pip install -e . failed"
+        stage.fail("pip install -e . failed")
         return
-    stage.pytest(python, "tests/python")
+    stage.pytest(PYTHON, "tests/python", "-n", jobs(), f"--hypothesis-seed={options.seed}",
+                 "-m", "slow" if options.rest else "not slow")
 
 
-def stage_report(stage, options):
+def package(stage, options):
+    """pip install . compiles the package whole, and it computes"""
+    if not has_modules(stage, "scikit_build_core", "numpy"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        if stage.run([PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation",
+                      "--no-deps", "-C", "build-dir=build-package", "--target", folder, "."])[0]:
+            stage.fail("pip install . failed")
+            return
+        program = ("import evenkeel, numpy; assert evenkeel.__file__.startswith({0!r}), evenkeel.__file__; "
+                   "print('ok', evenkeel.layer_norm(numpy.eye(4, dtype='f4')))")
+        # -I -S: without .venv's editable installation, whose import hook comes first
+        site = PYTHON.parent.parent / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        stage.checks([PYTHON, "-I", "-S", "-c", f"import sys; sys.path[:0] = [{folder!r}, {str(site)!r}]; "
+                      + program.format(folder)])
+
+
+def report(stage, options):
     """the page of make report: its form, bad input; in the long form also in Chromium"""
-    python = ROOT / ".venv" / "bin" / "python"
-    if not python.exists() or stage.run([python, "-c", "import matplotlib, pytest"])[0]:
-        stage.skip("matplotlib and pytest are not in .venv: make test installs them")
+    if not has_modules(stage, "matplotlib", "pytest"):
         return
     browser = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")))
     if options.slow and not browser:
-        stage.skip("the page is not tried in a browser: install chromium")
-    stage.pytest(python, "tests/report", *([] if options.slow and browser else ["--ignore=tests/report/test_browser.py"]))
+        stage.skip("no browser to show the page in; install chromium")
+    ignored = [] if options.slow and browser else ["--ignore=tests/report/test_browser.py"]
+    marked = [] if options.slow else ["-m", "slow" if options.rest else "not slow"]
+    stage.pytest(PYTHON, "tests/report", *marked, *ignored)
 
 
-def sanitizer(stage, selection):
-    sanitize, env = SANITIZERS[stage.name]
+def sanitized(stage, folder, sanitize, selection, levels):
     if not links(os.environ.get("CC") or "cc", f"-fsanitize={sanitize}"):
-        stage.skip(f"the compiler cannot link -fsanitize={sanitize}: install its sanitizer runtime")
-        return
-    if stage.build(f"build-{stage.name}", f"-DEVENKEEL_SANITIZE={sanitize}", "-DEVENKEEL_TEST_MODE=short",
-                   "-DEVENKEEL_BUILD_EXAMPLES=OFF", QUICK_TO_COMPILE):
-        stage.ctest(f"build-{stage.name}", *selection, env=env)
+        stage.skip(f"the compiler cannot link -fsanitize={sanitize}; install its sanitizer runtime")
+    elif stage.build(folder, f"-DEVENKEEL_SANITIZE={sanitize}", "-DEVENKEEL_TEST_MODE=short",
+                     f"-DEVENKEEL_LEVELS={levels}", "-DEVENKEEL_BUILD_EXAMPLES=OFF", "-DEVENKEEL_BUILD_CLI=OFF",
+                     FAST_TO_COMPILE):
+        stage.ctest(folder, *selection, env=SANITIZERS[sanitize])
 
 
-def stage_asan(stage, options):
-    """the C tests in short under AddressSanitizer and UndefinedBehaviorSanitizer"""
-    sanitizer(stage, NOT_WATCHED)
+def asan_short(stage, options):
+    """bad arguments, guard pages and failing allocations under AddressSanitizer and UndefinedBehaviorSanitizer"""
+    sanitized(stage, "build-asan-short", "address,undefined", ["-R", SANITIZED_IN_SHORT], "scalar")
 
 
-def stage_tsan(stage, options):
-    """the tests of threads under ThreadSanitizer"""
-    sanitizer(stage, ["-R", "^threads$"])
+def asan(stage, options):
+    """C tests in short under AddressSanitizer and UndefinedBehaviorSanitizer, every level"""
+    sanitized(stage, "build-asan", "address,undefined", ["-E", NOT_SANITIZED], "")
 
 
-def stage_clang(stage, options):
-    """the C tests in short, built by clang"""
+def tsan(stage, options):
+    """tests of threads under ThreadSanitizer"""
+    sanitized(stage, "build-tsan", "thread", ["-R", "^(threads|cuda_loading)$"], "scalar;avx2")
+
+
+def clang(stage, options):
+    """C tests in short, built by clang"""
     if has(stage, "clang", "clang") and stage.build(
             "build-clang", "-DCMAKE_C_COMPILER=clang", "-DEVENKEEL_TEST_MODE=short"):
         stage.ctest("build-clang", "-E", "^cuda_compile$")
 
 
-def stage_neon(stage, options):
+def neon(stage, options):
     """C tests in short for 64-bit Arm, under qemu"""
     if os.uname().machine == "aarch64":
-        stage.skip("this machine is 64-bit Arm: stage c has run them")
         return
     if (has(stage, "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu and libc6-dev-arm64-cross")
             and has(stage, "qemu-aarch64", "qemu-user")
@@ -234,16 +194,16 @@ def stage_neon(stage, options):
             list(pool.map(lambda name: stage.checks([*emulated, name]), BITS_UNDER_QEMU))
 
 
-def stage_fuzz(stage, options):
+def fuzz(stage, options):
     """libFuzzer over the argument structs"""
     if not has(stage, "clang", "clang"):
         return
     if not links("clang", "-fsanitize=fuzzer,address,undefined"):
-        stage.skip("clang has no libFuzzer: install libclang-rt-dev of clang's version")
+        stage.skip("clang has no libFuzzer; install libclang-rt-dev of clang's version")
         return
     if not stage.build("build-fuzz", "-DCMAKE_C_COMPILER=clang", "-DEVENKEEL_BUILD_FUZZ=ON",
                        "-DEVENKEEL_SANITIZE=address,undefined", "-DEVENKEEL_BUILD_TESTS=OFF",
-                       "-DEVENKEEL_BUILD_CLI=OFF", "-DEVENKEEL_BUILD_EXAMPLES=OFF", QUICK_TO_COMPILE,
+                       "-DEVENKEEL_BUILD_CLI=OFF", "-DEVENKEEL_BUILD_EXAMPLES=OFF", FAST_TO_COMPILE,
                        targets=["fuzz_norm"]):
         return
     corpus = ROOT / "build-fuzz" / "corpus"
@@ -256,47 +216,61 @@ def stage_fuzz(stage, options):
     stage.why = calls.group(1) if calls and not status else "the input is in build-fuzz/"
 
 
-STAGES = {name[len("stage_"):]: function for name, function in list(globals().items())
-          if name.startswith("stage_")}
+# ---- which run, in which order ----
+
+class Entry(typing.NamedTuple):
+    function: typing.Callable
+    quick: int  # seconds on two cores as part of `make test`; 0: not a part
+    rest: int   # seconds on two cores as part of what `make test-all` adds; 0: not a part
 
 
-def finish(stage, seconds):
-    stage.log.close()
-    text = f"{stage.passed} passed, {stage.failed} failed"
-    if stage.skipped:
-        text += f", {stage.skipped} skipped"
-    if stage.why:
-        text += f" ({stage.why.rstrip('; ')})"
-    print(f"{text}, {seconds:.0f} s", flush=True)
-    if stage.failed:
-        lines = stage.path.read_text().splitlines()
-        telling = [i for i, line in enumerate(lines) if re.search(r"FAIL|error:|ERROR:|Error\b|fuzz_norm:", line)]
-        first = max(0, telling[0] - 5) if telling else 0
-        for line in lines[first:first + 60] + (["..."] + lines[-25:] if len(lines) > first + 85 else []):
-            print(f"    | {line}")
-        print(f"    the whole log: {stage.path.relative_to(ROOT)}", flush=True)
+ENTRIES = {entry.function.__name__: entry for entry in (
+    Entry(build, 50, 0), Entry(docs, 3, 0), Entry(cli, 20, 0), Entry(python, 90, 180), Entry(c, 90, 240),
+    Entry(asan_short, 40, 0), Entry(consumers, 5, 60), Entry(report, 10, 20), Entry(package, 0, 50), Entry(asan, 0, 150),
+    Entry(tsan, 0, 60), Entry(clang, 0, 150), Entry(neon, 0, 150), Entry(fuzz, 0, 60))}
+
+
+def chosen(options):
+    """The names of the stages to run, and the seconds that each takes on two cores."""
+    if options.stages:
+        return {name: max(ENTRIES[name].quick, ENTRIES[name].rest) for name in options.stages.split(",")}
+    seconds = {name: entry.rest if options.rest else entry.quick for name, entry in ENTRIES.items()}
+    return {name: value for name, value in seconds.items() if value}
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stages", help="names with commas, of " + ", ".join(ENTRIES))
+    parser.add_argument("--rest", action="store_true", help="the stages that make test-all adds to make test")
+    parser.add_argument("--slow", action="store_true", help="the full product of every sweep")
+    parser.add_argument("--only", help="one C test, by its ctest name")
+    parser.add_argument("--fuzz-seconds", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 2**31),
+                        help="chooses the cases of sampled sweeps; by default another one each time")
+    options = parser.parse_args()
+    options.mode = "long" if options.slow else "" if options.rest else "short"
+    unknown = [name for name in (options.stages or "").split(",") if name and name not in ENTRIES]
+    if unknown:
+        parser.error(f"--stages: {unknown[0]} is unknown; expected {', '.join(ENTRIES)}")
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stages", default=",".join(STAGES), help="of " + ", ".join(STAGES))
-    parser.add_argument("--only", help="one C test, by its ctest name")
-    parser.add_argument("--slow", action="store_true", help="the C tests and those of the report in their long form")
-    parser.add_argument("--fuzz-seconds", type=int, default=15)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    unknown = [name for name in options.stages.split(",") if name not in STAGES]
-    if unknown:
-        parser.error(f"--stages: {unknown[0]} is none of {', '.join(STAGES)}")
-    total = [0, 0, 0]
-    for name in options.stages.split(","):
-        print(f"[{time.monotonic() - STARTED:4.0f} s] {name}: {STAGES[name].__doc__} ... ", end="", flush=True)
-        stage, began = Stage(name), time.monotonic()
-        STAGES[name](stage, options)
-        finish(stage, time.monotonic() - began)
-        for i, count in enumerate((stage.passed, stage.failed, stage.skipped)):
-            total[i] += count
-    print(f"[{time.monotonic() - STARTED:4.0f} s] done")
+    options = parse()
+    started = time.monotonic()
+    display = Display(started)
+    os.environ["EVENKEEL_TEST_SEED"] = str(options.seed)
+    print(f"seed {options.seed} (SEED={options.seed} repeats the same sample)")
+    stages, total = chosen(options), [0, 0, 0]
+    for number, name in enumerate(stages, 1):
+        left = list(stages)[number:]
+        then = f"then {', '.join(left)} (about {minutes(sum(stages[other] for other in left))})" if left else "the last"
+        display.begin(f"{number}/{len(stages)} {name}: {ENTRIES[name].function.__doc__}", then)
+        stage, began = Stage(name, display), time.monotonic()
+        ENTRIES[name].function(stage, options)
+        stage.finish(time.monotonic() - began)
+        total = [a + b for a, b in zip(total, (stage.passed, stage.failed, stage.skipped), strict=True)]
+    print(f"{display.clock()} done; logs: build/logs/")
     print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
     sys.exit(1 if total[1] or not total[0] else 0)
 

@@ -7,30 +7,27 @@
 
 #include "detect.h"
 
-extern const struct ek_norm_kernels ek_norm_scalar;
+extern const struct ek_norm_kernels ek_norm_scalar, ek_norm_avx2, ek_norm_avx512, ek_norm_avx512bf16, ek_norm_neon;
 
 static bool always(void)
 {
 	return true;
 }
 
-#if defined(__x86_64__)
-extern const struct ek_norm_kernels ek_norm_avx2;
-extern const struct ek_norm_kernels ek_norm_avx512;
-extern const struct ek_norm_kernels ek_norm_avx512bf16;
-#elif defined(__aarch64__)
-extern const struct ek_norm_kernels ek_norm_neon;
-#endif
-
-/* Slowest first. */
+/* Slowest first. CMakeLists.txt defines EK_LEVEL_… for those that it compiles. */
 static const struct ek_level levels[] = {
 	{"reference", always, NULL},
 	{"scalar", always, &ek_norm_scalar},
-#if defined(__x86_64__)
+#ifdef EK_LEVEL_AVX2
 	{"avx2", ek_has_avx2, &ek_norm_avx2},
+#endif
+#ifdef EK_LEVEL_AVX512
 	{"avx512", ek_has_avx512, &ek_norm_avx512},
+#endif
+#ifdef EK_LEVEL_AVX512BF16
 	{"avx512bf16", ek_has_avx512bf16, &ek_norm_avx512bf16},
-#elif defined(__aarch64__)
+#endif
+#ifdef EK_LEVEL_NEON
 	{"neon", ek_has_neon, &ek_norm_neon},
 #endif
 };

@@ -1,4 +1,5 @@
-/* What a level exports: the norm kernels, one set per pair of activation and weight dtype. norm.c decides which rows and columns each call gets. SPDX-License-Identifier: MIT */
+/* What a level exports: the norm kernels, one set per pair of activation and weight dtype. norm.c decides which
+ * rows and columns each call gets. SPDX-License-Identifier: MIT */
 #ifndef EK_CPU_NORM_KERNELS_H
 #define EK_CPU_NORM_KERNELS_H
 

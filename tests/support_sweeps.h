@@ -1,0 +1,31 @@
+/* Sweeps over the cases of the norms, one axis each: widths, row counts, operand forms, special values, constants.
+ * A test gives the check: levels against the reference (test_bits.c), the reference against a second implementation
+ * (test_rules.c), guard pages (test_guard.c). What is listed by hand always runs; products are sampled (test_sampled).
+ * SPDX-License-Identifier: MIT */
+#ifndef EK_TESTS_SUPPORT_SWEEPS_H
+#define EK_TESTS_SUPPORT_SWEEPS_H
+
+#include "support.h"
+
+typedef void sweep_check(const struct norm_case *c);
+
+enum { OPS = 2 * 2 * DTYPE_PAIRS };
+/* Op k of forward/backward x LayerNorm/RMSNorm x dtypes, with every operand; the seed differs by op and shape. */
+struct norm_case op_case(int k, int64_t rows, int64_t cols);
+
+/* Every width to 40, one in `one_in` of those to `most`. */
+void sweep_widths(sweep_check *check, int64_t most, int64_t one_in);
+/* 0 to 70 rows, at widths of part of a register, some registers and more than a lane each. */
+void sweep_row_counts(sweep_check *check, int64_t one_in);
+/* Row counts at which R of rule 6 changes, slots of several chunks among them. */
+void sweep_slots_and_chunks(sweep_check *check, int64_t most_cols, int64_t one_in);
+/* Every combination of operands that may be absent, in place, accumulating, given. */
+void sweep_operand_forms(sweep_check *check, int64_t one_in);
+/* NaN, infinities, zeros, subnormals, huge numbers, with eps 0 and subnormal. */
+void sweep_special_values(sweep_check *check, int64_t one_in);
+/* Constant rows, rows whose variance is clamped, sums whose sign only the final +0 decides. */
+void sweep_constant_rows_and_signs_of_zero(sweep_check *check);
+/* Gaps between rows of each tensor alone and of all, also in place. */
+void sweep_strides(sweep_check *check, int64_t one_in);
+
+#endif
