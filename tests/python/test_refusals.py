@@ -1,11 +1,16 @@
 """What is refused, with which exception and words; nothing is written then. SPDX-License-Identifier: MIT"""
 
+import ctypes
+
 import numpy as np
 import pytest
 
 import evenkeel
 from evenkeel import _core
+from frameworks import Exporter
 from reference import array
+
+EXPECTED = r"; expected an array with DLPack or the buffer protocol, such as numpy.asarray\(x, 'float32'\)"
 
 
 def refusals():
@@ -48,17 +53,75 @@ def refusals():
         TypeError,
         ("x has elements of the format 'i': it must be f32, f16, bf16 or f64"),
     )
-    yield "the other byte order", lambda: evenkeel.layer_norm(x.astype(">f4")), TypeError, "format '>f'"
-    yield "complex numbers", lambda: evenkeel.layer_norm(x.astype(np.complex64)), TypeError, "format 'Zf'"
-    yield "bytes", lambda: evenkeel.layer_norm(b"1234", out=bytearray(4)), TypeError, "format 'B'"
-    yield "strings", lambda: evenkeel.layer_norm(np.array(["a"])), TypeError, "format"
-    yield "no array", lambda: evenkeel.layer_norm(3), TypeError, "is no array"
+    for name, call in {
+        "x": lambda: evenkeel.layer_norm(x.astype(">f4")),
+        "weight": lambda: evenkeel.layer_norm(x, w.astype(">f4")),
+        "out": lambda: evenkeel.layer_norm(x, out=x.astype(">f4")),
+        "dy": lambda: evenkeel.rms_norm_backward(x.astype(">f4"), x, w[:4]),
+    }.items():
+        words = f"{name} is big-endian \\(format '>f'\\); expected native byte order: numpy.asarray\\({name}, '=f4'\\)"
+        yield f"the other byte order of {name}", call, TypeError, words
+    yield "the other byte order in f64", lambda: evenkeel.layer_norm(x.astype(">f8")), TypeError, r"asarray\(x, '=f8'\)"
     yield (
-        "no array as weight",
+        "the other byte order of ctypes",
+        lambda: evenkeel.layer_norm((ctypes.c_float.__ctype_be__ * 6)()),
+        TypeError,
+        r"x is big-endian \(format '>f'\)",
+    )
+    yield "integers of the other byte order", lambda: evenkeel.layer_norm(x.astype(">i4")), TypeError, "format '>i'"
+    yield "complex numbers", lambda: evenkeel.layer_norm(x.astype(np.complex64)), TypeError, "format 'Zf'"
+    yield "bytes", lambda: evenkeel.layer_norm(b"1234"), TypeError, "x has elements of the format 'B': it must be f32"
+    yield "bytes with a result", lambda: evenkeel.layer_norm(b"1234", out=bytearray(4)), TypeError, "format 'B'"
+    yield "strings", lambda: evenkeel.layer_norm(np.array(["a"])), TypeError, "format"
+    yield "a number", lambda: evenkeel.layer_norm(3), TypeError, "^x is of type int" + EXPECTED
+    yield "a list", lambda: evenkeel.layer_norm([[1.0, 2.0]]), TypeError, "^x is of type list" + EXPECTED
+    yield "None", lambda: evenkeel.layer_norm(None), TypeError, "^x is of type NoneType" + EXPECTED
+    for name, call in {
+        "x": lambda: evenkeel.layer_norm([1.0], out=x, normalized_shape=1),
+        "weight": lambda: evenkeel.layer_norm(x, [1.0, 2.0]),
+        "bias": lambda: evenkeel.layer_norm(x, w, [1.0]),
+        "out": lambda: evenkeel.layer_norm(x, out=[1.0]),
+        "dy": lambda: evenkeel.layer_norm_backward([1.0], x, w[:4], w[:4]),
+        "mean": lambda: evenkeel.layer_norm_backward(x, x, [1.0], w[:4]),
+    }.items():
+        yield f"a list as {name}", call, TypeError, f"^{name} is of type list" + EXPECTED.replace("(x", f"({name}")
+    yield (
+        "a list as weight with its shape",
         lambda: evenkeel.layer_norm(x, [1, 2], normalized_shape=6),
         TypeError,
-        ("weight is of type <class 'list'>, which offers neither"),
+        "^weight is of type list" + EXPECTED.replace("(x", "(weight"),
     )
+    yield (
+        "an array of a kind that cannot be made",
+        lambda: evenkeel.layer_norm(with_shape(x)),
+        TypeError,
+        "^out must be given, or x must be an array of NumPy, CuPy or PyTorch",
+    )
+    yield (
+        "an array of a kind that cannot be copied",
+        lambda: evenkeel.layer_norm(with_shape(x.T), out=np.empty_like(x.T)),
+        TypeError,
+        "^one of x, weight, bias is neither contiguous nor can it be copied here; expected contiguous arrays",
+    )
+    yield (
+        "a gradient of a kind that cannot be copied",
+        lambda: evenkeel.rms_norm_backward(with_shape(np.asfortranarray(x)), x, w[:4]),
+        TypeError,
+        "^one of dy, x, weight, rstd is neither contiguous nor can it be copied here; expected contiguous arrays",
+    )
+    masked = np.ma.masked_greater(x, 0.0)
+    for name, call in {
+        "x": lambda: evenkeel.layer_norm(masked),
+        "weight": lambda: evenkeel.layer_norm(x, masked[0]),
+        "bias": lambda: evenkeel.layer_norm(x, w, masked[0]),
+        "out": lambda: evenkeel.layer_norm(x, out=masked),
+        "dy": lambda: evenkeel.rms_norm_backward(masked, x, w[:4]),
+        "rstd": lambda: evenkeel.rms_norm_backward(x, x, masked[:, 0]),
+        "mean": lambda: evenkeel.layer_norm_backward(x, x, masked[:, 0], w[:4]),
+        "mean_lo": lambda: evenkeel.layer_norm_backward(x, x, w[:4], w[:4], mean_lo=masked[:, 0]),
+    }.items():
+        words = f"^{name} is a masked array; expected one without a mask: {name}.filled\\(0\\) or {name}.data"
+        yield f"a masked array as {name}", call, TypeError, words
     yield (
         "weights wider than x",
         lambda: evenkeel.layer_norm(x, w.astype(np.float64)),
@@ -133,6 +196,13 @@ def refusals():
     )
     yield "statistics in f16", lambda: evenkeel.rms_norm_backward(x, x, w[:4].astype("f2")), TypeError, "rstd is f16"
     yield "more dimensions than are known", lambda: forward(memoryview(x), shape=(1,) * 65), ValueError, "end in"
+
+
+def with_shape(array):
+    """What DLPack can read, and this package can neither make nor copy."""
+    exporter = Exporter(array)
+    exporter.shape = array.shape
+    return exporter
 
 
 def forward(x, *, norm=_core.LAYER_NORM, shape=6, stats=None, out=None):
