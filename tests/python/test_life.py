@@ -41,10 +41,10 @@ def test_references_are_flat_over_a_thousand_calls():
         _core.backward(1, x, x, 6, w, (stats[0], stats[1]), 0.0, out, w.copy(), None, workspace, 1, None)
         _core.backward_workspace(1, x, 6, w, True, True, 1)
         assert _core.forward(1, x.T, 4, None, None, 1e-5, None, out, 1, None) is None
-        for bad in ({"weight": x}, {"out": stats}, {"eps": -1}):
+        for bad in ({"weight": x}, {"out": stats}, {"eps": -1}, {"threads": 2**40}):
             with pytest.raises(ValueError):
                 evenkeel.layer_norm(x, normalized_shape=6, **bad)
-        for bad in ({"weight": [1.0]}, {"bias": w.astype(">f4")}):
+        for bad in ({"weight": [1.0]}, {"bias": w.astype(">f4")}, {"eps": None}):
             with pytest.raises(TypeError):
                 evenkeel.layer_norm(x, normalized_shape=6, **bad)
         evenkeel.info()

@@ -44,8 +44,8 @@ def refusals():
     yield (
         "a normalized shape that is no number",
         lambda: evenkeel.rms_norm(w, normalized_shape=("6",)),
-        (TypeError),
-        "integer",
+        TypeError,
+        "^normalized_shape is '6'; expected an integer",
     )
     yield (
         "integers",
@@ -122,6 +122,9 @@ def refusals():
     }.items():
         words = f"^{name} is a masked array; expected one without a mask: {name}.filled\\(0\\) or {name}.data"
         yield f"a masked array as {name}", call, TypeError, words
+    for op in (evenkeel.layer_norm, evenkeel.layer_norm_forward):
+        words = "^eps is None; expected a number, such as 1e-5"
+        yield f"eps=None of {op.__name__}", lambda op=op: op(x, eps=None), TypeError, words
     yield (
         "weights wider than x",
         lambda: evenkeel.layer_norm(x, w.astype(np.float64)),
@@ -135,11 +138,29 @@ def refusals():
         ("bias is f16: it must be f32, as weight"),
     )
     yield "an eps below 0", lambda: evenkeel.layer_norm(x, eps=-1), ValueError, r"eps \(-1\)"
-    yield "an eps that is no number", lambda: evenkeel.layer_norm(x, eps="1"), TypeError, "real number"
+    yield (
+        "an eps that is no number",
+        lambda: evenkeel.layer_norm(x, eps="1"),
+        TypeError,
+        "^eps is '1'; expected a number",
+    )
+    yield "an eps beyond f64", lambda: evenkeel.layer_norm(x, eps=10**400), ValueError, "^eps is 10+; expected a number"
     yield "threads below 0", lambda: evenkeel.layer_norm(x, threads=-1), ValueError, r"threads \(-1\)"
-    yield "far too many threads", lambda: evenkeel.layer_norm(x, threads=2**40), ValueError, "threads"
-    yield "threads that are no number", lambda: evenkeel.layer_norm(x, threads="2"), TypeError, "integer"
-    yield "a stream that is no number", lambda: evenkeel.layer_norm(x, stream="0"), TypeError, "int"
+    for threads in (4097, 2**40, 2**80, -(2**40)):
+        words = rf"^threads \({threads}\) is not in 0 to 4096"
+        yield f"threads={threads}", lambda threads=threads: evenkeel.layer_norm(x, threads=threads), ValueError, words
+    yield (
+        "threads that are no number",
+        lambda: evenkeel.layer_norm(x, threads="2"),
+        TypeError,
+        "^threads is '2'; expected an integer",
+    )
+    yield (
+        "a stream that is no number",
+        lambda: evenkeel.layer_norm(x, stream="0"),
+        TypeError,
+        "^stream is '0'; expected an integer",
+    )
     yield (
         "a read-only result",
         lambda: evenkeel.layer_norm(x, out=frozen),
@@ -292,3 +313,8 @@ def test_read_only_inputs_are_fine():
     expected = evenkeel.layer_norm(x)
     x.flags.writeable = False
     assert (evenkeel.layer_norm(x) == expected).all()
+
+
+def test_without_eps_rms_norm_takes_that_of_f32():
+    x = array((4, 6))
+    assert (evenkeel.rms_norm(x, eps=None) == evenkeel.rms_norm(x, eps=np.finfo(np.float32).eps)).all()
