@@ -1,6 +1,10 @@
 """What is refused, with which exception and words; nothing is written then. SPDX-License-Identifier: MIT"""
 
 import ctypes
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -318,3 +322,47 @@ def test_read_only_inputs_are_fine():
 def test_without_eps_rms_norm_takes_that_of_f32():
     x = array((4, 6))
     assert (evenkeel.rms_norm(x, eps=None) == evenkeel.rms_norm(x, eps=np.finfo(np.float32).eps)).all()
+
+
+# ---- what is around the process ----
+
+
+def run_python(script, **environment):
+    """What a script prints in a process of its own."""
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+BAD_LEVEL = """
+import array, warnings
+{imports}
+warnings.simplefilter("error")
+for _ in range(2):
+    try:
+        {call}
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+LEVEL_CALLS = {  # import, call
+    "NumPy": ("import evenkeel", 'evenkeel.layer_norm(array.array("f", [1, 2]))'),
+    "info": ("import evenkeel", "evenkeel.info()"),
+    "PyTorch": ("import torch, evenkeel.torch", "evenkeel.torch.layer_norm(torch.ones(2, 8), (8,))"),
+    "PyTorch with a gradient": (
+        "import torch, evenkeel.torch",
+        "evenkeel.torch.RMSNorm(8)(torch.ones(2, 8, requires_grad=True))",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEVEL_CALLS)
+def test_a_level_of_the_environment_that_does_not_exist_is_an_error_of_every_call(name):
+    imports, call = LEVEL_CALLS[name]
+    if "torch" in imports and not find_spec("torch"):
+        pytest.skip("no PyTorch")
+    printed = run_python(BAD_LEVEL.format(imports=imports, call=call), EVENKEEL_ISA="sse9")
+    expected = 'RuntimeError $EVENKEEL_ISA "sse9" is none of reference, scalar, '
+    assert [line.startswith(expected) for line in printed.splitlines()] == [True, True], printed
