@@ -366,3 +366,31 @@ def test_a_level_of_the_environment_that_does_not_exist_is_an_error_of_every_cal
     printed = run_python(BAD_LEVEL.format(imports=imports, call=call), EVENKEEL_ISA="sse9")
     expected = 'RuntimeError $EVENKEEL_ISA "sse9" is none of reference, scalar, '
     assert [line.startswith(expected) for line in printed.splitlines()] == [True, True], printed
+
+
+NO_PYTORCH = """
+import sys
+sys.path.insert(0, {folder!r})
+try:
+    import {module}
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+PYTORCH_MODULES = ["evenkeel.torch", "evenkeel.compat.quack", "evenkeel.compat.fused_layernorm"]
+
+
+def without_pytorch(module, folder, source):
+    """What importing says where PyTorch is this source."""
+    (folder / "torch.py").write_text(source)
+    return run_python(NO_PYTORCH.format(folder=str(folder), module=module)).strip()
+
+
+@pytest.mark.parametrize("module", PYTORCH_MODULES)
+def test_a_missing_pytorch_is_named_with_what_to_install(module, tmp_path):
+    missing = 'raise ModuleNotFoundError("No module named \'torch\'", name="torch")'
+    words = "torch evenkeel.torch needs PyTorch, which is not installed: pip install torch"
+    assert without_pytorch(module, tmp_path, missing) == words
+
+
+def test_a_broken_pytorch_keeps_its_own_error(tmp_path):
+    assert without_pytorch("evenkeel.torch", tmp_path, "import torch_part") == "torch_part No module named 'torch_part'"
