@@ -21,7 +21,8 @@ DLManagedTensorVersioned *allocate(const struct frame *frame, const char *name, 
 {
 	if (!frame->api || !frame->api->managed_tensor_allocator) {
 		PyErr_Format(PyExc_TypeError,
-			     "x's type makes no tensors through DLPack's C exchange API: %s must be given",
+			     "%s must be given, or x must be an array of NumPy, CuPy or PyTorch: "
+			     "an array like x cannot be made here",
 			     name);
 		return NULL;
 	}

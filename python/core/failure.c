@@ -39,7 +39,8 @@ int raise_status(ek_status status)
 			break;
 		}
 	}
-	PyErr_Format(exception_of(status), "%s%s", name, message);
+	/* A bad environment variable, which a message names first, is no bad argument of this call. */
+	PyErr_Format(*message == '$' ? PyExc_RuntimeError : exception_of(status), "%s%s", name, message);
 	return -1;
 }
 

@@ -5,6 +5,7 @@
 #include <float.h>
 #include <limits.h>
 
+#include "check.h"
 #include "contexts.h"
 
 enum { TEXT = 256 };
@@ -136,13 +137,25 @@ int frame_statistics(struct frame *frame, PyObject *object, const void **data, i
 	return 0;
 }
 
+/* -1: an argument that did not convert, in an exception that names it. */
+static int refuse_number(const char *name, PyObject *value, const char *expected)
+{
+	bool is_large = PyErr_ExceptionMatches(PyExc_OverflowError);
+	if (!is_large && !PyErr_ExceptionMatches(PyExc_TypeError))
+		return -1; /* from the value's own methods */
+	PyErr_Clear();
+	PyErr_Format(is_large ? PyExc_ValueError : PyExc_TypeError, "%s is %R; expected %s", name, value,
+		     expected);
+	return -1;
+}
+
 int frame_eps(const struct frame *frame, PyObject *number, double *eps)
 {
-	if (number == Py_None)
+	if (number == Py_None && frame->norm == EK_RMS_NORM)
 		*eps = frame->stats_dtype == EK_F64 ? DBL_EPSILON : FLT_EPSILON;
 	else
 		*eps = PyFloat_AsDouble(number);
-	return *eps == -1 && PyErr_Occurred() ? -1 : 0;
+	return *eps == -1 && PyErr_Occurred() ? refuse_number("eps", number, "a number, such as 1e-5") : 0;
 }
 
 /* ---- x ---- */
@@ -152,7 +165,7 @@ static int is_size(PyObject *number, int64_t size)
 {
 	long long asked = PyLong_AsLongLong(number);
 	if (asked == -1 && PyErr_Occurred())
-		return -1;
+		return refuse_number("normalized_shape", number, "an integer");
 	return asked == size;
 }
 
@@ -195,11 +208,14 @@ static int read_norm(struct frame *frame, PyObject *norm)
 
 static int find_context(struct frame *frame, PyObject *number)
 {
-	long threads = PyLong_AsLong(number);
+	int overflow;
+	long threads = PyLong_AsLongAndOverflow(number, &overflow);
 	if (threads == -1 && PyErr_Occurred())
+		return refuse_number("threads", number, "an integer");
+	if (overflow || threads < INT_MIN || threads > INT_MAX) { /* the library has an int */
+		PyErr_Format(PyExc_ValueError, "threads (%S) is not in 0 to %d", number, EK_MAX_THREADS);
 		return -1;
-	if (threads < INT_MIN || threads > INT_MAX)
-		threads = -1; /* refused with the same words */
+	}
 	frame->context = context_of(frame->device, frame->ordinal, (int)threads);
 	return frame->context ? 0 : -1;
 }
@@ -208,7 +224,7 @@ static int find_context(struct frame *frame, PyObject *number)
 static int read_stream(struct frame *frame, PyObject *number)
 {
 	frame->stream = number == Py_None ? NULL : PyLong_AsVoidPtr(number);
-	return !frame->stream && PyErr_Occurred() ? -1 : 0;
+	return !frame->stream && PyErr_Occurred() ? refuse_number("stream", number, "an integer") : 0;
 }
 
 /* Where x's framework says on which stream it works it must be that one: on another, the framework would not wait for it

@@ -48,7 +48,7 @@ int frame_open(struct frame *frame, PyObject *x, const struct scalars *scalars, 
 	       int64_t *stride);
 void frame_close(struct frame *frame);
 
-/* Reads eps; None is the epsilon of the type in which statistics are computed. */
+/* Reads eps; None is, for RMSNorm alone, the epsilon of the type in which statistics are computed. */
 int frame_eps(const struct frame *frame, PyObject *number, double *eps);
 /* Reads a tensor of x's shape and dtype. */
 int frame_rows(struct frame *frame, PyObject *object, const char *name, const void **data, int64_t *stride);

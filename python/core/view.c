@@ -69,6 +69,15 @@ static int read_device(struct view *view, DLDevice device)
 	return -1;
 }
 
+int require_ndim(const struct view *view, int ndim)
+{
+	if (ndim <= MAX_NDIM)
+		return 0;
+	PyErr_Format(PyExc_ValueError, "%s has %d dimensions: it must have at most %d, reshape it",
+		     view->name, ndim, MAX_NDIM);
+	return -1;
+}
+
 static bool has_elements(const DLTensor *tensor)
 {
 	for (int i = 0; i < tensor->ndim; i++)
@@ -79,13 +88,9 @@ static bool has_elements(const DLTensor *tensor)
 
 int view_from_dltensor(struct view *view, const DLTensor *tensor)
 {
-	if (read_dtype(view, tensor->dtype) || read_device(view, tensor->device))
+	if (read_dtype(view, tensor->dtype) || read_device(view, tensor->device) ||
+	    require_ndim(view, tensor->ndim))
 		return -1;
-	if (tensor->ndim > MAX_NDIM) {
-		PyErr_Format(PyExc_ValueError, "%s has %d dimensions: it must have at most %d, reshape it",
-			     view->name, tensor->ndim, MAX_NDIM);
-		return -1;
-	}
 	if (!tensor->data && has_elements(tensor)) {
 		PyErr_Format(PyExc_TypeError,
 			     "%s has no memory of its own: is it a fake tensor, or a wrapper?", view->name);
@@ -105,18 +110,25 @@ void view_clear(struct view *view)
 	view->has_buffer = false;
 }
 
+static int refuse_type(const struct view *view, PyObject *object)
+{
+	PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+	if (type) /* _arrays.py has the same text */
+		PyErr_Format(
+			PyExc_TypeError,
+			"%s is of type %S; expected an array with DLPack or the buffer protocol, such as numpy.asarray(%s, 'float32')",
+			view->name, type, view->name);
+	Py_XDECREF(type);
+	return -1;
+}
+
 /* The buffer protocol goes first: it is quicker than a capsule, and knows what is read-only in every version. */
 static int open_otherwise(struct view *view, PyObject *object, void *stream)
 {
 	int status = view_open_buffer(view, object);
 	if (status == 1)
 		status = view_open_capsule(view, object, stream);
-	if (status == 1)
-		PyErr_Format(
-			PyExc_TypeError,
-			"%s is of type %R, which offers neither DLPack nor a buffer of f32, f16, bf16 or f64",
-			view->name, (PyObject *)Py_TYPE(object));
-	return status ? -1 : 0;
+	return status == 1 ? refuse_type(view, object) : status;
 }
 
 int view_open(struct view *view, PyObject *object, const char *name, void *stream)

@@ -31,6 +31,7 @@ struct view {
 	bool has_buffer;
 	Py_buffer buffer;
 	int64_t element_strides[MAX_NDIM];
+	int64_t length; /* the shape of a buffer that has none */
 };
 
 /* Fills view, or returns -1 with an exception. GPU memory of frameworks without the exchange API is made
@@ -45,6 +46,9 @@ int view_open_capsule(struct view *view, PyObject *object, void *stream);
 
 /* Fills view from DLPack's struct. */
 int view_from_dltensor(struct view *view, const DLTensor *tensor);
+
+/* A view has a place for the strides of MAX_NDIM dimensions; -1 with an exception for more. */
+int require_ndim(const struct view *view, int ndim);
 
 /* "(2, 3)" into text, which is returned. */
 const char *shape_text(char *text, size_t size, int ndim, const int64_t *shape);

@@ -1,4 +1,4 @@
-/* A view through the buffer protocol: NumPy's arrays, array.array, memoryview. Called by view.c.
+/* A view through the buffer protocol: NumPy's arrays, array.array, memoryview, ctypes. Called by view.c.
  * SPDX-License-Identifier: MIT */
 #include "view.h"
 
@@ -18,10 +18,55 @@ static ek_dtype dtype_of(const char *format, Py_ssize_t itemsize)
 	return (size_t)itemsize == ek_dtype_size(dtype) ? dtype : 0;
 }
 
+/* ">f", "!d": what dtype_of would accept in the other byte order. */
+static bool is_big_endian(const char *format)
+{
+	return format && (*format == '>' || *format == '!') && format[1] && strchr("efd", format[1]) &&
+	       !format[2];
+}
+
+static int refuse_format(const struct view *view)
+{
+	const Py_buffer *buffer = &view->buffer;
+	if (is_big_endian(buffer->format))
+		PyErr_Format(
+			PyExc_TypeError,
+			"%s is big-endian (format '%s'); expected native byte order: numpy.asarray(%s, '=f%zd')",
+			view->name, buffer->format, view->name, buffer->itemsize);
+	else
+		PyErr_Format(PyExc_TypeError,
+			     "%s has elements of the format '%s': it must be f32, f16, bf16 or f64",
+			     view->name, buffer->format ? buffer->format : "B");
+	return -1;
+}
+
+/* Exporters may leave out the shape of one dimension, which the length gives. */
+static int read_shape(struct view *view)
+{
+	const Py_buffer *buffer = &view->buffer;
+	_Static_assert(sizeof *view->shape == sizeof *buffer->shape, "both are 64-bit");
+	view->ndim = buffer->ndim;
+	view->shape = (const int64_t *)buffer->shape;
+	if (buffer->shape || buffer->ndim == 0)
+		return require_ndim(view, buffer->ndim);
+	if (buffer->ndim > 1) {
+		PyErr_Format(PyExc_TypeError,
+			     "%s has a buffer of %d dimensions without a shape; expected one with a shape",
+			     view->name, buffer->ndim);
+		return -1;
+	}
+	view->length = buffer->len / buffer->itemsize;
+	view->shape = &view->length;
+	return 0;
+}
+
+/* ctypes leaves out the strides of its arrays, which are contiguous, also where they are asked for. */
 static void read_strides(struct view *view)
 {
 	const Py_buffer *buffer = &view->buffer;
-	view->strides = view->element_strides;
+	view->strides = buffer->strides ? view->element_strides : NULL;
+	if (!buffer->strides)
+		return;
 	for (int i = 0; i < buffer->ndim; i++) {
 		view->element_strides[i] = buffer->strides[i] / buffer->itemsize;
 		view->scattered |= buffer->strides[i] % buffer->itemsize != 0;
@@ -32,18 +77,13 @@ static int read_buffer(struct view *view, ek_dtype dtype)
 {
 	const Py_buffer *buffer = &view->buffer;
 	view->dtype = dtype ? dtype : dtype_of(buffer->format, buffer->itemsize);
-	if (!view->dtype) {
-		PyErr_Format(PyExc_TypeError,
-			     "%s has elements of the format '%s': it must be f32, f16, bf16 or f64",
-			     view->name, buffer->format ? buffer->format : "B");
+	if (!view->dtype)
+		return refuse_format(view);
+	if (read_shape(view))
 		return -1;
-	}
-	_Static_assert(sizeof *view->shape == sizeof *buffer->shape, "both are 64-bit");
 	view->data = buffer->buf;
 	view->device = EK_CPU;
 	view->ordinal = 0;
-	view->ndim = buffer->ndim;
-	view->shape = (const int64_t *)buffer->shape;
 	view->readonly = buffer->readonly != 0;
 	read_strides(view);
 	return 0;

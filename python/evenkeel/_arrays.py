@@ -23,7 +23,7 @@ class Kind(ABC):
 
     @abstractmethod
     def contiguous(self, array: Any) -> Any:
-        """The array, copied if there are gaps between its elements."""
+        """The array, copied if there are gaps between its elements and it can be copied."""
 
     def rows(self, stats: Any, shape: Shape) -> list[Any]:
         """The rows of an array of statistics, each in that shape."""
@@ -59,7 +59,7 @@ class _Exchange(Kind):
 
 
 class _Module(Kind):
-    """Arrays of a module with NumPy's functions."""
+    """Arrays of a module with NumPy's functions, and of subclasses, for which plain arrays are made."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -73,7 +73,8 @@ class _Module(Kind):
         return hasattr(array, "__cuda_array_interface__") and hasattr(self.module, "cuda")
 
     def empty(self, shape: Shape, like: Any) -> Any:
-        return self._empty(shape, like.dtype, like)
+        is_ours = isinstance(like, self.module.ndarray)
+        return self._empty(shape, like.dtype if is_ours else self.module.asarray(like).dtype, like)
 
     def statistics(self, shape: Shape, x: Any) -> Any:
         wide = x.dtype == self.module.float64
@@ -91,26 +92,40 @@ class _Module(Kind):
         return self._empty((size() // 4 + 1,), self.module.float32, x)
 
 
-def _view(array: Any) -> Any:
+_NO_BUFFER = (TypeError, ValueError, BufferError)  # what memoryview and its cast raise
+
+
+def _view(array: Any) -> Any:  # mypy's memoryview casts to literal formats alone
+    return memoryview(array)
+
+
+def _native(view: Any) -> Any:
+    """The format of its elements without the mark of native byte order, which cast does not take."""
+    return view.format.lstrip("@=<")
+
+
+def _format(array: Any) -> Any:
+    """That of its buffer, or an empty one."""
     try:
-        return memoryview(array)
-    except TypeError:
-        raise TypeError(f"{type(array)} is no array of a kind that can be made or copied here: give `out`") from None
+        return _native(_view(array))
+    except _NO_BUFFER:
+        return ""
 
 
 class _Buffer(Kind):
-    """Anything else with the buffer protocol: what is made is a memoryview."""
+    """Anything else. Where the array has the buffer protocol, what is made and copied is a memoryview."""
 
     def _empty(self, shape: Shape, format: str) -> Any:
+        """True where no memoryview can be made: then the extension says whether it is x that is wrong."""
         if format not in ("f", "d") or 0 in shape:
-            raise TypeError(f"no memoryview of format '{format}' and shape {shape} can be made: use an array library")
+            return True
         return _view(bytearray(math.prod(shape) * (4 if format == "f" else 8))).cast(format, shape)
 
     def empty(self, shape: Shape, like: Any) -> Any:
-        return self._empty(shape, _view(like).format)
+        return self._empty(shape, _format(like))
 
     def statistics(self, shape: Shape, x: Any) -> Any:
-        return self._empty(shape, "d" if _view(x).format == "d" else "f")
+        return self._empty(shape, "d" if _format(x) == "d" else "f")
 
     def rows(self, stats: Any, shape: Shape) -> list[Any]:
         size = stats.nbytes // len(stats)
@@ -118,24 +133,46 @@ class _Buffer(Kind):
         return [flat[i * size : (i + 1) * size].cast(stats.format, shape) for i in range(len(stats))]
 
     def contiguous(self, array: Any) -> Any:
-        view = _view(array)
-        return _view(view.tobytes()).cast(view.format, view.shape)
+        try:
+            view = _view(array)
+            return array if view.c_contiguous else _view(view.tobytes()).cast(_native(view), view.shape)
+        except _NO_BUFFER:
+            return array
 
 
 def kind_of(array: Any) -> Kind:
     """How arrays such as this one are made and copied."""
     if hasattr(type(array), "__dlpack_c_exchange_api__"):
         return _Exchange()
-    module = sys.modules.get(type(array).__module__.partition(".")[0])
-    if hasattr(module, "ascontiguousarray"):
-        return _Module(module)
-    if module is not None and module.__name__ == "torch":
-        raise TypeError(
-            f"tensors of PyTorch {module.__version__} are for evenkeel.torch: from 2.10 on they can be used here"
-        )
+    for cls in type(array).__mro__:
+        module = sys.modules.get(cls.__module__.partition(".")[0])
+        if hasattr(module, "ascontiguousarray"):
+            return _Module(module)
+        if module is not None and module.__name__ == "torch":
+            raise TypeError(
+                f"tensors of PyTorch {module.__version__} are for evenkeel.torch: from 2.10 on they can be used here"
+            )
     return _Buffer()
 
 
-def shape_of(array: Any) -> Shape:
-    """Its shape; array.array has none of its own."""
-    return tuple(array.shape if hasattr(array, "shape") else _view(array).shape)
+def shape_of(array: Any, name: str) -> Shape:
+    """Its shape; array.array has none of its own. The name is the argument's."""
+    if hasattr(array, "shape"):
+        return tuple(array.shape)
+    try:
+        return tuple(_view(array).shape)
+    except _NO_BUFFER:
+        raise TypeError(
+            f"{name} is of type {type(array).__name__}; expected an array with DLPack or the buffer protocol, "
+            f"such as numpy.asarray({name}, 'float32')"
+        ) from None
+
+
+def refuse_masked(**arrays: Any) -> None:
+    """The kernels read every element: a mask would be lost."""
+    numpy_ma = sys.modules.get("numpy.ma")
+    if numpy_ma is None:
+        return
+    for name, array in arrays.items():
+        if isinstance(array, numpy_ma.MaskedArray):
+            raise TypeError(f"{name} is a masked array; expected one without a mask: {name}.filled(0) or {name}.data")

@@ -6,7 +6,8 @@ A call returns None, having done nothing, where a tensor does not lie in memory 
 of elements that follow each other, the rows at one distance; the others without gaps. The caller then copies those.
 
 Exceptions: ValueError (shapes, values, devices that differ, read-only outputs), TypeError (dtypes, objects that are no
-tensors), NotImplementedError (a device that is neither the CPU nor an NVIDIA GPU), MemoryError, RuntimeError (the GPU).
+tensors), NotImplementedError (a device that is neither the CPU nor an NVIDIA GPU), MemoryError, RuntimeError (the GPU,
+or a bad environment variable).
 """
 
 from collections.abc import Callable
@@ -43,7 +44,7 @@ def forward(
     shape: int | tuple[int, ...],  # normalized: what x's shape ends in
     weight: Tensor | None,  # of that shape, as bias
     bias: Tensor | None,
-    eps: float | None,  # None: the epsilon of f32, with an f64 x that of f64
+    eps: float | None,  # None, RMSNorm alone: the epsilon of f32, with an f64 x that of f64
     stats: Tensor | bool | None,  # [3, rows] mean, rstd, mean_lo; RMSNorm [1, rows] rstd; f32, f64 with an f64 x
     out: Tensor | bool | None,  # None is True here
     threads: int,  # of the CPU; 0: the library's choice

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenkeel import _core
-from evenkeel._arrays import kind_of, shape_of
+from evenkeel._arrays import kind_of, refuse_masked, shape_of
 
 Array = Any
 Shape = int | Sequence[int] | None
@@ -15,13 +15,13 @@ Shape = int | Sequence[int] | None
 def _normalized(x: Array, weight: Array | None, shape: Shape) -> tuple[int, ...]:
     """The shape that is normalized: as given, else that of the weight, else x's last dimension."""
     if shape is None:
-        return shape_of(x)[-1:] if weight is None else shape_of(weight)
+        return shape_of(x, "x")[-1:] if weight is None else shape_of(weight, "weight")
     return (operator.index(shape),) if hasattr(shape, "__index__") else tuple(shape)
 
 
 def _leading(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The dimensions of x that are not normalized."""
-    whole = shape_of(x)
+    whole = shape_of(x, "x")
     return whole[: len(whole) - len(shape)]
 
 
@@ -31,6 +31,13 @@ def _contiguous(*arrays: Any) -> tuple[Any, ...]:
 
 def _plain(*arrays: Any) -> tuple[Any, ...]:
     return tuple(array if array is None else kind_of(array).plain(array) for array in arrays)
+
+
+def _not_copied(*names: str) -> TypeError:
+    return TypeError(
+        f"one of {', '.join(names)} is neither contiguous nor can it be copied here; "
+        "expected contiguous arrays, or arrays of NumPy, CuPy or PyTorch"
+    )
 
 
 def _forward(
@@ -47,16 +54,19 @@ def _forward(
     stream: int | None,
 ) -> Any:
     """y; (y, stats) where statistics, the number of them that a row has, is not 0."""
+    refuse_masked(x=x, weight=weight, bias=bias, out=out)
     kind = kind_of(x)
     x, weight, bias = _plain(x, weight, bias)
     stream = kind.stream(x) if stream is None else stream
     if out is None:
-        out = kind.empty(shape_of(x), x)
+        out = kind.empty(shape_of(x, "x"), x)
     stats = kind.statistics((statistics, math.prod(_leading(x, shape))), x) if statistics else None
     result = _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream)
     if result is None:
         x, weight, bias = _contiguous(x, weight, bias)
         result = _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream)
+    if result is None:
+        raise _not_copied("x", "weight", "bias")
     return result
 
 
@@ -65,7 +75,7 @@ def _backward(
     dy: Array,
     x: Array,
     weight: Array | None,
-    stats: tuple[Array, ...],
+    statistics: dict[str, Array],
     shape: tuple[int, ...],
     *,
     need_dx: bool,
@@ -74,23 +84,24 @@ def _backward(
     threads: int,
     stream: int | None,
 ) -> tuple[Any, Any, Any]:
+    refuse_masked(dy=dy, x=x, weight=weight, **statistics)
     kind = kind_of(x)
-    dy, x, weight, *plain = _plain(dy, x, weight, *stats)
-    stats = tuple(plain)
+    dy, x, weight, *stats = _plain(dy, x, weight, *statistics.values())
     stream = kind.stream(x) if stream is None else stream
     like = x if weight is None else weight
-    dx = kind.empty(shape_of(x), x) if need_dx else None
+    dx = kind.empty(shape_of(x, "x"), x) if need_dx else None
     dweight = kind.empty(shape, like) if need_dweight else None
     dbias = kind.empty(shape, like) if need_dbias else None
     workspace = kind.workspace(
         x, lambda: _core.backward_workspace(norm, x, shape, weight, need_dweight, need_dbias, threads)
     )
     outputs = (0.0, dx, dweight, dbias, workspace, threads, stream)  # eps is not used with statistics
-    result = _core.backward(norm, dy, x, shape, weight, stats, *outputs)
+    result = _core.backward(norm, dy, x, shape, weight, tuple(stats), *outputs)
     if result is None:
-        dy, x, weight, *copied = _contiguous(dy, x, weight, *stats)
-        result = _core.backward(norm, dy, x, shape, weight, tuple(copied), *outputs)
-    assert result is not None  # what is contiguous can be read
+        dy, x, weight, *stats = _contiguous(dy, x, weight, *stats)
+        result = _core.backward(norm, dy, x, shape, weight, tuple(stats), *outputs)
+    if result is None:
+        raise _not_copied("dy", "x", "weight", *statistics)
     return result
 
 
@@ -108,7 +119,8 @@ def layer_norm(
     """(x - mean) / sqrt(variance + eps) * weight + bias, over the last dimensions of x.
 
     normalized_shape says which: an int or several, by default the shape of weight, else x's last dimension. The result
-    goes into `out` if given (x itself is allowed). threads: of the CPU, 0 is as many as there are. stream: of CUDA, by
+    goes into `out` if given (x itself is allowed); otherwise it is a new array of x's kind, of NumPy's always a plain
+    ndarray. threads: of the CPU, 0 is as many as there are. stream: of CUDA, by
     default the one on which x's framework works.
     """
     shape = _normalized(x, weight, normalized_shape)
@@ -187,12 +199,13 @@ def layer_norm_backward(
 
     Any mean and rstd will do, one element a row of x; with mean_lo the result is as exact far from zero as near it.
     """
+    statistics = {"mean": mean, "rstd": rstd}
     return _backward(
         _core.LAYER_NORM,
         dy,
         x,
         weight,
-        (mean, rstd) if mean_lo is None else (mean, rstd, mean_lo),
+        statistics if mean_lo is None else {**statistics, "mean_lo": mean_lo},
         _normalized(x, weight, normalized_shape),
         need_dx=need_dx,
         need_dweight=need_dweight,
@@ -220,7 +233,7 @@ def rms_norm_backward(
         dy,
         x,
         weight,
-        (rstd,),
+        {"rstd": rstd},
         _normalized(x, weight, normalized_shape),
         need_dx=need_dx,
         need_dweight=need_dweight,

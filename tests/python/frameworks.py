@@ -1,5 +1,6 @@
-"""Small frameworks whose tensors are NumPy's memory: one that has DLPack's C exchange API, written with ctypes, and
-one that has __dlpack__ alone. Their tensors may claim to be on any device. SPDX-License-Identifier: MIT"""
+"""Small frameworks whose tensors are NumPy's memory: one that has DLPack's C exchange API, written with ctypes, one
+that has __dlpack__ alone, and one that has a buffer alone. Tensors of the first two may claim to be on any device.
+SPDX-License-Identifier: MIT"""
 
 import ctypes
 from ctypes import POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_uint64, c_void_p, py_object
@@ -208,3 +209,67 @@ class StrangeTensor(Exporter):
     """Its attribute is not what the protocol says: __dlpack__ is left."""
 
     __dlpack_c_exchange_api__ = "no capsule"
+
+
+# ---- the buffer protocol ----
+
+
+class Buffer(Structure):
+    _fields_ = [
+        ("buf", c_void_p),
+        ("obj", c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("format", c_char_p),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("suboffsets", c_void_p),
+        ("internal", c_void_p),
+    ]
+
+
+class Slot(Structure):
+    _fields_ = [("slot", c_int), ("function", c_void_p)]
+
+
+class Spec(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("basicsize", c_int),
+        ("itemsize", c_int),
+        ("flags", ctypes.c_uint),
+        ("slots", POINTER(Slot)),
+    ]
+
+
+@PYFUNCTYPE(c_int, py_object, POINTER(Buffer), c_int)
+def get_buffer(exporter, out, flags):
+    """Leaves out the strides, and where it is told so the shape, whatever is asked for."""
+    array = exporter.array
+    ctypes.pythonapi.Py_IncRef(py_object(exporter))
+    out[0] = Buffer(
+        buf=array.ctypes.data,
+        obj=id(exporter),
+        len=array.nbytes,
+        itemsize=array.itemsize,
+        ndim=exporter.ndim,
+        format=b"f",
+        shape=ctypes.addressof(exporter.shape_memory) if exporter.has_shape else None,
+    )
+    return 0
+
+
+SLOTS = (Slot * 2)(Slot(1, ctypes.cast(get_buffer, c_void_p)), Slot())  # 1 is Py_bf_getbuffer
+SPEC = Spec(b"frameworks.WithBuffer", 0, 0, 1 << 10 | 1 << 18, SLOTS)  # Py_TPFLAGS_BASETYPE, Py_TPFLAGS_DEFAULT
+make_type = ctypes.pythonapi.PyType_FromSpec
+make_type.restype, make_type.argtypes = py_object, [POINTER(Spec)]
+
+
+class BareBuffer(make_type(SPEC)):
+    """An array of f32 whose buffer has less than the buffer protocol promises."""
+
+    def __init__(self, array, shape, ndim=None):
+        self.array, self.has_shape, self.ndim = array, shape, array.ndim if ndim is None else ndim
+        self.shape_memory = (c_int64 * self.ndim)(*array.shape)

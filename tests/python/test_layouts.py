@@ -126,6 +126,7 @@ def test_arrays_of_a_gpu_are_made_on_its_device_and_work_goes_on_its_stream():
     cupy = SimpleNamespace(
         cuda=SimpleNamespace(get_current_stream=_Stream), empty=np.empty, float32=np.float32, float64=np.float64
     )
+    cupy.ndarray = SimpleNamespace
     x = SimpleNamespace(__cuda_array_interface__={}, device=_Device(), dtype=np.dtype("f4"))
     kind = _arrays._Module(cupy)
     assert kind.stream(x) == 77 and kind.stream(array((2, 2))) is None

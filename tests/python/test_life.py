@@ -1,6 +1,7 @@
 """Over many calls, in threads, after a fork, on every level: nothing leaks and no bit changes.
 SPDX-License-Identifier: MIT"""
 
+import ctypes
 import hashlib
 import os
 import subprocess
@@ -28,19 +29,23 @@ def test_references_are_flat_over_a_thousand_calls():
     start = -memory.ctypes.data % 64
     workspace = memory[start : start + 1024].view(np.float32)
     exported, tensor = Exporter(arrays[0]), Tensor(arrays[0])
-    watched = [*arrays, stats, workspace, exported, tensor]
+    buffer = (ctypes.c_float * 6)(*arrays[1])
+    watched = [*arrays, stats, workspace, exported, tensor, buffer]
 
     def every_way():
         x, w, out = arrays
         for source in (x, exported, tensor):
             _core.forward(1, source, (6,), w, w, 1e-5, stats, out, 1, None)
-        _core.forward(2, tensor, 6, None, None, None, True, True, 1, None)
+        _core.forward(2, tensor, 6, buffer, None, None, True, True, 1, None)
         _core.backward(1, x, x, 6, w, stats, 0.0, out, w.copy(), w.copy(), None, 1, None)
         _core.backward(1, x, x, 6, w, (stats[0], stats[1]), 0.0, out, w.copy(), None, workspace, 1, None)
         _core.backward_workspace(1, x, 6, w, True, True, 1)
         assert _core.forward(1, x.T, 4, None, None, 1e-5, None, out, 1, None) is None
-        for bad in ({"weight": x}, {"out": stats}, {"eps": -1}):
+        for bad in ({"weight": x}, {"out": stats}, {"eps": -1}, {"threads": 2**40}):
             with pytest.raises(ValueError):
+                evenkeel.layer_norm(x, normalized_shape=6, **bad)
+        for bad in ({"weight": [1.0]}, {"bias": w.astype(">f4")}, {"eps": None}):
+            with pytest.raises(TypeError):
                 evenkeel.layer_norm(x, normalized_shape=6, **bad)
         evenkeel.info()
         exported.asked.clear(), exported.kept.clear()

@@ -190,8 +190,50 @@ def test_plain_buffers_need_no_array_library():
     every_other = memoryview(plain_arrays.array("f", range(8)))[::2]
     close(evenkeel.rms_norm(every_other, eps=1e-5), Norm("rms", np.arange(0, 8, 2)).y, "f32")
     for x in (np.ones(3, np.float16), np.ones((0, 3), np.float32)):
-        with pytest.raises(TypeError, match="use an array library"):
+        with pytest.raises(TypeError, match="out must be given, or x must be an array of NumPy, CuPy or PyTorch"):
             evenkeel.layer_norm(memoryview(x))
+        assert evenkeel.layer_norm(memoryview(x), out=(out := np.empty_like(x))) is out
+
+
+class Celsius(np.ndarray):
+    """A user's subclass of ndarray."""
+
+
+def memory_mapped(values, folder):
+    mapped = np.memmap(folder / "values", values.dtype, "w+", shape=values.shape)
+    mapped[:] = values
+    return mapped
+
+
+SUBCLASSES = {
+    "a user's subclass": lambda values, folder: values.view(Celsius),
+    "numpy.matrix": lambda values, folder: values.view(np.matrix),
+    "numpy.memmap": memory_mapped,
+    "numpy.recarray": lambda values, folder: values.view(np.recarray),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("name", SUBCLASSES)
+def test_results_of_a_subclass_of_ndarray_are_plain_arrays(name, dtype, tmp_path):
+    x, w = array((4, 6), dtype), array((6,), dtype, 1)
+    special = SUBCLASSES[name](x, tmp_path)
+    assert type(special) is not np.ndarray
+    y, mean, rstd = evenkeel.layer_norm_forward(special, w)
+    results = y, mean, rstd, *evenkeel.layer_norm_backward(special, special, mean, rstd, w)
+    expected = evenkeel.layer_norm_forward(x, w)
+    for result, correct in zip(
+        results, (*expected, *evenkeel.layer_norm_backward(x, x, *expected[1:], w)), strict=True
+    ):
+        assert type(result) is np.ndarray and result.tobytes() == correct.tobytes()
+    assert (evenkeel.layer_norm(special.T, normalized_shape=4) == evenkeel.layer_norm(x.T)).all()
+
+
+def test_a_subclass_of_ndarray_may_be_a_weight_or_out():
+    x, w = array((4, 6)), array((6,), seed=1)
+    out = np.empty_like(x).view(Celsius)
+    assert evenkeel.layer_norm(x, w.view(Celsius), out=out) is out
+    assert (out == evenkeel.layer_norm(x, w)).all()
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,11 +1,15 @@
-"""How tensors of other frameworks are read: DLPack's C exchange API and __dlpack__. SPDX-License-Identifier: MIT"""
+"""How arrays are read: DLPack's C exchange API, the buffer protocol, __dlpack__. SPDX-License-Identifier: MIT"""
+
+import array as plain_arrays
+import ctypes
+import multiprocessing
 
 import numpy as np
 import pytest
 
 import evenkeel
 from evenkeel import _core
-from frameworks import CUDA_HOST, ROCM, Exporter, NewerTensor, StrangeTensor, Tensor
+from frameworks import CUDA_HOST, ROCM, BareBuffer, Exporter, NewerTensor, StrangeTensor, Tensor
 from reference import DTYPES, array
 
 
@@ -110,6 +114,102 @@ def test_more_dimensions_than_are_known():
     tensor.struct.ndim = 65
     with pytest.raises(ValueError, match="x has 65 dimensions: it must have at most 64, reshape it"):
         forward(tensor)
+
+
+# ---- the buffer protocol ----
+
+
+def ctypes_array(values):
+    """Its buffer has a shape and no strides."""
+    kind = ctypes.c_float
+    for size in reversed(values.shape):
+        kind = kind * size
+    return kind.from_buffer_copy(values)
+
+
+def raw_array(values):
+    """multiprocessing's shared memory, flat."""
+    return multiprocessing.RawArray("f", values.ravel().tolist())
+
+
+def cast_memoryview(values):
+    return memoryview(plain_arrays.array("f", values.ravel().tolist())).cast("B").cast("f", values.shape)
+
+
+BUFFERS = {
+    "ctypes": ctypes_array,
+    "RawArray": raw_array,
+    "array.array": lambda values: plain_arrays.array("f", values.ravel().tolist()),
+    "memoryview": cast_memoryview,
+    "bytes": lambda values: memoryview(values.tobytes()).cast("f", values.shape),
+    "no strides": lambda values: BareBuffer(values.copy(), shape=True),
+    "no shape": lambda values: BareBuffer(values.ravel(), shape=False),
+}
+MATRICES = ["ctypes", "memoryview", "no strides"]
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_a_buffer_may_be_a_weight_a_bias_or_a_statistic(name):
+    x, w, b = array((4, 6)), array((6,), seed=1), array((6,), seed=2)
+    buffer = BUFFERS[name]
+    y, mean, rstd = evenkeel.layer_norm_forward(x, w, b)
+    assert same(evenkeel.layer_norm(x, buffer(w), buffer(b)), y)
+    results = evenkeel.layer_norm_backward(x, x, buffer(mean), buffer(rstd), buffer(w))
+    for result, expected in zip(results, evenkeel.layer_norm_backward(x, x, mean, rstd, w), strict=True):
+        assert type(result) is np.ndarray and same(result, expected)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_a_buffer_may_be_x_dy_or_out(name):
+    x, dy, w = array((4, 6)), array((4, 6), seed=1), array((6,), seed=2)
+    buffer, (y, rstd) = BUFFERS[name], evenkeel.rms_norm_forward(x, w)
+    out = buffer(np.zeros_like(x))
+    assert evenkeel.rms_norm(x, w, out=out) is out and same(out, y)
+    assert same(evenkeel.rms_norm(buffer(x), w), y)
+    assert same(evenkeel.rms_norm_forward(buffer(x), w)[1], rstd)
+    for result, expected in zip(
+        evenkeel.rms_norm_backward(buffer(dy), buffer(x), rstd, w),
+        evenkeel.rms_norm_backward(dy, x, rstd, w),
+        strict=True,
+    ):
+        assert isinstance(result, memoryview) and same(result, expected)
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_a_flat_buffer_is_one_row(name):
+    x = array((6,))
+    y, mean, rstd = evenkeel.layer_norm_forward(BUFFERS[name](x))
+    expected = evenkeel.layer_norm_forward(x)
+    assert y.shape == (6,) and mean.shape == rstd.shape == ()
+    assert all(same(result, correct) for result, correct in zip((y, mean, rstd), expected, strict=True))
+
+
+def test_a_buffer_goes_with_an_array_that_is_copied_first():
+    x, w = array((6, 4)).T, array((6,), seed=1)
+    for name in BUFFERS:
+        assert same(evenkeel.layer_norm(x, BUFFERS[name](w)), evenkeel.layer_norm(x, w))
+    assert same(evenkeel.layer_norm(x, Exporter(w), normalized_shape=6), evenkeel.layer_norm(x, w))
+    every_other = memoryview(plain_arrays.array("f", range(12)))[::2]
+    assert same(evenkeel.layer_norm(x, every_other), evenkeel.layer_norm(x, np.asarray(every_other)))
+
+
+def test_a_buffer_without_dimensions_has_no_row():
+    with pytest.raises(ValueError, match=r"x has shape \(\): it must end in the normalized shape \(6,\)"):
+        evenkeel.rms_norm(ctypes.c_float(3), normalized_shape=6)
+    with pytest.raises(ValueError, match=r"weight has shape \(\): it must have \(6,\)"):
+        evenkeel.rms_norm(array((4, 6)), ctypes.c_float(3), normalized_shape=6)
+
+
+def test_a_buffer_of_more_dimensions_than_are_known_is_refused():
+    deep = BareBuffer(array((6,)), shape=True, ndim=65)
+    with pytest.raises(ValueError, match="weight has 65 dimensions: it must have at most 64, reshape it"):
+        forward(array((4, 6)), out=np.empty((4, 6), np.float32), weight=deep)
+
+
+def test_a_buffer_of_several_dimensions_without_a_shape_is_refused():
+    shapeless = BareBuffer(array((2, 3)), shape=False)
+    with pytest.raises(TypeError, match="weight has a buffer of 2 dimensions without a shape"):
+        forward(array((4, 6)), out=np.empty((4, 6), np.float32), weight=shapeless)
 
 
 # ---- __dlpack__ ----

@@ -9,3 +9,5 @@
 What a call asks for and evenkeel lacks is a NotImplementedError that names the argument, its value and a way around.
 SPDX-License-Identifier: MIT
 """
+
+from evenkeel.torch import _version as _version  # first: it says what to install where there is no PyTorch

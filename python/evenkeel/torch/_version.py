@@ -1,8 +1,15 @@
-"""Refuses a PyTorch that is too old; the first import of this package. SPDX-License-Identifier: MIT"""
+"""Refuses a PyTorch that is missing or too old; the first import of this package. SPDX-License-Identifier: MIT"""
 
 import re
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":  # PyTorch is installed, and lacks something itself
+        raise
+    raise ModuleNotFoundError(
+        "evenkeel.torch needs PyTorch, which is not installed: pip install torch", name="torch"
+    ) from None
 
 OLDEST = (2, 4)
 
