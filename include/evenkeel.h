@@ -1,11 +1,13 @@
 /* evenkeel: fused normalization kernels for transformers. The whole public API.
  *
  *     ek_context *ctx;
- *     ek_open(&ctx, NULL);
- *     ek_status status = ek_norm_forward(ctx, &(ek_norm_forward_args){
- *         .size = sizeof(ek_norm_forward_args), .norm = EK_LAYER_NORM, .dtype = EK_F32,
- *         .rows = 512, .cols = 768, .eps = 1e-5, .x = x, .weight = w, .bias = b, .y = y});
- *     if (status != EK_OK) fprintf(stderr, "%s\n", ek_error(ctx));
+ *     ek_status status = ek_open(&ctx, NULL);
+ *     if (status == EK_OK)
+ *         status = ek_norm_forward(ctx, &(ek_norm_forward_args){
+ *             .size = sizeof(ek_norm_forward_args), .norm = EK_LAYER_NORM, .dtype = EK_F32,
+ *             .rows = 512, .cols = 768, .eps = 1e-5, .x = x, .weight = w, .bias = b, .y = y});
+ *     if (status != EK_OK)
+ *         fprintf(stderr, "%s: %s\n", ek_status_name(status), ek_error(ctx));
  *     ek_close(ctx);
  *
  * Results are one exact bit pattern for given inputs, on every backend, instruction set and number
@@ -123,7 +125,7 @@ typedef struct ek_options {
 	int nvtx; /* EK_CUDA: 1 names every call in NVIDIA's profilers, where NVTX is installed */
 } ek_options;
 
-/* Opens a context on one device; options may be NULL. A context may be used by many threads at once, and
+/* Opens a context on one device; options may be NULL. On failure *ctx is NULL. A context may be used by many threads at once, and
  * costs nothing while idle; one on the CPU also in a child after fork().
  *
  * EK_CUDA uses the CUDA context that is current in the calling thread if it is on that GPU, else the primary

@@ -134,6 +134,7 @@ ek_status ek_open(ek_context **ctx, const ek_options *options)
 	const ek_options defaults = {.size = sizeof(ek_options)};
 	if (!ctx)
 		return ek_fail(EK_ERROR_ARGUMENT, "ctx is NULL: give the address of the ek_context * to set");
+	*ctx = NULL; /* what a caller finds after any failure below */
 	if (!options)
 		options = &defaults;
 	ek_status status = ek_check_options(options);

@@ -83,11 +83,13 @@ static void no_memory_for_a_context(void)
 		ek_status status = EK_ERROR_MEMORY;
 		for (long long room = 0; room < 1000 && status == EK_ERROR_MEMORY; room++) {
 			long long before = atomic_load(&live_blocks);
+			ctx = (ek_context *)&options;
 			atomic_store(&fail_after, room);
 			status = ek_open(&ctx, &options);
 			atomic_store(&fail_after, -1);
 			if (status == EK_ERROR_MEMORY) {
 				refusals++;
+				EXPECT(!ctx, "*ctx is %p after a failure, expected NULL", (void *)ctx);
 				EXPECT(strstr(ek_error(NULL), "memory"), "the message is \"%s\"",
 				       ek_error(NULL));
 				EXPECT(atomic_load(&live_blocks) == before,
