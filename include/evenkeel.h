@@ -15,7 +15,8 @@
  *
  * Conventions
  * - Every argument struct starts with its own size and is meant for designated initialisers: a field
- *   that is left out is zero, and zero is the default or "absent". Later versions append fields.
+ *   that is left out is zero, and zero is the default or "absent". Later versions append fields;
+ *   a library also accepts the smaller structs of every version since 0.1.
  * - Tensors are matrices of `rows` rows of `cols` elements; a stride is the distance between the
  *   starts of neighbouring rows, in elements, and 0 means cols. A normalized shape of several
  *   dimensions is flattened by the caller: cols is its product, rows the product of the rest.
@@ -101,7 +102,8 @@ typedef struct ek_options {
 	int ordinal; /* which GPU; 0 on the CPU */
 
 	/* Threads a call may use, the caller's included. 0: as many as the calling thread's affinity mask and its
-	 * cgroup's CPU quota allow. Worker threads start with the first call that is large enough. */
+	 * cgroup's CPU quota allow. Worker threads start with the first call that is large enough, or in ek_open
+	 * (start_threads). If the system refuses one, calls use those that run; ek_describe reports them. */
 	int threads;
 
 	/* Level of the CPU kernels, by name (ek_cpu_level). NULL: $EVENKEEL_ISA if set, else the best. */
@@ -122,7 +124,12 @@ typedef struct ek_options {
 	/* EK_CUDA: a file of compiled kernels (evenkeel warmup --pack) for machines without NVRTC. NULL:
 	 * $EVENKEEL_PACK, else none. */
 	const char *pack;
-	int nvtx; /* EK_CUDA: 1 names every call in NVIDIA's profilers, where NVTX is installed */
+	int nvtx;   /* EK_CUDA: 1 names every call in NVIDIA's profilers, where NVTX is installed */
+	int unused; /* not read: padding in version 0.1 */
+
+	/* Added after 0.1. 1: ek_open starts the worker threads, so that no call starts a thread or allocates memory
+	 * (except the first large one in a child after fork()). No effect with parallel_for and on EK_CUDA. */
+	int start_threads;
 } ek_options;
 
 /* Opens a context on one device; options may be NULL. On failure *ctx is NULL. A context may be used by many threads at once, and
@@ -141,10 +148,15 @@ typedef struct ek_description {
 	size_t size; /* sizeof(ek_description) */
 	ek_device device;
 	int ordinal;
-	int threads;     /* threads a call may use, the caller's included */
+	int threads;     /* threads a call may use, the caller's included, unless the system refuses some */
 	const char *isa; /* level of the CPU kernels; "cuda" */
 	char name[96];   /* of the CPU or GPU, as it names itself */
 	int64_t stream_bytes;
+
+	/* Added after 0.1. Worker threads that run now, at most threads - 1: none before the first large call, unless
+	 * start_threads is 1; always none with parallel_for. A call has one thread more, the caller's. */
+	int workers;
+	int workers_error; /* errno of a worker that the system refused, such as EAGAIN; 0: none was refused */
 } ek_description;
 
 /* Fills description with what the context runs on. */
