@@ -126,6 +126,20 @@ static void the_environment_chooses_a_level(void)
 	unsetenv("EVENKEEL_ISA");
 }
 
+static void strings_need_to_live_until_ek_open_returns(void)
+{
+	char isa[] = "scalar";
+	ek_options options = {.size = sizeof(options), .isa = isa};
+	ek_context *ctx = NULL;
+	ek_description d = {.size = sizeof(d)};
+	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+	memset(isa, 'x', sizeof(isa));
+	memset(&options, 0xff, sizeof(options));
+	EXPECT(ek_describe(ctx, &d) == EK_OK, "%s", ek_error(ctx));
+	ek_close(ctx);
+	EXPECT(d.isa && strcmp(d.isa, "scalar") == 0, "isa is %s after ek_close", d.isa);
+}
+
 /* ---- structs of version 0.1 ---- */
 
 /* As 0.1's header had them. */
@@ -268,6 +282,7 @@ int main(int argc, char **argv)
 	TEST(levels_are_listed_slowest_first);
 	TEST(every_usable_level_opens_by_name);
 	TEST(the_environment_chooses_a_level);
+	TEST(strings_need_to_live_until_ek_open_returns);
 	TEST(options_of_version_0_1_open);
 	TEST(a_description_of_version_0_1_is_not_written_past_its_end);
 	TEST(names_of_statuses_and_dtypes);
