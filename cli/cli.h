@@ -12,9 +12,9 @@ struct options;
 /* Scripts rely on these numbers. */
 enum {
 	STATUS_FINE = 0,
-	STATUS_CHECK_FAILED = 1,
-	STATUS_USAGE = 2,    /* bad arguments; also what they ask for does not fit or cannot be written */
-	STATUS_NO_DEVICE = 3 /* it is not there, or cannot be used */
+	STATUS_CHECK_FAILED = 1, /* or standard output cannot be written */
+	STATUS_USAGE = 2,        /* bad arguments; also what they ask for does not fit or cannot be written */
+	STATUS_NO_DEVICE = 3     /* it is not there, or cannot be used */
 };
 
 /* A printf-like function, for the compiler to check its arguments. */

@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "device.h"
 #include "options.h"
+#include "report.h"
 
 struct command_entry {
 	const char *name;
@@ -148,7 +149,8 @@ static int print_help(FILE *out)
 		"  evenkeel verify --quick      every kernel against the reference\n"
 		"  evenkeel bench --quick       speed beside a copy of the same bytes\n"
 		"  evenkeel explain layer_norm  what it costs, and the least time that it can take\n\n"
-		"Exit status: 0 fine, 1 a check failed, 2 bad arguments, 3 the device is not there or cannot be used.\n",
+		"Exit status: 0 fine, 1 a check failed or standard output cannot be written, 2 bad arguments,\n"
+		"3 the device is not there or cannot be used.\n",
 		out);
 	return STATUS_FINE;
 }
@@ -190,7 +192,7 @@ static bool is_help(const char *argument)
 	       strcmp(argument, "-h") == 0;
 }
 
-int main(int argc, char **argv)
+static int run_program(int argc, char **argv)
 {
 	if (argc < 2) {
 		(void)print_help(stderr);
@@ -210,4 +212,14 @@ int main(int argc, char **argv)
 	if (status != STATUS_FINE)
 		return status;
 	return options.help ? print_command_help(entry) : run_command(entry, &options);
+}
+
+/* A report that was lost, on a full disk for example, is a failure. Other statuses have complained already. */
+int main(int argc, char **argv)
+{
+	int status = run_program(argc, argv);
+	const char *error = output_error(stdout);
+	if (!error || (status != STATUS_FINE && status != STATUS_CHECK_FAILED))
+		return status;
+	return complain(STATUS_CHECK_FAILED, "standard output: cannot be written (%s)", error);
 }

@@ -2,6 +2,7 @@
  * may be. Called by main.c. SPDX-License-Identifier: MIT */
 #include "options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -453,7 +454,8 @@ static const struct option *option_named(const char *name, size_t length, enum c
 }
 
 /* Reads the option at argv[0] with its values. Returns how many arguments it took; 0 after complaining. */
-static int parse_option(struct options *options, enum command command, int argc, char **argv)
+static int parse_option(struct options *options, enum command command, int argc, char **argv,
+			const struct option **found)
 {
 	const char *name = strcmp(argv[0], "-h") == 0 ? "--help" : argv[0];
 	char *inline_value = strchr(argv[0], '=');
@@ -464,6 +466,7 @@ static int parse_option(struct options *options, enum command command, int argc,
 			 option ? "this command does not take it" : "unknown option");
 		return 0;
 	}
+	*found = option;
 	char **values = argv + 1;
 	int taken = 1 + option->value_count;
 	if (inline_value && option->value_count == 1) {
@@ -485,7 +488,8 @@ static int parse_option(struct options *options, enum command command, int argc,
 	return taken;
 }
 
-static int parse_op(struct options *options, const char *name)
+/* before: the option that ends where name begins; NULL: an op, or nothing, does. */
+static int parse_op(struct options *options, const char *name, const struct option *before)
 {
 	for (int i = 0; i < OP_COUNT; i++)
 		if (strcmp(ops[i].name, name) == 0) {
@@ -496,7 +500,11 @@ static int parse_op(struct options *options, const char *name)
 			return STATUS_FINE;
 		}
 	bool explain = options->command == COMMAND_EXPLAIN;
-	if (!explain || !strpbrk(name, "$(){}+*")) /* neither is it meant as an expression */
+	bool expression = explain && strpbrk(name, "$(){}+*");
+	if (!expression && before && isdigit((unsigned char)*name))
+		return complain(STATUS_USAGE, "%s: one value too many for %s, which takes %s", name,
+				before->name, before->value_count ? before->values : "none");
+	if (!expression)
 		return complain(STATUS_USAGE, "%s: unknown op, must be layer_norm or rms_norm%s", name,
 				explain ? ", or an expression of references such as "
 					  "'${torch.nn.LayerNorm}(batch_size, seq_len, hidden_size)'"
@@ -599,9 +607,6 @@ static int check_together(struct options *options, enum command command)
 	status = check_weight_dtypes(options);
 	if (status != STATUS_FINE)
 		return status;
-	if (options->json && options->csv && strcmp(options->json, "-") == 0 &&
-	    strcmp(options->csv, "-") == 0)
-		return complain(STATUS_USAGE, "--json - --csv -: only one of them can be standard output");
 	if (command == COMMAND_RUN || command == COMMAND_EXPLAIN || (!options->rows && !options->cols))
 		return STATUS_FINE;
 	if (options->shape_count)
@@ -624,18 +629,20 @@ int options_parse(struct options *options, enum command command, int argc, char 
 				    .bias = true,
 				    .verify = true,
 				    .time = true};
+	const struct option *before = NULL;
 	for (int i = 0; i < argc && !options->help;) {
 		/* -${…} is an expression, --json=${… an option. */
 		bool minus = argv[i][0] == '-' && argv[i][1] != '-' && strstr(argv[i], "${");
 		if (argv[i][0] == '-' && !(minus && command == COMMAND_EXPLAIN)) {
-			int taken = parse_option(options, command, argc - i, argv + i);
+			int taken = parse_option(options, command, argc - i, argv + i, &before);
 			if (!taken)
 				return STATUS_USAGE;
 			i += taken;
 		} else {
-			int status = parse_op(options, argv[i++]);
+			int status = parse_op(options, argv[i++], before);
 			if (status != STATUS_FINE)
 				return status;
+			before = NULL;
 		}
 	}
 	return options->help ? STATUS_FINE : check_together(options, command);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 #include "cuda/gpu.h"
@@ -100,16 +101,22 @@ FILE *open_output(const char *option, const char *name)
 	return file;
 }
 
-int close_output(FILE *file, const char *option, const char *name)
+const char *output_error(FILE *file)
 {
 	errno = 0;
-	bool failed = fflush(file) != 0 || ferror(file);
-	if (file != stdout && fclose(file) != 0)
-		failed = true;
-	if (!failed)
+	if (fflush(file) == 0 && !ferror(file))
+		return NULL;
+	return errno ? strerror(errno) : "an earlier part of it was not";
+}
+
+int close_output(FILE *file, const char *option, const char *name)
+{
+	const char *error = output_error(file);
+	if (file != stdout && fclose(file) != 0 && !error)
+		error = strerror(errno);
+	if (!error)
 		return STATUS_FINE;
-	return complain(STATUS_USAGE, "%s %s: cannot be written (%s)", option, name,
-			errno ? strerror(errno) : "an earlier part of it was not");
+	return complain(STATUS_USAGE, "%s %s: cannot be written (%s)", option, name, error);
 }
 
 void write_json_string(FILE *file, const char *text)
@@ -251,18 +258,51 @@ static int write_csv(const char *name, const struct results *results)
 	return close_output(file, "--csv", name);
 }
 
+/* A file that an option names. */
+struct named_file {
+	const char *option, *name;
+	bool input;
+};
+
+/* Whatever the spelling of their names. Two may be a terminal or /dev/null, where nothing is overwritten. */
+static bool is_same(const struct named_file *a, const struct named_file *b)
+{
+	struct stat first, second;
+	if (!a->name || !b->name)
+		return false;
+	if (is_stdout(a->name) || is_stdout(b->name))
+		return is_stdout(a->name) && is_stdout(b->name);
+	return stat(a->name, &first) == 0 && stat(b->name, &second) == 0 && !S_ISCHR(first.st_mode) &&
+	       first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+static bool can_be_written(const struct named_file *output)
+{
+	if (is_stdout(output->name))
+		return true;
+	FILE *file = fopen(output->name, "a");
+	if (file)
+		(void)fclose(file);
+	return file != NULL;
+}
+
 int report_files_possible(const struct options *options)
 {
-	const char *const names[][2] = {
-		{"--json", options->json}, {"--csv", options->csv}, {"--measure", options->measure}};
-	for (int i = 0; i < 3; i++) {
-		if (!names[i][1] || is_stdout(names[i][1]))
+	const struct named_file files[] = {{"--machine", options->machine, true},
+					   {"--json", options->json, false},
+					   {"--csv", options->csv, false},
+					   {"--measure", options->measure, false}};
+	for (int i = 0; i < (int)(sizeof files / sizeof files[0]); i++) {
+		if (!files[i].name || files[i].input)
 			continue;
-		FILE *file = fopen(names[i][1], "a");
-		if (!file)
-			return complain(STATUS_USAGE, "%s %s: cannot be written (%s)", names[i][0],
-					names[i][1], strerror(errno));
-		(void)fclose(file);
+		if (!can_be_written(&files[i]))
+			return complain(STATUS_USAGE, "%s %s: cannot be written (%s)", files[i].option,
+					files[i].name, strerror(errno));
+		for (int k = 0; k < i; k++)
+			if (is_same(&files[i], &files[k]))
+				return complain(STATUS_USAGE, "%s %s %s %s: must not be the same file",
+						files[k].option, files[k].name, files[i].option,
+						files[i].name);
 	}
 	return STATUS_FINE;
 }

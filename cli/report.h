@@ -43,11 +43,14 @@ void print_bytes(FILE *out, long long bytes);
 
 /* Writes what --json and --csv ask for. Returns an exit status. */
 int report_files(const struct options *options, const ek_context *ctx, const struct results *results);
-/* Whether the files can be written: before the work, not after it. Returns an exit status. */
+/* Whether the files can be written and none is written over another: before the work, not after it. Returns an exit
+ * status, and has complained unless that is STATUS_FINE. */
 int report_files_possible(const struct options *options);
 
 /* A file for writing, `-` being standard output; complains and returns NULL if it cannot be. */
 FILE *open_output(const char *option, const char *name);
+/* Flushes it. NULL, or why some of what was written to it is lost. */
+const char *output_error(FILE *file);
 /* Closes it; complains and returns an exit status if the text could not be written. */
 int close_output(FILE *file, const char *option, const char *name);
 void write_json_string(FILE *file, const char *text);

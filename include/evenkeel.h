@@ -1,11 +1,13 @@
 /* evenkeel: fused normalization kernels for transformers. The whole public API.
  *
  *     ek_context *ctx;
- *     ek_open(&ctx, NULL);
- *     ek_status status = ek_norm_forward(ctx, &(ek_norm_forward_args){
- *         .size = sizeof(ek_norm_forward_args), .norm = EK_LAYER_NORM, .dtype = EK_F32,
- *         .rows = 512, .cols = 768, .eps = 1e-5, .x = x, .weight = w, .bias = b, .y = y});
- *     if (status != EK_OK) fprintf(stderr, "%s\n", ek_error(ctx));
+ *     ek_status status = ek_open(&ctx, NULL);
+ *     if (status == EK_OK)
+ *         status = ek_norm_forward(ctx, &(ek_norm_forward_args){
+ *             .size = sizeof(ek_norm_forward_args), .norm = EK_LAYER_NORM, .dtype = EK_F32,
+ *             .rows = 512, .cols = 768, .eps = 1e-5, .x = x, .weight = w, .bias = b, .y = y});
+ *     if (status != EK_OK)
+ *         fprintf(stderr, "%s: %s\n", ek_status_name(status), ek_error(ctx));
  *     ek_close(ctx);
  *
  * Results are one exact bit pattern for given inputs, on every backend, instruction set and number
@@ -13,13 +15,18 @@
  *
  * Conventions
  * - Every argument struct starts with its own size and is meant for designated initialisers: a field
- *   that is left out is zero, and zero is the default or "absent". Later versions append fields.
+ *   that is left out is zero, and zero is the default or "absent". Later versions append fields;
+ *   a library also accepts the smaller structs of every version since 0.1.
  * - Tensors are matrices of `rows` rows of `cols` elements; a stride is the distance between the
  *   starts of neighbouring rows, in elements, and 0 means cols. A normalized shape of several
  *   dimensions is flattened by the caller: cols is its product, rows the product of the rest.
  * - Pointers need no alignment, not even to the element size (the workspace alone does).
  * - A call that returns anything but EK_OK has written nothing; ek_error() says why. (Of EK_ERROR_CUDA alone that is not
  *   sure: a GPU reports late, and a call may be several kernels.)
+ * - Strings: those that the library returns are constants, valid as long as it is loaded (except ek_error's);
+ *   those that it is given need to be valid only until the call returns.
+ * - Stack that a norm on the CPU needs, in the calling thread and in those of a caller's parallel_for: up to
+ *   24 KiB with the levels avx512 and avx512bf16, 16 KiB with scalar, avx2 and neon, 144 KiB with reference.
  * - Finite results need eps > 0 and a row whose sum of |x| stays below 3.4e38; full accuracy needs the
  *   sum of (x - mean)^2 (RMSNorm: of x^2) below 3.4e38. With EK_F64 read 1.8e308.
  *
@@ -72,14 +79,14 @@ typedef enum ek_status {
 	EK_ERROR_NOT_READY = 11   /* the stream is being captured and the kernel is not compiled yet */
 } ek_status;
 
-/* "EK_ERROR_DTYPE" for EK_ERROR_DTYPE; "unknown status" for a number that is none. */
+/* "EK_ERROR_DTYPE" for EK_ERROR_DTYPE; "unknown status" for any other number. */
 EK_API const char *ek_status_name(ek_status status);
 
 typedef struct ek_context ek_context;
 
-/* What went wrong in the calling thread's last failed call, naming the argument and its values; "" if
- * nothing has. ctx may be NULL (ek_open failed). Valid until the thread's next call. docs/troubleshooting.md
- * has every message, with its usual cause and what to do. */
+/* The message of the calling thread's last failed call, naming the argument and its value; "" before the first
+ * failure. ctx is not read and may be NULL. The string belongs to the thread, whose next call may overwrite it.
+ * docs/troubleshooting.md has every message, with its usual cause and what to do. */
 EK_API const char *ek_error(const ek_context *ctx);
 
 /* ---- context ---- */
@@ -90,7 +97,11 @@ typedef enum ek_device {
 } ek_device;
 
 /* A caller's own parallel loop: call run(task, i) once for each i in 0 … count-1, from any threads in
- * any order, and return when all have returned. */
+ * any order, and return when all have returned.
+ *
+ * count is the number of tasks. It depends on the shape and may be smaller than ek_options.threads or several
+ * times larger. A call may run several loops, one after the other. Tasks do not wait for each other: any number
+ * of threads may run them, also one, and the bits are the same. Concurrent calls run concurrent loops. */
 typedef void (*ek_parallel_for)(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task);
 
 typedef struct ek_options {
@@ -99,14 +110,15 @@ typedef struct ek_options {
 	int ordinal; /* which GPU; 0 on the CPU */
 
 	/* Threads a call may use, the caller's included. 0: as many as the calling thread's affinity mask and its
-	 * cgroup's CPU quota allow. Worker threads start with the first call that is large enough. */
+	 * cgroup's CPU quota allow. Worker threads start with the first call that is large enough, or in ek_open
+	 * (start_threads). If the system refuses one, calls use those that run; ek_describe reports them. */
 	int threads;
 
 	/* Level of the CPU kernels, by name (ek_cpu_level). NULL: $EVENKEEL_ISA if set, else the best. */
 	const char *isa;
 
-	/* Run tasks on the caller's threads instead of the library's own; `threads` then says how many
-	 * tasks are worth making. */
+	/* Run tasks on the caller's threads instead of the library's own. `threads` then is how many threads
+	 * a call is cut for. */
 	ek_parallel_for parallel_for;
 	void *parallel_user;
 
@@ -120,11 +132,20 @@ typedef struct ek_options {
 	/* EK_CUDA: a file of compiled kernels (evenkeel warmup --pack) for machines without NVRTC. NULL:
 	 * $EVENKEEL_PACK, else none. */
 	const char *pack;
-	int nvtx; /* EK_CUDA: 1 names every call in NVIDIA's profilers, where NVTX is installed */
+	int nvtx;   /* EK_CUDA: 1 names every call in NVIDIA's profilers, where NVTX is installed */
+	int unused; /* not read: padding in version 0.1 */
+
+	/* Added after 0.1. 1: ek_open starts the worker threads, so that no call starts a thread or allocates memory
+	 * (except the first large one in a child after fork()). No effect with parallel_for and on EK_CUDA. */
+	int start_threads;
 } ek_options;
 
-/* Opens a context on one device; options may be NULL. A context may be used by many threads at once, and
- * costs nothing while idle; one on the CPU also in a child after fork().
+/* Opens a context on one device; options may be NULL. On failure *ctx is NULL. Of the options only
+ * parallel_for and parallel_user are used after ek_open.
+ *
+ * A context may be used by many threads at once, and costs nothing while idle; one on the CPU also in a child
+ * after fork(). Its worker threads serve one call at a time. A call that finds them busy does not wait: it runs on
+ * the calling thread alone. Concurrent callers that need several threads each need a context each.
  *
  * EK_CUDA uses the CUDA context that is current in the calling thread if it is on that GPU, else the primary
  * one. Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
@@ -139,18 +160,22 @@ typedef struct ek_description {
 	size_t size; /* sizeof(ek_description) */
 	ek_device device;
 	int ordinal;
-	int threads;     /* threads a call may use, the caller's included */
+	int threads;     /* threads a call may use, the caller's included, unless the system refuses some */
 	const char *isa; /* level of the CPU kernels; "cuda" */
 	char name[96];   /* of the CPU or GPU, as it names itself */
 	int64_t stream_bytes;
+
+	/* Added after 0.1. Worker threads that run now, at most threads - 1: none before the first large call, unless
+	 * start_threads is 1; always none with parallel_for. A call has one thread more, the caller's. */
+	int workers;
+	int workers_error; /* errno of a worker that the system refused, such as EAGAIN; 0: none was refused */
 } ek_description;
 
 /* Fills description with what the context runs on. */
 EK_API ek_status ek_describe(const ek_context *ctx, ek_description *description);
 
-/* The CPU levels of this build, slowest first: "reference" (the contract as scalar C, one thread,
- * up to 128 KiB of stack),
- * "scalar", … NULL past the last. *usable, if given, is set to 1 where this CPU can run it, else 0. */
+/* The CPU levels of this build, slowest first: "reference" (the contract as scalar C, one thread), "scalar", …;
+ * NULL past the last. *usable, if given, is set to 1 where this CPU can run it, else 0. */
 EK_API const char *ek_cpu_level(int index, int *usable);
 
 /* ---- tensors ---- */
@@ -191,7 +216,9 @@ typedef struct ek_norm_forward_args {
 	void *mean;
 	void *rstd;
 	void *mean_lo;
-	void *stream; /* CUDA stream; NULL on the CPU */
+	/* A CUstream or cudaStream_t; NULL on the CPU. On EK_CUDA NULL is the legacy default stream, which synchronizes
+	 * with the blocking streams of its CUDA context and cannot be captured. */
+	void *stream;
 } ek_norm_forward_args;
 
 EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
@@ -234,7 +261,7 @@ typedef struct ek_norm_backward_args {
 	/* 64-byte aligned, of at least ek_norm_backward_workspace() bytes; calls at the same time need one each. */
 	void *workspace;
 	size_t workspace_size;
-	void *stream;
+	void *stream; /* as of ek_norm_forward_args */
 } ek_norm_backward_args;
 
 /* Sets *bytes to the workspace that backward needs for args on ctx: 0 where neither dweight nor dbias is

@@ -14,7 +14,7 @@
 #include "cuda/norm.h"
 #include "dtype.h"
 #include "ref/norm.h"
-#include "status.h"
+#include "require.h"
 
 #define DEFAULT_STREAM_BYTES (512 << 10)
 
@@ -129,28 +129,14 @@ static ek_status open_gpu(ek_context **ctx, const ek_options *options)
 	return EK_OK;
 }
 
-ek_status ek_open(ek_context **ctx, const ek_options *options)
+static ek_status open_cpu(ek_context **ctx, const ek_options *options)
 {
-	const ek_options defaults = {.size = sizeof(ek_options)};
-	if (!ctx)
-		return ek_fail(EK_ERROR_ARGUMENT, "ctx is NULL: give the address of the ek_context * to set");
-	if (!options)
-		options = &defaults;
-	ek_status status = ek_check_options(options);
-	if (status != EK_OK)
-		return status;
-
-	if (options->device == EK_CUDA)
-		return open_gpu(ctx, options);
-	ek_context opened = {.device = options->device,
-			     .ordinal = options->ordinal,
+	ek_context opened = {.device = EK_CPU,
 			     .stream_bytes = choose_stream_bytes(options->stream_bytes),
 			     .parallel_for = options->parallel_for,
 			     .parallel_user = options->parallel_user};
 	ek_cpu_name(opened.name, sizeof opened.name);
-	status = choose_level(options->isa, opened.name, &opened.level);
-	if (status != EK_OK)
-		return status;
+	PASS_ON(choose_level(options->isa, opened.name, &opened.level));
 	opened.threads = choose_threads(options->threads, opened.level);
 	bool needs_pool = opened.threads > 1 && !opened.parallel_for;
 	if (needs_pool)
@@ -161,9 +147,20 @@ ek_status ek_open(ek_context **ctx, const ek_options *options)
 		free(made);
 		return ek_fail(EK_ERROR_MEMORY, "out of memory for a context of %d threads", opened.threads);
 	}
+	if (opened.pool && options->start_threads)
+		ek_pool_start(opened.pool);
 	*made = opened;
 	*ctx = made;
 	return EK_OK;
+}
+
+ek_status ek_open(ek_context **ctx, const ek_options *options)
+{
+	ek_options resolved;
+	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL: give the address of the ek_context * to set");
+	*ctx = NULL; /* what a caller finds after any failure below */
+	PASS_ON(ek_check_options(options, &resolved));
+	return resolved.device == EK_CUDA ? open_gpu(ctx, &resolved) : open_cpu(ctx, &resolved);
 }
 
 void ek_close(ek_context *ctx)
@@ -177,15 +174,17 @@ void ek_close(ek_context *ctx)
 
 ek_status ek_describe(const ek_context *ctx, ek_description *description)
 {
-	ek_status status = ek_check_describe(ctx, description);
-	if (status != EK_OK)
-		return status;
-	description->device = ctx->device;
-	description->ordinal = ctx->ordinal;
-	description->threads = ctx->threads;
-	description->isa = ctx->gpu ? "cuda" : ctx->level->name;
-	memcpy(description->name, ctx->name, sizeof description->name);
-	description->stream_bytes = ctx->stream_bytes == INT64_MAX ? -1 : ctx->stream_bytes;
+	PASS_ON(ek_check_describe(ctx, description));
+	ek_description d = {.size = description->size,
+			    .device = ctx->device,
+			    .ordinal = ctx->ordinal,
+			    .threads = ctx->threads,
+			    .isa = ctx->gpu ? "cuda" : ctx->level->name,
+			    .stream_bytes = ctx->stream_bytes == INT64_MAX ? -1 : ctx->stream_bytes};
+	memcpy(d.name, ctx->name, sizeof d.name);
+	if (ctx->pool)
+		d.workers = ek_pool_workers(ctx->pool, &d.workers_error);
+	memcpy(description, &d, description->size); /* an earlier version of the struct ends sooner */
 	return EK_OK;
 }
 

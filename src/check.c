@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "dtype.h"
 #include "require.h"
@@ -316,22 +317,32 @@ ek_status ek_check_norm_backward_buffers(const ek_context *ctx, const ek_norm_ba
 
 /* ---- context ---- */
 
-ek_status ek_check_options(const ek_options *options)
+/* Sizes in version 0.1. A field added since starts at or after them: 0.1's callers left its padding uninitialised. */
+enum { OPTIONS_SIZE_0_1 = 80, DESCRIPTION_SIZE_0_1 = 136 };
+_Static_assert(offsetof(ek_options, start_threads) >= OPTIONS_SIZE_0_1, "start_threads is in 0.1's padding");
+_Static_assert(offsetof(ek_description, workers) >= DESCRIPTION_SIZE_0_1, "workers is in 0.1's padding");
+
+ek_status ek_check_options(const ek_options *options, ek_options *resolved)
 {
-	REQUIRE_SIZE(options->size, ek_options);
-	REQUIRE(options->device == EK_CPU || options->device == EK_CUDA, EK_ERROR_ARGUMENT,
-		"device (%d) is neither EK_CPU (%d) nor EK_CUDA (%d)", (int)options->device, (int)EK_CPU,
+	const ek_options *o = resolved;
+	*resolved = (ek_options){.size = sizeof *resolved};
+	if (!options)
+		return EK_OK;
+	REQUIRE_SIZE_SINCE(options->size, ek_options, OPTIONS_SIZE_0_1);
+	memcpy(resolved, options, options->size); /* the fields of later versions stay zero */
+	REQUIRE(o->device == EK_CPU || o->device == EK_CUDA, EK_ERROR_ARGUMENT,
+		"device (%d) is neither EK_CPU (%d) nor EK_CUDA (%d)", (int)o->device, (int)EK_CPU,
 		(int)EK_CUDA);
-	REQUIRE(options->ordinal >= 0, EK_ERROR_ARGUMENT, "ordinal (%d) must not be negative",
-		options->ordinal);
-	REQUIRE(options->nvtx == 0 || options->nvtx == 1, EK_ERROR_ARGUMENT, "nvtx (%d) must be 0 or 1",
-		options->nvtx);
-	REQUIRE(options->ordinal == 0 || options->device == EK_CUDA, EK_ERROR_ARGUMENT,
-		"ordinal (%d) must be 0 on the CPU", options->ordinal);
-	REQUIRE(options->threads >= 0 && options->threads <= EK_MAX_THREADS, EK_ERROR_ARGUMENT,
-		"threads (%d) is not in 0 to %d", options->threads, EK_MAX_THREADS);
-	REQUIRE(options->stream_bytes >= -1, EK_ERROR_ARGUMENT,
-		"stream_bytes (%" PRId64 ") must be at least -1", options->stream_bytes);
+	REQUIRE(o->ordinal >= 0, EK_ERROR_ARGUMENT, "ordinal (%d) must not be negative", o->ordinal);
+	REQUIRE(o->nvtx == 0 || o->nvtx == 1, EK_ERROR_ARGUMENT, "nvtx (%d) must be 0 or 1", o->nvtx);
+	REQUIRE(o->start_threads == 0 || o->start_threads == 1, EK_ERROR_ARGUMENT,
+		"start_threads (%d) must be 0 or 1", o->start_threads);
+	REQUIRE(o->ordinal == 0 || o->device == EK_CUDA, EK_ERROR_ARGUMENT,
+		"ordinal (%d) must be 0 on the CPU", o->ordinal);
+	REQUIRE(o->threads >= 0 && o->threads <= EK_MAX_THREADS, EK_ERROR_ARGUMENT,
+		"threads (%d) is not in 0 to %d", o->threads, EK_MAX_THREADS);
+	REQUIRE(o->stream_bytes >= -1, EK_ERROR_ARGUMENT, "stream_bytes (%" PRId64 ") must be at least -1",
+		o->stream_bytes);
 	return EK_OK;
 }
 
@@ -339,6 +350,6 @@ ek_status ek_check_describe(const ek_context *ctx, const ek_description *descrip
 {
 	REQUIRE(ctx, EK_ERROR_ARGUMENT, "ctx is NULL: make one with ek_open");
 	REQUIRE(description, EK_ERROR_ARGUMENT, "description is NULL: give the address of an ek_description");
-	REQUIRE_SIZE(description->size, ek_description);
+	REQUIRE_SIZE_SINCE(description->size, ek_description, DESCRIPTION_SIZE_0_1);
 	return EK_OK;
 }

@@ -12,8 +12,9 @@
 /* Whether a norm takes such activations and weights; 0 as *weight_dtype becomes dtype. */
 ek_status ek_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype);
 
-/* All but isa, which is looked up (api.c). */
-ek_status ek_check_options(const ek_options *options);
+/* All but isa, which is looked up (api.c). *resolved becomes a copy of options, or the defaults where options is NULL;
+ * fields that the caller's version of the struct does not have are zero. */
+ek_status ek_check_options(const ek_options *options, ek_options *resolved);
 ek_status ek_check_describe(const ek_context *ctx, const ek_description *description);
 
 /* *resolved becomes a copy of args with the zero strides and weight_dtype filled in. */

@@ -11,11 +11,14 @@
 			return ek_fail(status, __VA_ARGS__); \
 	} while (0)
 
-#define REQUIRE_SIZE(given, type)                                                      \
-	REQUIRE((given) == sizeof(type), EK_ERROR_STRUCT_SIZE,                         \
+/* first: the struct's size in the first version that had it. Later versions append fields and accept every size since. */
+#define REQUIRE_SIZE_SINCE(given, type, first)                                         \
+	REQUIRE((given) >= (first) && (given) <= sizeof(type), EK_ERROR_STRUCT_SIZE,   \
 		"size (%zu) is not sizeof(" #type ") (%zu): set .size = sizeof(" #type \
 		"), with the evenkeel.h of this library (" EK_VERSION_STRING ")",      \
 		(size_t)(given), sizeof(type))
+
+#define REQUIRE_SIZE(given, type) REQUIRE_SIZE_SINCE(given, type, sizeof(type))
 
 /* Passes on what another call found. */
 #define PASS_ON(call)                                      \

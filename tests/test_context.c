@@ -18,7 +18,7 @@ static void refused(const char *what, ek_options options, ek_status wanted, cons
 	       ek_error(NULL), ek_status_name(wanted));
 	EXPECT(strstr(ek_error(NULL), part) && strstr(ek_error(NULL), other),
 	       "%s: the message \"%s\" does not say \"%s\" and \"%s\"", what, ek_error(NULL), part, other);
-	EXPECT(ctx == (ek_context *)&options, "%s: *ctx was written", what);
+	EXPECT(!ctx || status == EK_OK, "%s: *ctx is %p after a failure, expected NULL", what, (void *)ctx);
 	if (status == EK_OK)
 		ek_close(ctx);
 }
@@ -34,8 +34,11 @@ static void bad_options_are_refused(void)
 		"ordinal", "-3");
 	refused("nvtx", (ek_options){.device = EK_CUDA, .nvtx = 2}, EK_ERROR_ARGUMENT, "nvtx", "2");
 	refused("negative nvtx", (ek_options){.nvtx = -1}, EK_ERROR_ARGUMENT, "nvtx", "-1");
+	refused("start_threads", (ek_options){.start_threads = 2}, EK_ERROR_ARGUMENT, "start_threads", "2");
+	refused("negative start_threads", (ek_options){.start_threads = -1}, EK_ERROR_ARGUMENT,
+		"start_threads", "-1");
 	refused("stream_bytes", (ek_options){.stream_bytes = -2}, EK_ERROR_ARGUMENT, "stream_bytes", "-2");
-	EXPECT(ek_open(NULL, NULL) == EK_ERROR_ARGUMENT, "ek_open(NULL, …) is taken");
+	EXPECT(ek_open(NULL, NULL) == EK_ERROR_ARGUMENT, "ek_open(NULL, NULL) is accepted");
 	ek_close(NULL);
 }
 
@@ -123,6 +126,94 @@ static void the_environment_chooses_a_level(void)
 	unsetenv("EVENKEEL_ISA");
 }
 
+static void strings_need_to_live_until_ek_open_returns(void)
+{
+	char isa[] = "scalar";
+	ek_options options = {.size = sizeof(options), .isa = isa};
+	ek_context *ctx = NULL;
+	ek_description d = {.size = sizeof(d)};
+	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+	memset(isa, 'x', sizeof(isa));
+	memset(&options, 0xff, sizeof(options));
+	EXPECT(ek_describe(ctx, &d) == EK_OK, "%s", ek_error(ctx));
+	ek_close(ctx);
+	EXPECT(d.isa && strcmp(d.isa, "scalar") == 0, "isa is %s after ek_close", d.isa);
+}
+
+/* ---- structs of version 0.1 ---- */
+
+/* As 0.1's header had them. */
+struct options_0_1 {
+	size_t size;
+	ek_device device;
+	int ordinal, threads;
+	const char *isa;
+	ek_parallel_for parallel_for;
+	void *parallel_user;
+	int64_t stream_bytes;
+	const char *cache, *pack;
+	int nvtx;
+};
+
+struct description_0_1 {
+	size_t size;
+	ek_device device;
+	int ordinal, threads;
+	const char *isa;
+	char name[96];
+	int64_t stream_bytes;
+};
+
+/* Ends at a page that may not be read, with 0xA5 in the padding. */
+static ek_options *options_0_1(struct buffer *buffer, const char *isa, int threads)
+{
+	buffer_reset(buffer, sizeof(struct options_0_1), PLACE_GUARD_AFTER, 0);
+	struct options_0_1 *options = (struct options_0_1 *)buffer->data;
+	options->size = sizeof *options, options->device = EK_CPU, options->ordinal = 0;
+	options->threads = threads, options->isa = isa, options->parallel_for = NULL;
+	options->parallel_user = NULL, options->stream_bytes = 4096, options->cache = options->pack = NULL;
+	options->nvtx = 0;
+	return (ek_options *)buffer->data;
+}
+
+static void options_of_version_0_1_open(void)
+{
+	static struct buffer buffer;
+	ek_context *ctx = NULL;
+	ek_description d = {.size = sizeof(d)};
+	ek_options *options = options_0_1(&buffer, level_best(), 3);
+	EXPECT(ek_open(&ctx, options) == EK_OK && ek_describe(ctx, &d) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(d.threads == 3 && d.stream_bytes == 4096 && d.workers == 0,
+	       "opened with %d threads, stream_bytes %lld, %d workers; expected 3, 4096, 0", d.threads,
+	       (long long)d.stream_bytes, d.workers);
+	ek_close(ctx);
+	for (int change = -8; change <= -1; change++) {
+		options->size = sizeof(struct options_0_1) + (size_t)change;
+		EXPECT(ek_open(&ctx, options) == EK_ERROR_STRUCT_SIZE && !ctx, "size %zu is accepted",
+		       options->size);
+	}
+}
+
+static void a_description_of_version_0_1_is_not_written_past_its_end(void)
+{
+	static struct buffer buffer;
+	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN});
+	static const enum placement placements[] = {PLACE_GUARD_AFTER, PLACE_OFFSET};
+	for (int i = 0; i < COUNT_OF(placements); i++) {
+		buffer_reset(&buffer, sizeof(struct description_0_1), placements[i], 0);
+		struct description_0_1 *d = (struct description_0_1 *)buffer.data;
+		d->size = sizeof *d;
+		ek_status status = ek_describe(ctx, (ek_description *)buffer.data);
+		EXPECT(status == EK_OK, "%s", ek_error(ctx));
+		EXPECT(status == EK_OK && d->size == sizeof *d && d->threads == 1 &&
+			       strcmp(d->isa, level_best()) == 0 && d->stream_bytes == 512 * 1024,
+		       "size %zu, threads %d, isa %s, stream_bytes %lld", d->size, d->threads, d->isa,
+		       (long long)d->stream_bytes);
+		EXPECT(placements[i] != PLACE_OFFSET || buffer_margins_whole(&buffer),
+		       "bytes around the description were written");
+	}
+}
+
 static void names_of_statuses_and_dtypes(void)
 {
 	static const char *const names[] = {"EK_OK",
@@ -191,6 +282,9 @@ int main(int argc, char **argv)
 	TEST(levels_are_listed_slowest_first);
 	TEST(every_usable_level_opens_by_name);
 	TEST(the_environment_chooses_a_level);
+	TEST(strings_need_to_live_until_ek_open_returns);
+	TEST(options_of_version_0_1_open);
+	TEST(a_description_of_version_0_1_is_not_written_past_its_end);
 	TEST(names_of_statuses_and_dtypes);
 	TEST(messages_belong_to_threads);
 	return test_end();

@@ -487,7 +487,7 @@ static void no_memory_for_a_context(void)
 	ek_options options = gpu_options();
 	int refusals = 0;
 	for (long long room = 0; room < 100 && status == EK_ERROR_MEMORY; room++) {
-		ek_context *ctx = NULL;
+		ek_context *ctx = (ek_context *)&options;
 		struct living before = living();
 		long long blocks = atomic_load(&live_blocks);
 		atomic_store(&fail_after, room);
@@ -496,6 +496,7 @@ static void no_memory_for_a_context(void)
 		if (status == EK_ERROR_MEMORY) {
 			refusals++;
 			EXPECT(strstr(ek_error(NULL), "memory"), "the message is \"%s\"", ek_error(NULL));
+			EXPECT(!ctx, "*ctx is %p after a failure, expected NULL", (void *)ctx);
 		}
 		ek_close(ctx);
 		EXPECT(atomic_load(&live_blocks) == blocks, "%lld blocks are left",

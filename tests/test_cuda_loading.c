@@ -125,8 +125,8 @@ static void options_are_judged(void)
 	options.nvtx = 2;
 	open_refused("nvtx 2", options, EK_ERROR_ARGUMENT, SAYS("nvtx", "2"));
 	options = gpu_options();
-	options.size -= 8;
-	open_refused("options of another size", options, EK_ERROR_STRUCT_SIZE, SAYS("size"));
+	options.size += 8;
+	open_refused("options of a later version", options, EK_ERROR_STRUCT_SIZE, SAYS("size"));
 }
 
 static void the_driver_fails_while_opening(void)

@@ -1,6 +1,7 @@
-/* Memory: a call allocates nothing, backward's workspace is what its size call says and not a byte more,
- * and a context that finds no memory says so and leaks none. SPDX-License-Identifier: MIT */
+/* Memory: a call allocates nothing, backward's workspace is what its size call says and not a byte more, the stack is
+ * what the header says, and a context that finds no memory says so and leaks none. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,31 @@ static void a_call_allocates_nothing(void)
 			}
 }
 
+static long long allocations_of_first_call(int threads, int start_threads)
+{
+	struct norm_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 900, 300);
+	ek_options options = {.size = sizeof(options), .threads = threads, .start_threads = start_threads};
+	ek_context *ctx = NULL;
+	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+	case_fill(&c);
+	case_outputs(ctx, &c, case_actual);
+	ek_norm_backward_args args = case_backward_args(&c, case_actual);
+	long long before = atomic_load(&asked);
+	EXPECT(ek_norm_backward(ctx, &args) == EK_OK, "%s", ek_error(ctx));
+	long long after = atomic_load(&asked);
+	ek_close(ctx);
+	return after - before;
+}
+
+/* glibc keeps the stacks of ended threads, which cost no allocation: the second context needs more than the first. */
+static void the_first_call_allocates_nothing_where_threads_are_started(void)
+{
+	long long not_started = allocations_of_first_call(3, 0), started = allocations_of_first_call(9, 1);
+	EXPECT(not_started > 0,
+	       "the first call starts threads without an allocation: this test sees nothing");
+	EXPECT(started == 0, "%lld allocations in the first call after start_threads", started);
+}
+
 /* Refusals are calls too. */
 static void a_refusal_allocates_nothing(void)
 {
@@ -83,11 +109,13 @@ static void no_memory_for_a_context(void)
 		ek_status status = EK_ERROR_MEMORY;
 		for (long long room = 0; room < 1000 && status == EK_ERROR_MEMORY; room++) {
 			long long before = atomic_load(&live_blocks);
+			ctx = (ek_context *)&options;
 			atomic_store(&fail_after, room);
 			status = ek_open(&ctx, &options);
 			atomic_store(&fail_after, -1);
 			if (status == EK_ERROR_MEMORY) {
 				refusals++;
+				EXPECT(!ctx, "*ctx is %p after a failure, expected NULL", (void *)ctx);
 				EXPECT(strstr(ek_error(NULL), "memory"), "the message is \"%s\"",
 				       ek_error(NULL));
 				EXPECT(atomic_load(&live_blocks) == before,
@@ -161,16 +189,93 @@ static void the_workspace_is_what_its_size_call_says(void)
 					}
 }
 
+/* ---- the stack ---- */
+
+enum { STACK_BYTES = 256 << 10 };
+
+struct stack_call {
+	ek_context *ctx;
+	bool backward;
+	ek_norm_forward_args f;
+	ek_norm_backward_args b;
+	unsigned char *stack, *top;
+	ek_status status;
+};
+
+/* Paints the stack below this function, then calls. */
+static void *call_on_painted_stack(void *argument)
+{
+	struct stack_call *call = argument;
+	unsigned char here;
+	call->top = &here;
+	memset(call->stack, CANARY, (size_t)(call->top - call->stack) - 1024);
+	call->status =
+		call->backward ? ek_norm_backward(call->ctx, &call->b) : ek_norm_forward(call->ctx, &call->f);
+	return NULL;
+}
+
+static size_t stack_of(const struct norm_case *c, struct setting setting)
+{
+	static _Alignas(4096) unsigned char stack[STACK_BYTES];
+	struct stack_call call = {.ctx = context_of(setting), .backward = c->backward, .stack = stack};
+	pthread_attr_t attributes;
+	pthread_t thread;
+	case_outputs(call.ctx, c, case_actual);
+	call.f = case_forward_args(c, case_actual), call.b = case_backward_args(c, case_actual);
+	pthread_attr_init(&attributes);
+	pthread_attr_setstack(&attributes, stack, STACK_BYTES);
+	EXPECT(pthread_create(&thread, &attributes, call_on_painted_stack, &call) == 0 &&
+		       pthread_join(thread, NULL) == 0 && call.status == EK_OK,
+	       "%s: no thread, or %s", case_text(c), ek_status_name(call.status));
+	pthread_attr_destroy(&attributes);
+	unsigned char *deepest = stack;
+	while (deepest < call.top && *deepest == CANARY)
+		deepest++;
+	return (size_t)(call.top - deepest);
+}
+
+static size_t header_says(const char *level)
+{
+	return strcmp(level, "reference") == 0    ? 144 << 10
+	       : strncmp(level, "avx512", 6) == 0 ? 24 << 10
+						  : 16 << 10;
+}
+
+static void calls_use_no_more_stack_than_the_header_says(void)
+{
+	static const int64_t shapes[][2] = {{1, 1}, {7, 100}, {3, 90000}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < 8 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1) {
+			struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+						     dtype_pairs[k / 8], shapes[s][0], shapes[s][1]);
+			if (k & 4)
+				c.form &= ~(unsigned)FORM_STATS;
+			case_fill(&c);
+			for (int l = s == 0 ? -1 : 0; l < level_count(); l++) { /* the reference is slow */
+				struct setting setting = {l < 0 ? "reference" : level_name(l), s + 1, PLAIN};
+				size_t used = stack_of(&c, setting), allowed = header_says(setting.level);
+				EXPECT(used <= allowed && used > 256,
+				       "%s, level %s, %d threads: %zu bytes of stack, the header says %zu",
+				       case_text(&c), setting.level, setting.threads, used, allowed);
+			}
+		}
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
 #ifdef COUNTS
 	TEST(the_counter_counts);
 	TEST(a_call_allocates_nothing);
+	TEST(the_first_call_allocates_nothing_where_threads_are_started);
 	TEST(a_refusal_allocates_nothing);
 	TEST(no_memory_for_a_context);
 	TEST(contexts_leak_nothing);
 #endif
 	TEST(the_workspace_is_what_its_size_call_says);
+#if defined(__OPTIMIZE__)
+	if (!UNDER_SANITIZER) /* both make frames larger */
+		TEST(calls_use_no_more_stack_than_the_header_says);
+#endif
 	return test_end();
 }

@@ -2,12 +2,14 @@
  * and closing, callers with another floating-point environment. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
 #include <fenv.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,6 +135,13 @@ static ek_context *open_fresh(int threads)
 	return ctx;
 }
 
+static ek_description describe(const ek_context *ctx)
+{
+	ek_description d = {.size = sizeof(d)};
+	EXPECT(ek_describe(ctx, &d) == EK_OK, "%s", ek_error(ctx));
+	return d;
+}
+
 /* ---- concurrent callers ---- */
 
 enum { CALLERS = 5 };
@@ -205,9 +214,8 @@ static void thread_counts(void)
 	static const int counts[] = {1, 2, 3, 4, 7, 16, 33};
 	for (int i = 0; i < COUNT_OF(counts); i++) {
 		ek_context *ctx = open_fresh(counts[i]);
-		ek_description d = {.size = sizeof(d)};
-		EXPECT(ek_describe(ctx, &d) == EK_OK && d.threads == counts[i],
-		       "asked for %d threads, got %d", counts[i], d.threads);
+		EXPECT(describe(ctx).threads == counts[i], "asked for %d threads, got %d", counts[i],
+		       describe(ctx).threads);
 		for (int number = 0; number < (test_mode == TEST_SHORT ? 2 : 4); number++) {
 			struct caller k = caller_make(ctx, number, 700, 300);
 			caller_check(ctx, &k, "some threads");
@@ -278,6 +286,8 @@ static int threads_alive(void)
 static void child_run(ek_context *ctx, struct caller *k)
 {
 	alarm(60);
+	if (describe(ctx).workers != 0)
+		_exit(5);
 	int wrong = caller_try(ctx, k);
 	wrong = wrong ? wrong : caller_try(ctx, k);
 	if (!wrong && threads_alive() == 1)
@@ -297,7 +307,9 @@ static void expect_child(pid_t child, const char *where)
 {
 	int status = -1;
 	EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
-	       "%s: the child ended with status 0x%x (1: a call failed, 2: other bits, 3: ek_open failed, 4: no workers of its own)",
+	       "%s: the child ended with status 0x%x (exit 1: a call failed, 2: other bits, 3: ek_open failed, "
+	       "4: no workers of its own, 5: describes its parent's workers, 6: wrong number of workers described, "
+	       "7: workers_error is not EAGAIN, 8: no limit)",
 	       where, status);
 }
 
@@ -341,6 +353,108 @@ static void fork_while_another_thread_is_calling(void)
 	EXPECT(hand.wrong == 0, "%lld calls beside fork went wrong", (long long)hand.wrong);
 	caller_free(&hand.caller), caller_free(&k);
 	ek_close(ctx);
+}
+
+/* ---- workers ---- */
+
+static ek_context *open_started(int threads)
+{
+	ek_context *ctx = NULL;
+	ek_options options = {
+		.size = sizeof(options), .threads = threads, .isa = level_best(), .start_threads = 1};
+	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+	return ctx;
+}
+
+static void workers_start_in_the_first_large_call_or_on_request(void)
+{
+	int before = threads_alive();
+	for (int start = 0; start < 2; start++) {
+		ek_context *ctx = start ? open_started(3) : open_fresh(3);
+		struct caller k = caller_make(ctx, 1, 900, 300);
+		ek_description first = describe(ctx);
+		EXPECT(first.workers == 2 * start && threads_alive() == before + 2 * start,
+		       "start_threads %d: %d workers described, %d threads more than before, expected %d",
+		       start, first.workers, threads_alive() - before, 2 * start);
+		caller_check(ctx, &k, "the first large call");
+		ek_description second = describe(ctx);
+		EXPECT(second.workers == 2 && threads_alive() == before + 2 && second.workers_error == 0,
+		       "start_threads %d, after a call: %d workers, error %d, %d threads more than before",
+		       start, second.workers, second.workers_error, threads_alive() - before);
+		caller_free(&k);
+		ek_close(ctx);
+	}
+}
+
+static void contexts_without_a_pool_have_no_workers(void)
+{
+	int before = threads_alive();
+	const ek_options all[] = {
+		{.threads = 1}, {.isa = "reference"}, {.threads = 3, .parallel_for = loop_odd_first}};
+	for (int i = 0; i < COUNT_OF(all); i++) {
+		ek_context *ctx = NULL;
+		ek_options options = all[i];
+		options.size = sizeof(options), options.start_threads = 1;
+		EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+		ek_description d = describe(ctx);
+		EXPECT(d.workers == 0 && d.workers_error == 0 && threads_alive() == before,
+		       "options %d: %d workers, error %d", i, d.workers, d.workers_error);
+		ek_close(ctx);
+	}
+}
+
+/* In a child: leaves room in the address space for the heap but not for the stack of a thread. */
+static void forbid_threads(void)
+{
+	long long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+	if (!file || fscanf(file, "%lld", &pages) != 1)
+		_exit(8);
+	(void)fclose(file);
+	rlim_t bytes = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (256 << 10);
+	if (setrlimit(RLIMIT_AS, &(struct rlimit){bytes, bytes}) != 0)
+		_exit(8);
+}
+
+/* What a child finds that may start few threads or none: glibc may have stacks left of the parent's threads, so it asks
+ * for more than those. */
+static int child_without_threads(struct caller *k, int start_threads)
+{
+	enum { THREADS = 200 };
+	ek_context *ctx = NULL;
+	ek_options options = {.size = sizeof(options),
+			      .threads = THREADS,
+			      .isa = level_best(),
+			      .start_threads = start_threads};
+	forbid_threads();
+	if (ek_open(&ctx, &options) != EK_OK)
+		return 3;
+	for (int i = 0; i < 2; i++) /* twice: a refused worker is not asked for again */
+		if (caller_try(ctx, k))
+			return 1;
+	ek_description d = {.size = sizeof(d)};
+	if (ek_describe(ctx, &d) != EK_OK || d.threads != THREADS || d.workers >= THREADS - 1 ||
+	    d.workers != threads_alive() - 1)
+		return 6;
+	if (d.workers_error != EAGAIN)
+		return 7;
+	ek_close(ctx);
+	return 0;
+}
+
+static void refused_workers_are_reported(void)
+{
+	for (int start = 0; start < 2; start++) {
+		ek_context *ctx = open_fresh(200); /* for the size of the workspace */
+		struct caller k = caller_make(ctx, 1, 4000, 300);
+		ek_close(ctx);
+		fflush(stdout);
+		pid_t child = fork();
+		if (child == 0)
+			_exit(child_without_threads(&k, start));
+		expect_child(child, start ? "refused in ek_open" : "refused in the first call");
+		caller_free(&k);
+	}
 }
 
 /* ---- the caller's floating-point environment ---- */
@@ -418,7 +532,10 @@ int main(int argc, char **argv)
 	if (!UNDER_SANITIZER) {
 		TEST(a_child_calls_after_fork);
 		TEST(fork_while_another_thread_is_calling);
+		TEST(refused_workers_are_reported);
 	}
+	TEST(workers_start_in_the_first_large_call_or_on_request);
+	TEST(contexts_without_a_pool_have_no_workers);
 	TEST(the_callers_float_environment_changes_nothing);
 	return test_end();
 }

@@ -30,7 +30,7 @@
 enum {
 	LINE = 128, /* bytes that CPUs move as one: two lines of 64, as prefetchers fetch pairs */
 	SPIN_NANOSECONDS = 30000,
-	STACK_BYTES = 512 << 10, /* kernels use about 20 KiB */
+	STACK_BYTES = 512 << 10, /* kernels use up to 24 KiB (evenkeel.h) */
 };
 
 /* `places` counts the workers that work on the job, and the places that it still has for others. */
@@ -43,7 +43,8 @@ struct ek_pool {
 	/* Written by calls that come and go. */
 	alignas(LINE) _Atomic uint64_t owner; /* generation * 2 + (1: a call is using the pool) */
 	int limit;                            /* workers to start at most */
-	int started;
+	_Atomic int started;                  /* the owner writes it, ek_pool_workers reads it at any time */
+	_Atomic int error;                    /* of a pthread_create that was refused; 0: none was */
 	pthread_t *threads;
 
 	/* Written by the owner for each job: one line brings a worker all of it. */
@@ -178,24 +179,42 @@ static void block_signals(sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, &blocked, before); /* a new thread has its maker's mask */
 }
 
-/* Starts workers until there are `wanted`. Where the system refuses one, no more will be asked for. */
+static int started(const struct ek_pool *pool)
+{
+	return atomic_load_explicit(&pool->started, memory_order_relaxed);
+}
+
+/* Starts workers until there are `wanted`; returns 0 or what pthread_create returned. */
+static int create_threads(struct ek_pool *pool, const pthread_attr_t *attributes, int wanted)
+{
+	for (int i = started(pool); i < wanted; i++) {
+		int error = pthread_create(&pool->threads[i], attributes, worker, pool);
+		if (error)
+			return error;
+		atomic_store_explicit(&pool->started, i + 1, memory_order_relaxed);
+	}
+	return 0;
+}
+
+/* Starts workers until there are `wanted`. After the system has refused one, the pool does not try again. */
 static void start_workers(struct ek_pool *pool, int wanted)
 {
 	pthread_attr_t attributes;
 	sigset_t before;
-	if (pthread_attr_init(&attributes) != 0)
+	if (started(pool) >= wanted)
 		return;
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	block_signals(&before);
-	while (pool->started < wanted) {
-		if (pthread_create(&pool->threads[pool->started], &attributes, worker, pool) != 0) {
-			pool->limit = pool->started;
-			break;
-		}
-		pool->started++;
+	int error = pthread_attr_init(&attributes);
+	if (!error) {
+		pthread_attr_setstacksize(&attributes, STACK_BYTES);
+		block_signals(&before);
+		error = create_threads(pool, &attributes, wanted);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		pthread_attr_destroy(&attributes);
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
+	if (!error)
+		return;
+	pool->limit = started(pool);
+	atomic_store_explicit(&pool->error, error, memory_order_relaxed);
 }
 
 /* ---- owning the pool ---- */
@@ -217,7 +236,7 @@ static void add_fork_handler(void)
 /* As at first: no workers, no job. `limit` is kept. */
 static void reset(struct ek_pool *pool)
 {
-	pool->started = 0;
+	atomic_store_explicit(&pool->started, 0, memory_order_relaxed);
 	atomic_store_explicit(&pool->jobs, 0, memory_order_relaxed);
 	atomic_store_explicit(&pool->places, 0, memory_order_relaxed);
 	atomic_store_explicit(&pool->sleepers, 0, memory_order_relaxed);
@@ -253,7 +272,7 @@ static void open_job(struct ek_pool *pool, int places)
 	atomic_store_explicit(&pool->places, (uint32_t)places * PLACE, memory_order_release);
 	atomic_fetch_add_explicit(&pool->jobs, 1, memory_order_seq_cst);
 	int sleepers = atomic_load_explicit(&pool->sleepers, memory_order_seq_cst);
-	int awake = pool->started - sleepers;
+	int awake = started(pool) - sleepers;
 	if (places > awake)
 		futex_wake(&pool->jobs, places - awake);
 }
@@ -282,10 +301,9 @@ void ek_pool_run(struct ek_pool *pool, int64_t tasks, void (*run)(void *arg, int
 		return;
 	}
 	int places = tasks - 1 < pool->limit ? (int)(tasks - 1) : pool->limit;
-	if (pool->started < places)
-		start_workers(pool, places);
-	if (places > pool->started)
-		places = pool->started;
+	start_workers(pool, places);
+	if (places > started(pool))
+		places = started(pool);
 	pool->tasks = tasks;
 	pool->run = run;
 	pool->arg = arg;
@@ -293,6 +311,22 @@ void ek_pool_run(struct ek_pool *pool, int64_t tasks, void (*run)(void *arg, int
 	draw_tasks(pool);
 	close_job(pool);
 	release(pool);
+}
+
+void ek_pool_start(struct ek_pool *pool)
+{
+	if (!acquire(pool))
+		return;
+	start_workers(pool, pool->limit);
+	release(pool);
+}
+
+int ek_pool_workers(const struct ek_pool *pool, int *error)
+{
+	uint64_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+	uint64_t owner = atomic_load_explicit(&pool->owner, memory_order_relaxed);
+	*error = atomic_load_explicit(&pool->error, memory_order_relaxed);
+	return owner / 2 == now ? started(pool) : 0; /* in a forked child they are the parent's */
 }
 
 /* ---- making and ending ---- */
@@ -326,7 +360,7 @@ void ek_pool_destroy(struct ek_pool *pool)
 		atomic_store_explicit(&pool->stop, true, memory_order_relaxed);
 		atomic_fetch_add_explicit(&pool->jobs, 1, memory_order_seq_cst);
 		futex_wake(&pool->jobs, INT_MAX);
-		for (int i = 0; i < pool->started; i++)
+		for (int i = 0; i < started(pool); i++)
 			pthread_join(pool->threads[i], NULL);
 	}
 	free(pool->threads);

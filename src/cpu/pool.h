@@ -6,9 +6,15 @@
 
 struct ek_pool;
 
-/* threads counts the caller's; workers start with the first ek_pool_run. NULL: out of memory. */
+/* threads counts the caller's; workers start with ek_pool_start or the first ek_pool_run. NULL: out of memory. */
 struct ek_pool *ek_pool_create(int threads);
 void ek_pool_destroy(struct ek_pool *pool);
+
+/* Starts all workers, or as many as the system allows. */
+void ek_pool_start(struct ek_pool *pool);
+
+/* The workers that run in this process. *error becomes the errno of a worker that the system refused, 0 if none was. */
+int ek_pool_workers(const struct ek_pool *pool, int *error);
 
 /* Runs run(arg, i) once for each i in 0 … tasks-1 on the caller and the workers, and returns when all
  * have returned. Indices are handed out in increasing order. A pool that another call is using, or that

@@ -271,6 +271,21 @@ def check_info(program, checks):
                  and {f["dtype"] for f in measured["flops"]} == {"f32", "f64"}, done.stderr)
 
 
+def check_full_disk(program, checks):
+    """A report that cannot be written is a failure: /dev/full takes nothing."""
+    small = ["--dtype", "f32", "--threads", "1"]
+    for arguments in (["--version"], ["help"], ["run", "--help"], ["info"], ["explain", "layer_norm"],
+                      ["run", "layer_norm", "--rows", "3", "--cols", "5", "--time", "0", *small],
+                      ["verify", "layer_norm", "--shapes", "3x5", *small]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([program.path, *arguments], cwd=program.folder, env=program.environment, stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+        checks.check(f"{' '.join(arguments)} > /dev/full exits with 1 and says why",
+                     done.returncode == 1 and
+                     done.stderr == "evenkeel: standard output: cannot be written (No space left on device)\n",
+                     f"exit {done.returncode}: {done.stderr}")
+
+
 def explain(program, *arguments):
     done = program.run(["explain", *arguments, "--json", "-"])
     return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}
@@ -443,6 +458,7 @@ def main():
         check_bench_list(program, checks)
         check_csv(program, checks)
         check_info(program, checks)
+        check_full_disk(program, checks)
         check_explain(program, checks)
         check_ridge(program, checks)
         if programs["cuda"]:
