@@ -196,16 +196,6 @@ def test_a_parametrized_norm_is_left_alone_until_it_is_none():
     assert ek.replace(norm) == 1
 
 
-def test_a_replaced_norm_can_be_parametrized():
-    norm = nn.LayerNorm(12)
-    ek.replace(norm)
-    parametrizations.weight_norm(norm, dim=None)
-    assert ek.restore(norm) == 0  # PyTorch's class of it would be lost
-    torch.testing.assert_close(norm(example()), nn.LayerNorm(12)(example()))
-    parametrize.remove_parametrizations(norm, "weight")
-    assert ek.restore(norm) == 1 and type(norm) is nn.LayerNorm
-
-
 def test_the_class_made_for_a_subclass_goes_with_its_modules():
     class Passing(nn.LayerNorm):
         pass
@@ -219,6 +209,133 @@ def test_the_class_made_for_a_subclass_goes_with_its_modules():
     del norm, other, Passing
     gc.collect()
     assert made() is None
+
+
+# ---- modules that something wrapped after replace ----
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+    def right_inverse(self, weight):
+        return weight / 2
+
+
+def two_norms():
+    model = nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 12), nn.RMSNorm(12))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    return model
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    if not torch.distributed.is_gloo_available():
+        pytest.skip("this PyTorch has no gloo")
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_restore_reaches_norms_that_fully_shard_wrapped(process_group):
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this PyTorch has no torch.distributed.fsdp.fully_shard")
+    model, x = two_norms(), example()
+    expected = model(x)
+    mesh = torch.distributed.init_device_mesh("cpu", (1,))
+    ek.replace(model)
+    for module in (model[0], model[2], model):
+        fsdp.fully_shard(module, mesh=mesh)
+    assert ek.replace(model) == 0
+    assert ek.restore(model) == 2 and ek.restore(model) == 0
+    for norm, cls in ((model[0], nn.LayerNorm), (model[2], nn.RMSNorm)):
+        assert type(norm).__mro__[1:3] == (fsdp.FSDPModule, cls)  # where FSDPModule looks for the module's own class
+    assert torch.equal(model(x), expected)
+    model(x).sum().backward()
+    assert model[0].weight.grad is not None
+    assert ek.replace(model) == 2 and ek.restore(model) == 2
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda norm: parametrizations.weight_norm(norm, dim=None),
+        lambda norm: parametrize.register_parametrization(norm, "weight", Doubled()),
+    ],
+    ids=["weight_norm", "register_parametrization"],
+)
+def test_restore_reaches_norms_that_were_parametrized(wrap):
+    model, x = two_norms(), example()
+    expected = model(x)
+    ek.replace(model)
+    wrap(model[0])
+    assert model[0](x).grad_fn.name() == "NormBackward"
+    assert ek.restore(model) == 2 and ek.restore(model) == 0
+    assert parametrize.is_parametrized(model[0], "weight") and type(model[0]).__name__ == "ParametrizedLayerNorm"
+    assert parametrize.type_before_parametrizations(model[0]) is nn.LayerNorm
+    assert model[0](x).grad_fn.name() != "NormBackward"
+    torch.testing.assert_close(model(x), expected)
+    parametrize.remove_parametrizations(model[0], "weight")
+    assert type(model[0]) is nn.LayerNorm and ek.replace(model) == 2
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_restore_reaches_a_norm_that_was_wrapped_twice():
+    norm = Named(12)
+    ek.replace(norm)
+    parametrize.register_parametrization(norm, "weight", Doubled())
+    norm.__class__ = type("Outer", (type(norm),), {"mark": 1})
+    assert ek.restore(norm) == 1
+    assert [cls.__name__ for cls in type(norm).__mro__[:3]] == ["Outer", "ParametrizedNamed", "Named"]
+    assert type(norm).__mro__[2] is Named and norm.mark == 1 and parametrize.is_parametrized(norm)
+
+
+def test_modules_of_one_wrapper_class_keep_one_class():
+    shared = nn.LayerNorm(12)
+    model = nn.Sequential(shared, nn.LayerNorm(12), shared)
+    ek.replace(model)
+    wrapper = type("Wrapper", (type(shared),), {})
+    model[0].__class__ = model[1].__class__ = wrapper
+    assert ek.restore(model) == 2
+    assert type(model[0]) is type(model[1]) and type(model[0]).__bases__ == (nn.LayerNorm,)
+    assert model[0] is model[2] is shared and issubclass(wrapper, ek.LayerNorm)  # others may use it still
+
+
+def test_a_wrapper_that_restore_cannot_rebuild_is_named():
+    model = two_norms()
+    ek.replace(model)
+
+    class Calls(type(model[0])):
+        def forward(self, input):
+            return super().forward(input)  # refers to this class, which a rebuilt one does not derive from
+
+    model[0].__class__ = Calls
+    words = r"restore left 1 module\(s\) replaced; .*: 0 \(Calls\): Calls.forward calls super\(\)"
+    with pytest.warns(RuntimeWarning, match=words) as warned:
+        assert ek.restore(model) == 1
+    assert warned[0].filename == __file__
+    assert type(model[0]) is Calls and type(model[2]) is nn.RMSNorm
+    model(example())
+
+
+def test_a_forward_set_on_a_replaced_module_is_named():
+    norm = nn.LayerNorm(12)
+    ek.replace(norm)
+    norm.forward = norm.forward  # as hooks of other libraries do: it stays evenkeel's
+    with pytest.warns(RuntimeWarning, match=r"the model \(LayerNorm\): forward is set on the module"):
+        assert ek.restore(norm) == 0
+    del norm.forward
+    assert ek.restore(norm) == 1 and type(norm) is nn.LayerNorm
+
+
+def test_a_copy_of_a_wrapped_norm_keeps_the_wrapper():
+    norm = nn.LayerNorm(12)
+    ek.replace(norm)
+    norm.__class__ = type("Wrapper", (type(norm),), {})
+    assert type(copy.deepcopy(norm)) is type(norm)
 
 
 # ---- copies ----

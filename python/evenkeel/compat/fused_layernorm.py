@@ -1,4 +1,5 @@
-"""FusedLayerNorm and fused_layer_norm, with the arguments of Apex and of the CUDA extensions that took its name.
+"""FusedLayerNorm and fused_layer_norm, with the arguments of the CUDA extensions named after Apex's. Apex's own are in
+apex.py.
 
 They follow PyTorch's rules, on CPU and GPU, for inputs of any dimensions. SPDX-License-Identifier: MIT
 """

@@ -5,7 +5,6 @@ dtype, under autocast too; a weight of another dtype is used in float32, and its
 SPDX-License-Identifier: MIT
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch._compile import _disable_dynamo
 from torch.compiler import is_compiling
 
 import evenkeel.torch
+from evenkeel.compat._autocast import without_autocast
 from evenkeel.compat._refusal import lacks
 from evenkeel.torch import _kernels
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM
@@ -58,13 +58,6 @@ def _widened(tensor: Tensor | None, x: Tensor) -> Tensor | None:
     return tensor.to(_kernels.statistics_dtype(x)) if narrow and tensor is not None else tensor
 
 
-def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    device_type = x.device.type
-    if not torch.is_autocast_enabled(device_type):
-        return nullcontext()
-    return torch.autocast(device_type, enabled=False)
-
-
 # ---- forward, with statistics ----
 
 
@@ -99,7 +92,7 @@ def _layernorm(
 ) -> Any:
     columns = _columns(call, x, weight, bias)
     if not (return_rstd or return_mean):
-        with _without_autocast(x):
+        with without_autocast(x):
             return evenkeel.torch.layer_norm(x, x.shape[-1:], *columns, eps)
     out, mean, rstd, _ = _compute(LAYER_NORM, x, *columns, eps)
     return chosen(out, rstd, mean, return_rstd, return_mean)
@@ -160,7 +153,7 @@ def rmsnorm(
     weight, bias = _columns("rmsnorm", x, weight, bias, weight_offset)
     if bias is not None:
         return _compute(RMS_NORM, x, weight, bias, eps)[0]
-    with _without_autocast(x):
+    with without_autocast(x):
         return evenkeel.torch.rms_norm(x, x.shape[-1:], weight, eps)
 
 

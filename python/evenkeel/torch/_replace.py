@@ -1,9 +1,11 @@
-"""Norms swapped in a model that exists, and swapped back.
+"""replace and restore: evenkeel computes the norms of an existing model, and no longer does.
 
-A module stays the object it is, with its parameters, buffers, hooks and state: its class alone changes, to one that is
-made of its own class and evenkeel's forward. SPDX-License-Identifier: MIT
+A module stays the object it is, with its parameters, buffers, hooks and state. Only its class changes, to a subclass
+that adds evenkeel's forward. PyTorch's wrappers (fully_shard, parametrize) do the same on top of that class; restore
+makes their classes again on top of the module's own. SPDX-License-Identifier: MIT
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from types import new_class
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -38,6 +40,8 @@ class _Replaced(Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced = super().__reduce_ex__(protocol)
+        if "_original" not in vars(type(self)):  # a wrapper's class: copied and pickled by its own rules
+            return reduced
         assert isinstance(reduced, tuple)
         make, arguments, *state = reduced
         arguments = tuple(self._original if a is type(self) else a for a in arguments)
@@ -101,12 +105,54 @@ def replace(model: Module, kinds: Iterable[Kind] = ("layer_norm", "rms_norm")) -
     return count
 
 
+def _uses_its_class(member: Any) -> bool:
+    """Whether a function calls super(): it then works only on objects of the class that it was written in."""
+    code = getattr(getattr(member, "__func__", member), "__code__", None)
+    return code is not None and "__class__" in code.co_freevars
+
+
+def _made_again(cls: type[Module], bases: tuple[type, ...]) -> type[Module]:
+    """A wrapper's class with other bases; TypeError or ValueError where that cannot be."""
+    members = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+    for name, value in members.items():
+        if _uses_its_class(value):
+            raise TypeError(f"{cls.__name__}.{name} calls super()")
+    metaclass: Callable[..., type[Module]] = type(cls)
+    return metaclass(cls.__name__, bases, members)
+
+
+def _class_without(cls: type[Module], made: dict[type, type[Module]]) -> type[Module]:
+    """The class as it would be without replace; `made` has the wrappers' classes that this call of restore made."""
+    if not issubclass(cls, _Replaced):
+        return cls
+    if "_original" in vars(cls):
+        return cls._original
+    if cls not in made:
+        made[cls] = _made_again(cls, tuple(_class_without(base, made) for base in cls.__bases__))
+    return made[cls]
+
+
+def _restore(module: Module, made: dict[type, type[Module]]) -> None:
+    if "forward" in vars(module):  # set after replace, and it may call evenkeel's
+        raise TypeError("forward is set on the module")
+    module.__class__ = _class_without(type(module), made)
+
+
 def restore(model: Module) -> int:
-    """Gives every module that replace changed its own class again; returns how many those were."""
-    count = 0
-    for module in model.modules():
-        original = vars(type(module)).get("_original")
-        if original is not None and issubclass(type(module), _Replaced):
-            module.__class__ = original
-            count += 1
+    """Gives every module that replace changed its own class again; returns how many those were.
+
+    Wrappers that changed the class after replace, such as fully_shard and parametrize, stay. A warning names the
+    modules that could not be restored.
+    """
+    count, left, made = 0, [], dict[type, type[Module]]()
+    for name, module in model.named_modules():
+        if isinstance(module, _Replaced):
+            try:
+                _restore(module, made)
+                count += 1
+            except (TypeError, ValueError) as error:
+                left.append(f"{name or 'the model'} ({type(module).__name__}): {error}")
+    if left:
+        text = f"restore left {len(left)} module(s) replaced; undo what wrapped them first: {'; '.join(left)}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
     return count

@@ -1,0 +1,205 @@
+"""The norms of apex.normalization, with Apex's arguments, defaults and dtypes: eps is 1e-5 in a module and 1e-6 in a
+function.
+
+Apex's rules for CUDA tensors apply on every device. Results have the dtype of the input, those of the mixed forms the
+dtype of the weight; under autocast the operands are cast to its dtype first. SPDX-License-Identifier: MIT
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evenkeel.compat._autocast import in_autocast_dtype, without_autocast
+from evenkeel.compat._refusal import lacks
+from evenkeel.torch import LayerNorm, RMSNorm, layer_norm, rms_norm
+
+__all__ = [
+    "FusedLayerNorm",
+    "FusedRMSNorm",
+    "MixedFusedLayerNorm",
+    "MixedFusedRMSNorm",
+    "fused_layer_norm",
+    "fused_layer_norm_affine",
+    "fused_rms_norm",
+    "fused_rms_norm_affine",
+    "manual_rms_norm",
+    "mixed_dtype_fused_layer_norm_affine",
+    "mixed_dtype_fused_rms_norm_affine",
+]
+
+
+def _refuse(call: str, memory_efficient: bool) -> None:
+    if memory_efficient:
+        raise lacks(call, "memory_efficient", memory_efficient, "leave it out, x is kept for backward")
+
+
+# ---- LayerNorm ----
+
+
+def fused_layer_norm_affine(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    normalized_shape: Sequence[int],
+    eps: float = 1e-6,
+    memory_efficient: bool = False,
+) -> Tensor:
+    """LayerNorm with weight and bias; the result has the dtype of input."""
+    _refuse("fused_layer_norm_affine", memory_efficient)
+    input, weight, bias = in_autocast_dtype(input, weight, bias)
+    with without_autocast(input):
+        return layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def fused_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], eps: float = 1e-6, memory_efficient: bool = False
+) -> Tensor:
+    """LayerNorm without weight and bias."""
+    _refuse("fused_layer_norm", memory_efficient)
+    return fused_layer_norm_affine(input, None, None, normalized_shape, eps)
+
+
+def mixed_dtype_fused_layer_norm_affine(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    normalized_shape: Sequence[int],
+    eps: float = 1e-6,
+    memory_efficient: bool = False,
+) -> Tensor:
+    """LayerNorm of which the result has the dtype of weight."""
+    _refuse("mixed_dtype_fused_layer_norm_affine", memory_efficient)
+    input, weight, bias = in_autocast_dtype(input, weight, bias)
+    wide = torch.promote_types(input.dtype, weight.dtype)
+    with without_autocast(input):
+        y = layer_norm(input.to(wide), normalized_shape, weight.to(wide), bias.to(wide), eps)
+    return y.to(weight.dtype)
+
+
+# ---- RMSNorm ----
+
+
+def fused_rms_norm_affine(
+    input: Tensor,
+    weight: Tensor | None,
+    normalized_shape: Sequence[int],
+    eps: float = 1e-6,
+    memory_efficient: bool = False,
+) -> Tensor:
+    """RMSNorm with a weight; the result has the dtype of input."""
+    _refuse("fused_rms_norm_affine", memory_efficient)
+    input, weight = in_autocast_dtype(input, weight)
+    with without_autocast(input):
+        return rms_norm(input, normalized_shape, weight, eps)
+
+
+def fused_rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], eps: float = 1e-6, memory_efficient: bool = False
+) -> Tensor:
+    """RMSNorm without a weight."""
+    _refuse("fused_rms_norm", memory_efficient)
+    return fused_rms_norm_affine(input, None, normalized_shape, eps)
+
+
+def mixed_dtype_fused_rms_norm_affine(
+    input: Tensor, weight: Tensor, normalized_shape: Sequence[int], eps: float = 1e-6, memory_efficient: bool = False
+) -> Tensor:
+    """RMSNorm of which the result has the dtype of weight."""
+    _refuse("mixed_dtype_fused_rms_norm_affine", memory_efficient)
+    input, weight = in_autocast_dtype(input, weight)
+    return _wide_rms_norm(input, normalized_shape, weight, eps, input.dtype).to(weight.dtype)
+
+
+def manual_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float) -> Tensor:
+    """RMSNorm in float32 at least; a 16-bit weight gives the result its dtype."""
+    y = _wide_rms_norm(input, normalized_shape, weight, eps, torch.promote_types(input.dtype, torch.float32))
+    return y.to(weight.dtype) if weight is not None and weight.dtype in (torch.float16, torch.bfloat16) else y
+
+
+def _wide_rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float, dtype: torch.dtype
+) -> Tensor:
+    """In a dtype that has the values of both `dtype` and weight."""
+    wide = dtype if weight is None else torch.promote_types(dtype, weight.dtype)
+    with without_autocast(input):
+        return rms_norm(input.to(wide), normalized_shape, None if weight is None else weight.to(wide), eps)
+
+
+# ---- modules ----
+
+
+class FusedLayerNorm(LayerNorm):
+    """apex.normalization.FusedLayerNorm, which is a torch.nn.LayerNorm here."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        memory_efficient: bool = False,
+    ) -> None:
+        _refuse(type(self).__name__, memory_efficient)
+        super().__init__(normalized_shape, eps, elementwise_affine)  # type: ignore[arg-type]
+        self.normalized_shape = torch.Size(self.normalized_shape)
+        self.memory_efficient = memory_efficient
+
+    def forward(self, input: Tensor) -> Tensor:
+        return fused_layer_norm_affine(input, self.weight, self.bias, self.normalized_shape, self.eps)
+
+
+class FusedRMSNorm(RMSNorm):
+    """apex.normalization.FusedRMSNorm, which is a torch.nn.RMSNorm here."""
+
+    eps: float
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        memory_efficient: bool = False,
+    ) -> None:
+        _refuse(type(self).__name__, memory_efficient)
+        super().__init__(normalized_shape, eps, elementwise_affine)  # type: ignore[arg-type]
+        self.normalized_shape = torch.Size(self.normalized_shape)
+        self.memory_efficient = memory_efficient
+
+    def forward(self, input: Tensor) -> Tensor:
+        return fused_rms_norm_affine(input, self.weight, self.normalized_shape, self.eps)
+
+
+def _refuse_plain(call: str, options: dict[str, Any]) -> None:
+    """A mixed module always has weights. Of the other options it ignores all but this one."""
+    if "elementwise_affine" in options:
+        warnings.warn(f"{call} does not support the argument elementwise_affine", stacklevel=3)
+        if not options["elementwise_affine"]:
+            raise RuntimeError(f"{call}: elementwise_affine is {options['elementwise_affine']}; expected True")
+
+
+class MixedFusedLayerNorm(FusedLayerNorm):
+    """FusedLayerNorm of which the result has the dtype of the weight."""
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, *, memory_efficient: bool = False, **kwargs: Any
+    ) -> None:
+        _refuse_plain("MixedFusedLayerNorm", kwargs)
+        super().__init__(normalized_shape, eps, True, memory_efficient)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return mixed_dtype_fused_layer_norm_affine(input, self.weight, self.bias, self.normalized_shape, self.eps)
+
+
+class MixedFusedRMSNorm(FusedRMSNorm):
+    """FusedRMSNorm of which the result has the dtype of the weight."""
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, *, memory_efficient: bool = False, **kwargs: Any
+    ) -> None:
+        _refuse_plain("MixedFusedRMSNorm", kwargs)
+        super().__init__(normalized_shape, eps, True, memory_efficient)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return mixed_dtype_fused_rms_norm_affine(input, self.weight, self.normalized_shape, self.eps)

@@ -1,0 +1,222 @@
+"""evenkeel.compat.apex: Apex's signatures, defaults and dtypes. SPDX-License-Identifier: MIT"""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+import evenkeel.torch  # noqa: E402
+from compat_cases import (  # noqa: E402
+    DTYPES,
+    check,
+    check_gradients,
+    nothing_is_left_to_pytorch,  # noqa: F401
+    tensor,
+    wide,
+)
+from evenkeel.compat import apex  # noqa: E402
+from torch_cases import DEVICE  # noqa: E402
+
+# As in apex/normalization/fused_layer_norm.py.
+MODULE = "(normalized_shape, eps=1e-05, elementwise_affine=True, memory_efficient=False)"
+MIXED = "(normalized_shape, eps=1e-05, *, memory_efficient=False, **kwargs)"
+SIGNATURES = {
+    "FusedLayerNorm": MODULE,
+    "FusedRMSNorm": MODULE,
+    "MixedFusedLayerNorm": MIXED,
+    "MixedFusedRMSNorm": MIXED,
+    "fused_layer_norm": "(input, normalized_shape, eps=1e-06, memory_efficient=False)",
+    "fused_layer_norm_affine": "(input, weight, bias, normalized_shape, eps=1e-06, memory_efficient=False)",
+    "mixed_dtype_fused_layer_norm_affine": "(input, weight, bias, normalized_shape, eps=1e-06, memory_efficient=False)",
+    "fused_rms_norm": "(input, normalized_shape, eps=1e-06, memory_efficient=False)",
+    "fused_rms_norm_affine": "(input, weight, normalized_shape, eps=1e-06, memory_efficient=False)",
+    "mixed_dtype_fused_rms_norm_affine": "(input, weight, normalized_shape, eps=1e-06, memory_efficient=False)",
+    "manual_rms_norm": "(input, normalized_shape, weight, eps)",
+}
+LAYER_MODULES = apex.FusedLayerNorm, apex.MixedFusedLayerNorm
+RMS_MODULES = apex.FusedRMSNorm, apex.MixedFusedRMSNorm
+
+
+def small(*shape, dtype="f32"):
+    """Values so small that eps decides the result."""
+    return tensor(shape, dtype) * 1e-3
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_are_apex_s(name):
+    signature = inspect.signature(getattr(apex, name))
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    assert str(inspect.Signature(bare)) == SIGNATURES[name]
+    assert set(SIGNATURES) == set(apex.__all__)
+
+
+@pytest.mark.parametrize(
+    "call, eps",
+    [
+        (lambda x, w, b: apex.FusedLayerNorm(40)(x), 1e-5),
+        (lambda x, w, b: apex.MixedFusedLayerNorm(40)(x), 1e-5),
+        (lambda x, w, b: apex.fused_layer_norm(x, (40,)), 1e-6),
+        (lambda x, w, b: apex.fused_layer_norm(x, (40,), 1e-3), 1e-3),
+        (lambda x, w, b: apex.fused_layer_norm(x, [40], 1e-3, False), 1e-3),
+        (lambda x, w, b: apex.fused_layer_norm_affine(x, w, b, (40,)), 1e-6),
+        (lambda x, w, b: apex.fused_layer_norm_affine(x, w, b, (40,), 1e-3), 1e-3),
+        (lambda x, w, b: apex.mixed_dtype_fused_layer_norm_affine(x, w, b, torch.Size([40])), 1e-6),
+    ],
+)
+def test_layer_norms_have_apex_s_eps(call, eps):
+    x = small(3, 5, 40)
+    check(call(x, torch.ones(40), torch.zeros(40)), F.layer_norm(x.double(), (40,), eps=eps), "f32")
+
+
+@pytest.mark.parametrize(
+    "call, eps",
+    [
+        (lambda x, w: apex.FusedRMSNorm(40)(x), 1e-5),
+        (lambda x, w: apex.MixedFusedRMSNorm(40)(x), 1e-5),
+        (lambda x, w: apex.fused_rms_norm(x, (40,)), 1e-6),
+        (lambda x, w: apex.fused_rms_norm(x, (40,), 1e-3), 1e-3),
+        (lambda x, w: apex.fused_rms_norm_affine(x, w, (40,)), 1e-6),
+        (lambda x, w: apex.mixed_dtype_fused_rms_norm_affine(x, w, (40,)), 1e-6),
+        (lambda x, w: apex.manual_rms_norm(x, (40,), w, 1e-3), 1e-3),
+        (lambda x, w: apex.manual_rms_norm(x, (40,), None, 1e-3), 1e-3),
+    ],
+)
+def test_rms_norms_have_apex_s_eps(call, eps):
+    x = small(3, 5, 40)
+    check(call(x, torch.ones(40)), F.rms_norm(x.double(), (40,), eps=eps), "f32")
+
+
+# ---- modules ----
+
+
+@pytest.mark.parametrize("module", [*LAYER_MODULES, *RMS_MODULES])
+def test_a_module_has_apex_s_attributes(module):
+    layer, base = module([5, 40]), torch.nn.LayerNorm if module in LAYER_MODULES else torch.nn.RMSNorm
+    assert isinstance(layer, base) and isinstance(layer, module.__mro__[1])
+    assert type(layer.normalized_shape) is torch.Size and layer.normalized_shape == (5, 40)
+    assert layer.eps == 1e-5 and layer.elementwise_affine is True and layer.memory_efficient is False
+    assert repr(layer) == f"{module.__name__}(torch.Size([5, 40]), eps=1e-05, elementwise_affine=True)"
+    assert list(layer.state_dict()) == (["weight", "bias"] if module in LAYER_MODULES else ["weight"])
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(3)
+    layer.reset_parameters()
+    assert layer.weight.equal(torch.ones(5, 40)) and getattr(layer, "bias", torch.zeros(1)).any() == 0
+    x = tensor((3, 5, 40))
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert type(twin) is module and torch.equal(twin(x), layer(x))
+
+
+@pytest.mark.parametrize("module", [apex.FusedLayerNorm, apex.FusedRMSNorm])
+def test_a_module_without_weights(module):
+    layer, x = module(40, elementwise_affine=False), small(3, 40)
+    assert list(layer.parameters()) == [] and layer.weight is None
+    reference = F.layer_norm if module is apex.FusedLayerNorm else F.rms_norm
+    check(layer(x), reference(x.double(), (40,), eps=1e-5), "f32")
+
+
+@pytest.mark.parametrize("module", [apex.MixedFusedLayerNorm, apex.MixedFusedRMSNorm])
+def test_a_mixed_module_has_weights_and_ignores_other_options(module):
+    assert module(40, 1e-3, sequence_parallel=True).weight is not None
+    with pytest.warns(UserWarning, match=f"{module.__name__} does not support the argument elementwise_affine") as seen:
+        assert module(40, elementwise_affine=True).elementwise_affine
+    assert seen[0].filename == __file__
+    with (
+        pytest.warns(UserWarning),
+        pytest.raises(RuntimeError, match=f"{module.__name__}: elementwise_affine is False; expected True"),
+    ):
+        module(40, elementwise_affine=False)
+
+
+@pytest.mark.parametrize(
+    "name, operands",
+    [
+        ("FusedLayerNorm", [40, 1e-5, True]),
+        ("FusedRMSNorm", [40, 1e-5, True]),
+        ("MixedFusedLayerNorm", [40]),
+        ("MixedFusedRMSNorm", [40]),
+        ("fused_layer_norm", [torch.ones(2, 40), (40,)]),
+        ("fused_layer_norm_affine", [torch.ones(2, 40), torch.ones(40), torch.ones(40), (40,)]),
+        ("mixed_dtype_fused_layer_norm_affine", [torch.ones(2, 40), torch.ones(40), torch.ones(40), (40,)]),
+        ("fused_rms_norm", [torch.ones(2, 40), (40,)]),
+        ("fused_rms_norm_affine", [torch.ones(2, 40), torch.ones(40), (40,)]),
+        ("mixed_dtype_fused_rms_norm_affine", [torch.ones(2, 40), torch.ones(40), (40,)]),
+    ],
+)
+def test_memory_efficient_is_refused(name, operands):
+    with pytest.raises(NotImplementedError, match=f"^{name}: memory_efficient is True, which evenkeel does not have"):
+        getattr(apex, name)(*operands, memory_efficient=True)
+
+
+# ---- dtypes ----
+
+
+@pytest.mark.parametrize("weight_dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_of_the_mixed_forms_have_the_dtype_of_the_weight(dtype, weight_dtype):
+    x = tensor((6, 40), dtype, grad=True)
+    w, b = (tensor((40,), weight_dtype, seed, grad=True) for seed in (1, 2))
+    coarse = dtype if weight_dtype == "f32" else weight_dtype
+    references = wide(x, w, b)
+    out = apex.mixed_dtype_fused_layer_norm_affine(x, w, b, (40,))
+    reference = F.layer_norm(references[0], (40,), *references[1:], 1e-6)
+    assert out.dtype is w.dtype
+    check(out, reference, weight_dtype)
+    check_gradients(out, reference, (x, w, b), references, (dtype, coarse, coarse))
+    x.grad = w.grad = None
+    references = wide(x, w)
+    out = apex.mixed_dtype_fused_rms_norm_affine(x, w, (40,))
+    reference = F.rms_norm(references[0], (40,), references[1], 1e-6)
+    assert out.dtype is w.dtype
+    check(out, reference, weight_dtype)
+    check_gradients(out, reference, (x, w), references, (dtype, coarse))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_mixed_modules_return_the_dtype_of_their_weight_and_the_others_that_of_the_input(dtype):
+    x = tensor((6, 40), dtype)
+    for module in (*LAYER_MODULES, *RMS_MODULES):
+        expected = torch.float32 if module.__name__.startswith("Mixed") else DTYPES[dtype]
+        assert module(40)(x).dtype is expected
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_operands_of_one_dtype_give_the_bits_of_evenkeel(dtype):
+    x, w, b = tensor((6, 40), dtype), tensor((40,), dtype, 1), tensor((40,), dtype, 2)
+    layer, rms = evenkeel.torch.layer_norm(x, (40,), w, b, 1e-6), evenkeel.torch.rms_norm(x, (40,), w, 1e-6)
+    for call in (apex.fused_layer_norm_affine, apex.mixed_dtype_fused_layer_norm_affine):
+        assert torch.equal(call(x, w, b, (40,)), layer)
+    for call in (apex.fused_rms_norm_affine, apex.mixed_dtype_fused_rms_norm_affine):
+        assert torch.equal(call(x, w, (40,)), rms)
+
+
+def test_manual_rms_norm_promotes_as_apex_s():
+    for dtype, weight_dtype, expected in (
+        ("bf16", None, torch.float32),
+        ("bf16", "f32", torch.float32),
+        ("f32", "bf16", torch.bfloat16),
+        ("bf16", "f16", torch.float16),
+        ("bf16", "bf16", torch.bfloat16),
+    ):
+        x, w = tensor((6, 40), dtype), tensor((40,), weight_dtype, 1) if weight_dtype else None
+        out = apex.manual_rms_norm(x, (40,), w, 1e-5)
+        assert out.dtype is expected
+        check(out, F.rms_norm(x.double(), (40,), None if w is None else w.double(), 1e-5), weight_dtype or "f32")
+
+
+@pytest.mark.parametrize("module", [*LAYER_MODULES, *RMS_MODULES])
+def test_under_autocast_operands_are_cast_to_its_dtype(module):
+    layer, x = module(40).to(DEVICE), tensor((6, 40)).to(DEVICE).requires_grad_()
+    with torch.autocast(DEVICE, torch.bfloat16):
+        out = layer(x)
+        assert torch.is_autocast_enabled(DEVICE)
+    assert out.dtype is torch.bfloat16
+    assert torch.equal(out, module(40).to(DEVICE).bfloat16()(x.bfloat16()))
+    out.sum().backward()
+    assert x.grad.dtype is torch.float32 and layer.weight.grad.dtype is torch.float32
+    with torch.autocast(DEVICE, torch.bfloat16):
+        assert module(40).to(DEVICE).double()(x.double()).dtype is torch.float64
