@@ -138,7 +138,8 @@ golden: build
 	$(PYTHON) tests/cli/run.py build/evenkeel --update
 	$(PYTHON) tools/cost_tables.py build/evenkeel --update
 
-install: build
+install: $(cmake_tools)
+	@$(PYTHON) tools/build.py build --target evenkeel_installed
 	$(CMAKE) --install build --prefix "$(PREFIX)"
 
 clean:

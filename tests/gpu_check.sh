@@ -283,7 +283,7 @@ part_python() {
 		return
 	fi
 	python_package || echo "  the extension could not be built: $logs/build.txt"
-	for file in "$root"/tests/python/test_torch_*.py "$root"/tests/python/test_{compat,bench_compare}.py; do
+	for file in "$root"/tests/python/test_torch_*.py "$root"/tests/python/test_{compat,compat_apex,bench_compare}.py; do
 		job "$(basename "$file" .py)" python env EVENKEEL_TEST_DEVICE=cuda "PYTHONPATH=$build/package" \
 			"$python" -m pytest -q -p no:cacheprovider "$file"
 	done
