@@ -116,7 +116,7 @@ def python(stage, options):
                   "-C", f"cmake.define.EVENKEEL_PYTHON_LIBRARY={ROOT / 'build' / 'libevenkeel.a'}", "-e", "."])[0]:
         stage.fail("pip install -e . failed")
         return
-    stage.pytest(PYTHON, "tests/python", "-n", jobs(), f"--hypothesis-seed={options.seed}",
+    stage.pytest(PYTHON, "tests/python", "-n", jobs(), "--dist", "loadfile", f"--hypothesis-seed={options.seed}",
                  "-m", "slow" if options.rest else "not slow")
 
 

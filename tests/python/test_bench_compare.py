@@ -13,6 +13,7 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
 
 BENCH = pathlib.Path(__file__).parents[2] / "bench"
 DEVICE = os.environ.get("EVENKEEL_TEST_DEVICE", "cpu")

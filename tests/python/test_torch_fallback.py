@@ -131,6 +131,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", ANSWERS)
 def test_the_environment_may_choose(choice):
     assert run_python(SCRIPT, EVENKEEL_FALLBACK=choice).startswith(ANSWERS[choice])

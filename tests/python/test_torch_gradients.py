@@ -251,6 +251,7 @@ def test_backward_in_another_thread():
     assert all(same_bits(t.grad, g) for t, g in zip(operands, expected, strict=True))
 
 
+@pytest.mark.slow
 def test_a_loss_that_goes_down():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 32), ek.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 1))

@@ -34,6 +34,7 @@ def a_step(x, layer, rms):
         leaf.grad = None
 
 
+@pytest.mark.slow
 def test_a_thousand_steps_leave_nothing():
     (x,) = require_gradients(tensor((16, 64)))
     layer, rms = ek.LayerNorm(64, device=DEVICE), ek.RMSNorm(64, device=DEVICE)
@@ -105,6 +106,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 @cpu_only
 def test_a_child_after_a_fork_computes_too():
     assert run_python(AFTER_A_FORK) == "0"
@@ -123,6 +125,7 @@ print(len(os.listdir("/proc/self/task")) - before)
 """
 
 
+@pytest.mark.slow
 @cpu_only
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_no_more_threads_are_used_than_pytorch_may(threads):

@@ -120,6 +120,7 @@ def agrees(estimate, measured):
 # ---- the peak ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("stack", STACKS)
@@ -197,6 +198,7 @@ def test_an_input_that_needs_a_gradient_has_one():
     assert with_one - ek.memory_estimate(nn.ReLU(), x.detach()) == 2 * x.nbytes  # dy and dx
 
 
+@pytest.mark.slow
 def test_a_replaced_hugging_face_model():
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}

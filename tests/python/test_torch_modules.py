@@ -99,6 +99,7 @@ def test_a_module_survives_torch_save(ours, theirs):
     assert type(twin) is ours and same_bits(twin(tensor((6, 40))), module(tensor((6, 40))))
 
 
+@pytest.mark.slow
 @cpu_only
 def test_another_process_loads_a_module(tmp_path):
     model, x = nn.Sequential(filled(ek.LayerNorm(40)), filled(ek.RMSNorm(40))), tensor((6, 40))

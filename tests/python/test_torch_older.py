@@ -18,6 +18,7 @@ WITHOUT = "import torch, sys, pytest; del torch.Tensor.__dlpack_c_exchange_api__
 FILES = ("test_torch_values.py", "test_torch_gradients.py", "test_torch_errors.py", "test_torch_explicit.py")
 
 
+@pytest.mark.slow
 def test_everything_else_is_as_with_it():
     folder = os.path.dirname(__file__)
     command = [sys.executable, "-c", WITHOUT, "-q", "-p", "no:cacheprovider", *FILES]
@@ -75,6 +76,7 @@ def test_a_gradient_without_memory_of_its_own_is_refused(way_of_python):
         batched(tensor((2, 6, 40)))
 
 
+@pytest.mark.slow
 def test_one_that_is_too_old_is_refused():
     script = "import torch; torch.__version__ = '2.3.1+cpu'; import evenkeel.torch"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -13,6 +13,7 @@ import one_of_two
 from torch_cases import cpu_only
 
 pytestmark = [
+    pytest.mark.slow,
     cpu_only,
     pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo"),
 ]

@@ -383,6 +383,7 @@ def in_a_process(*arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_another_process_reads_a_replaced_model(tmp_path):
     model, x = small_model(), example()
     ek.replace(model)
@@ -393,6 +394,7 @@ def test_another_process_reads_a_replaced_model(tmp_path):
 # ---- what others do with modules ----
 
 
+@pytest.mark.slow
 def test_a_compiled_model_gives_the_same():
     model = small_model()
     ek.replace(model)
@@ -541,6 +543,7 @@ def formula_of(source):
     return "; ".join(lines)
 
 
+@pytest.mark.slow
 def test_the_table_has_the_classes_with_the_formula_and_no_others():
     transformers = pytest.importorskip("transformers")
     pinned = re.search(r"^transformers==(\S+)", (ROOT / "requirements.txt").read_text(), re.M).group(1)
@@ -558,6 +561,7 @@ def test_the_table_has_the_classes_with_the_formula_and_no_others():
 # ---- the example ----
 
 
+@pytest.mark.slow
 def test_the_example_runs():
     pytest.importorskip("transformers")
     assert "5 norms" in in_a_process(ROOT / "examples" / "replace_norms.py")

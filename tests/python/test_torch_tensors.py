@@ -101,6 +101,7 @@ except MemoryError as error:
 """
 
 
+@pytest.mark.slow
 def test_memory_that_is_not_there_is_an_exception():
     result = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], stdout=subprocess.PIPE, text=True)
     assert result.stdout.startswith("refused: ")
