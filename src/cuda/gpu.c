@@ -9,9 +9,9 @@
 #include "../status.h"
 #include "kernel.h"
 #include "nvtx.h"
+#include "table.h"
 
 enum {
-	OLDEST_ARCH = 80,       /* asynchronous copies and bf16 */
 	OVERLAP_ARCH = 90,      /* programmatic dependent launch … */
 	OVERLAP_DRIVER = 12030, /* … also where a stream is captured */
 };
@@ -155,13 +155,13 @@ static ek_status find_device(struct ek_gpu *gpu)
 		result = read_attributes(gpu);
 	if (result != CUDA_SUCCESS)
 		return ek_gpu_fail(gpu, result, "asking for attributes");
-	if (gpu->arch < OLDEST_ARCH)
+	if (gpu->arch < EK_OLDEST_ARCH)
 		return ek_fail(
 			EK_ERROR_UNSUPPORTED,
 			"device EK_CUDA, ordinal %d: %s has compute capability %d.%d, evenkeel needs %d.%d "
 			"(Ampere) or newer",
-			gpu->ordinal, gpu->name, gpu->arch / 10, gpu->arch % 10, OLDEST_ARCH / 10,
-			OLDEST_ARCH % 10);
+			gpu->ordinal, gpu->name, gpu->arch / 10, gpu->arch % 10, EK_OLDEST_ARCH / 10,
+			EK_OLDEST_ARCH % 10);
 	return EK_OK;
 }
 
@@ -189,7 +189,7 @@ static ek_status open_parts(struct ek_gpu *gpu, const ek_options *options)
 	gpu->nvtx = options->nvtx ? ek_nvtx_get() : NULL;
 	gpu->ranges = gpu->nvtx != NULL;
 	gpu->cache = ek_cache_open(options->cache, options->pack);
-	gpu->kernels = ek_kernels_create();
+	gpu->kernels = ek_table_create();
 	if (!gpu->cache || !gpu->kernels)
 		return ek_fail(EK_ERROR_MEMORY, "out of memory for a context on GPU %d", gpu->ordinal);
 	return EK_OK;
@@ -215,7 +215,7 @@ void ek_gpu_close(struct ek_gpu *gpu)
 	if (!gpu)
 		return;
 	if (gpu->kernels)
-		ek_kernels_destroy(gpu);
+		ek_kernels_unload(gpu);
 	ek_cache_close(gpu->cache);
 	if (gpu->retained)
 		(void)gpu->driver->primary_release(gpu->device);
