@@ -85,26 +85,48 @@ void ek_gpu_leave(struct ek_gpu *gpu, bool pushed)
 }
 
 /* The calling thread's context, where it is on our device: tensors that a program made with it stay usable. */
-static bool adopt_current(struct ek_gpu *gpu)
+static CUcontext current_on_device(struct ek_gpu *gpu)
 {
 	CUcontext current = NULL;
 	CUdevice device;
 	if (gpu->driver->context_current(&current) != CUDA_SUCCESS || !current ||
 	    gpu->driver->context_device(&device) != CUDA_SUCCESS || device != gpu->device)
-		return false;
-	gpu->context = current;
-	return true;
+		return NULL;
+	return current;
 }
 
-static ek_status choose_context(struct ek_gpu *gpu)
+static ek_status retain_primary(struct ek_gpu *gpu)
 {
-	if (adopt_current(gpu))
-		return EK_OK;
 	CUresult result = gpu->driver->primary_retain(&gpu->context, gpu->device);
 	if (result != CUDA_SUCCESS)
 		return ek_gpu_fail(gpu, result, "making a CUDA context");
 	gpu->retained = true;
 	return EK_OK;
+}
+
+/* The current context: retained where it is the primary one, so that it lives until ek_close; any other is the
+ * caller's to keep. The primary one is not made for this comparison, which would take memory of the GPU. */
+static ek_status adopt(struct ek_gpu *gpu, CUcontext current)
+{
+	unsigned flags;
+	int active = 0;
+	CUresult result = gpu->driver->primary_state(gpu->device, &flags, &active);
+	if (result != CUDA_SUCCESS)
+		return ek_gpu_fail(gpu, result, "asking for the primary CUDA context");
+	ek_status status = active ? retain_primary(gpu) : EK_OK;
+	if (status != EK_OK || gpu->context == current)
+		return status;
+	if (gpu->retained)
+		(void)gpu->driver->primary_release(gpu->device);
+	gpu->retained = false;
+	gpu->context = current;
+	return EK_OK;
+}
+
+static ek_status choose_context(struct ek_gpu *gpu)
+{
+	CUcontext current = current_on_device(gpu);
+	return current ? adopt(gpu, current) : retain_primary(gpu);
 }
 
 /* ---- what it can do ---- */
