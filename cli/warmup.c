@@ -248,8 +248,9 @@ static int refuse_arch(int arch, const int *usable, int count)
  * NVRTC the first compilation says so. */
 static int check_archs(const int *archs, int count)
 {
-	int usable[EK_NVRTC_ARCHS];
-	int usable_count = keep_usable(usable, ek_nvrtc_archs(usable));
+	int usable[EK_NVRTC_ARCHS] = {0};
+	int usable_count = ek_nvrtc_archs(usable);
+	usable_count = keep_usable(usable, usable_count);
 	for (int i = 0; i < count && usable_count; i++) {
 		int k = 0;
 		while (k < usable_count && usable[k] != archs[i])

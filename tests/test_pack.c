@@ -129,7 +129,7 @@ struct one_entry_pack {
 
 static void refused_claim(uint32_t count, uint64_t size)
 {
-	struct one_entry_pack start;
+	struct one_entry_pack start = {0};
 	struct ek_image image = image_of("the image");
 	const char *file = in_base("claims.pack"), *key = "the key";
 	EXPECT(ek_pack_write(file, &key, &image, 1) == EK_OK &&
