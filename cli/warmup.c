@@ -221,6 +221,46 @@ static int build_call(struct warmup *warmup, const struct call *call)
 	return status;
 }
 
+/* Those that the kernels run on; the others are dropped from the list. */
+static int keep_usable(int *archs, int count)
+{
+	int usable = 0;
+	for (int i = 0; i < count; i++)
+		if (archs[i] >= EK_OLDEST_ARCH)
+			archs[usable++] = archs[i];
+	return usable;
+}
+
+static int refuse_arch(int arch, const int *usable, int count)
+{
+	char list[512] = "";
+	size_t length = 0;
+	struct ek_nvrtc_info nvrtc;
+	ek_nvrtc_describe(&nvrtc);
+	for (int i = 0; i < count && length < sizeof list; i++)
+		length += (size_t)snprintf(list + length, sizeof list - length, "%s%d", i ? ", " : "",
+					   usable[i]);
+	return complain(STATUS_USAGE, "--arch %d: must be one that NVRTC %d.%d compiles for: %s", arch,
+			nvrtc.version / 1000, nvrtc.version % 1000 / 10, list);
+}
+
+/* For an unknown one NVRTC would make PTX of the newest that it knows, and a typing error would go unnoticed. Without
+ * NVRTC the first compilation says so. */
+static int check_archs(const int *archs, int count)
+{
+	int usable[EK_NVRTC_ARCHS] = {0};
+	int usable_count = ek_nvrtc_archs(usable);
+	usable_count = keep_usable(usable, usable_count);
+	for (int i = 0; i < count && usable_count; i++) {
+		int k = 0;
+		while (k < usable_count && usable[k] != archs[i])
+			k++;
+		if (k == usable_count)
+			return refuse_arch(archs[i], usable, usable_count);
+	}
+	return STATUS_FINE;
+}
+
 /* Those of --arch, else the GPU's own. */
 static int choose_archs(struct warmup *warmup)
 {
@@ -229,7 +269,7 @@ static int choose_archs(struct warmup *warmup)
 	memcpy(warmup->archs, options->archs, sizeof warmup->archs);
 	warmup->arch_count = options->arch_count;
 	if (options->arch_count)
-		return STATUS_FINE;
+		return check_archs(options->archs, options->arch_count);
 	if (device_gpus() == 0)
 		return complain(STATUS_NO_DEVICE,
 				"--pack: must come with --arch where there is no GPU, such as --arch 90");
@@ -280,6 +320,8 @@ int command_warmup(const struct options *options)
 {
 	static struct warmup warmup; /* with room for a pack */
 	warmup = (struct warmup){.options = options};
+	if (options->pack && strcmp(options->pack, "-") == 0)
+		return complain(STATUS_USAGE, "--pack -: must be a file, not standard output");
 	(void)visit_all(&warmup, count_call);
 	if (warmup.calls == 0)
 		return complain(STATUS_USAGE,

@@ -127,7 +127,8 @@ typedef struct ek_options {
 	int64_t stream_bytes;
 
 	/* EK_CUDA: where compiled kernels are kept. NULL: $EVENKEEL_CACHE, else $XDG_CACHE_HOME/evenkeel, else
-	 * ~/.cache/evenkeel; "": nowhere. The folder must be the user's own and closed to others. */
+	 * ~/.cache/evenkeel; "": nowhere. The folder must be the user's own and closed to others; files are kept in its
+	 * subfolder evenkeel-kernels. */
 	const char *cache;
 	/* EK_CUDA: a file of compiled kernels (evenkeel warmup --pack) for machines without NVRTC. NULL:
 	 * $EVENKEEL_PACK, else none. */
@@ -148,7 +149,8 @@ typedef struct ek_options {
  * the calling thread alone. Concurrent callers that need several threads each need a context each.
  *
  * EK_CUDA uses the CUDA context that is current in the calling thread if it is on that GPU, else the primary
- * one. Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
+ * one. The primary one is retained until ek_close; any other must outlive ctx.
+ * Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
  * allocates, but the first call with a new width, dtype or set of operands, which compiles (32 ms) or
  * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. Host memory given as x, y, dy, dx, weight,
  * dweight or workspace is found and refused, unless the GPU can read it; the other pointers are taken as they are. */

@@ -29,7 +29,7 @@ static bool holds(struct ek_cache *cache, const char *key, const char *text)
 
 static void entry_path(const char *folder, const char *key, char path[256])
 {
-	(void)snprintf(path, 256, "%s/%016llx.ekc", folder, (unsigned long long)ek_entry_hash(key));
+	cache_file(folder, key, ".ekc", path);
 }
 
 /* ---- entries ---- */
@@ -37,7 +37,7 @@ static void entry_path(const char *folder, const char *key, char path[256])
 static void entries_come_back(void)
 {
 	struct stat status;
-	char path[256];
+	char path[256], subfolder[256];
 	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	struct ek_image first = image_of("first image"), second = image_of("second, longer image");
@@ -49,13 +49,18 @@ static void entries_come_back(void)
 	ek_cache_put(cache, "a key", &second);
 	EXPECT(holds(cache, "a key", "second, longer image"), "an entry is not replaced");
 	struct ek_cache_info info = describe(cache);
-	EXPECT(info.entries == 2 && info.bytes > 40 && strcmp(info.folder, folder) == 0 && !info.why_not[0],
+	cache_path(folder, "", subfolder);
+	subfolder[strlen(subfolder) - 1] = '\0';
+	EXPECT(info.entries == 2 && info.bytes > 40 && strcmp(info.folder, subfolder) == 0 &&
+		       !info.why_not[0],
 	       "described as %lld entries of %lld bytes in \"%s\", \"%s\"", info.entries, info.bytes,
 	       info.folder, info.why_not);
 	entry_path(folder, "a key", path);
 	EXPECT(stat(path, &status) == 0 && (status.st_mode & 0777) == 0600, "an entry has mode %o",
 	       status.st_mode & 0777);
 	EXPECT(stat(folder, &status) == 0 && (status.st_mode & 0777) == 0700, "the folder has mode %o",
+	       status.st_mode & 0777);
+	EXPECT(stat(subfolder, &status) == 0 && (status.st_mode & 0777) == 0700, "the subfolder has mode %o",
 	       status.st_mode & 0777);
 	ek_cache_close(cache);
 
@@ -64,7 +69,7 @@ static void entries_come_back(void)
 	remove_tree(folder);
 	EXPECT(!holds(cache, "a key", "second, longer image"), "an entry outlives its folder");
 	ek_cache_put(cache, "a key", &first);
-	EXPECT(holds(cache, "a key", "first image"), "a folder that was removed is not made anew");
+	EXPECT(holds(cache, "a key", "first image"), "a folder that was removed is not made again");
 	ek_cache_close(cache);
 	ek_cache_close(NULL);
 }
@@ -173,9 +178,32 @@ static void unsafe_folders_are_refused(void)
 	(void)unlink(folder);
 }
 
-/* What becomes unsafe later is noticed, too. */
-static void folders_are_judged_anew(void)
+static void unsafe_subfolders_are_refused(void)
 {
+	const char *folder = fresh_folder(), *other = in_base("other");
+	char subfolder[256];
+	cache_path(folder, "", subfolder);
+	subfolder[strlen(subfolder) - 1] = '\0';
+	EXPECT(mkdir(other, 0700) == 0 && symlink(other, subfolder) == 0, "no link");
+	refused_folder(folder, "evenkeel-kernels is a link");
+	(void)unlink(subfolder);
+	EXPECT(mkdir(subfolder, 0700) == 0 && chmod(subfolder, 0720) == 0, "no subfolder");
+	refused_folder(folder, "evenkeel-kernels may be written by others");
+	(void)chmod(subfolder, 0700);
+	if (geteuid() == 0) {
+		EXPECT(chown(subfolder, 65534, 65534) == 0, "no other user");
+		refused_folder(folder, "evenkeel-kernels belongs to another user");
+	}
+	(void)rmdir(subfolder);
+	write_file(subfolder, "a file", 6);
+	refused_folder(folder, "evenkeel-kernels: Not a directory");
+	EXPECT(files_in(other) == 0 && exists(subfolder), "something was written or deleted");
+}
+
+/* What becomes unsafe later is noticed, too. */
+static void folders_are_checked_at_each_use(void)
+{
+	char subfolder[256];
 	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	struct ek_image image = image_of("the image");
@@ -184,6 +212,9 @@ static void folders_are_judged_anew(void)
 	EXPECT(!holds(cache, "key", "the image"), "a folder that became writable by all is read");
 	(void)chmod(folder, 0700);
 	EXPECT(holds(cache, "key", "the image"), "a folder that became safe again is not read");
+	cache_path(folder, ".", subfolder);
+	(void)chmod(subfolder, 0770);
+	EXPECT(!holds(cache, "key", "the image"), "a subfolder that became writable by others is read");
 	ek_cache_close(cache);
 }
 
@@ -212,13 +243,16 @@ static void an_unsafe_folder_is_noted_once(void)
 static void read_only_folder_serves(void)
 {
 	struct ek_image image = image_of("the image");
+	char subfolder[256];
 	const char *folder = in_base("folder");
+	cache_path(folder, ".", subfolder);
 	EXPECT(geteuid() != 0 || (chown(folder, 65534, 65534) == 0 && chmod(in_base(""), 0755) == 0 &&
 				  setuid(65534) == 0),
 	       "no other user");
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	ek_cache_put(cache, "key", &image);
-	EXPECT(chmod(folder, 0500) == 0 && holds(cache, "key", "the image"), "the entry is gone");
+	EXPECT(chmod(subfolder, 0500) == 0 && chmod(folder, 0500) == 0 && holds(cache, "key", "the image"),
+	       "the entry is gone");
 	ek_cache_close(cache);
 	cache = ek_cache_open(folder, "");
 	ek_cache_put(cache, "other", &image);
@@ -231,7 +265,24 @@ static void read_only_folder_serves(void)
 	EXPECT(!describe(cache).folder[0] && describe(cache).why_not[0],
 	       "a folder that cannot be made is one");
 	ek_cache_close(cache);
+	EXPECT(chmod(folder, 0700) == 0 && chmod(subfolder, 0700) == 0, "the folder stays closed");
+}
+
+static void a_folder_without_a_subfolder_in_a_child(void)
+{
+	const char *folder = in_base("folder");
+	EXPECT(geteuid() != 0 || (chown(folder, 65534, 65534) == 0 && chmod(in_base(""), 0755) == 0 &&
+				  setuid(65534) == 0),
+	       "no other user");
+	EXPECT(chmod(folder, 0500) == 0, "the folder stays open");
+	refused_folder(folder, "evenkeel-kernels: Permission denied");
 	EXPECT(chmod(folder, 0700) == 0, "the folder stays closed");
+}
+
+static void a_read_only_folder_without_a_subfolder_is_refused(void)
+{
+	(void)fresh_folder();
+	in_child(a_folder_without_a_subfolder_in_a_child);
 }
 
 static void a_read_only_folder_serves_what_it_holds(void)
@@ -246,13 +297,15 @@ static void too_large_is_left_out(void)
 	const struct rlimit limit = {4096, 4096};
 	struct ek_image image = {calloc(1, 100000), 100000}, got;
 	struct ek_cache *cache = ek_cache_open(in_base("folder"), "");
+	char subfolder[256];
+	cache_path(in_base("folder"), "", subfolder);
 	(void)signal(SIGXFSZ, SIG_IGN);
 	EXPECT(image.data && setrlimit(RLIMIT_FSIZE, &limit) == 0, "no limit");
 	ek_cache_put(cache, "key", &image);
 	EXPECT(!ek_cache_get(cache, "key", &got) && describe(cache).entries == 0, "an entry came through");
 	ek_cache_close(cache);
 	free(image.data);
-	EXPECT(rmdir(in_base("folder")) == 0, "something was left behind");
+	EXPECT(rmdir(subfolder) == 0 && rmdir(in_base("folder")) == 0, "something was left behind");
 }
 
 static void a_full_disk_leaves_nothing_behind(void)
@@ -267,7 +320,12 @@ static void expect_folder(const char *what, const char *folder, const char *why)
 {
 	struct ek_cache *cache = ek_cache_open(NULL, NULL);
 	struct ek_cache_info info = describe(cache);
-	EXPECT(strcmp(info.folder, folder) == 0, "%s: \"%s\", expected \"%s\"", what, info.folder, folder);
+	char expected[256] = "";
+	if (*folder)
+		cache_path(folder, "", expected);
+	expected[*folder ? strlen(expected) - 1 : 0] = '\0';
+	EXPECT(strcmp(info.folder, expected) == 0, "%s: \"%s\", expected \"%s\"", what, info.folder,
+	       expected);
 	EXPECT(strstr(info.why_not, why), "%s: why not: \"%s\"", what, info.why_not);
 	ek_cache_close(cache);
 }
@@ -301,7 +359,7 @@ static void the_environment_chooses_the_folder(void)
 	       describe(cache).why_not);
 	ek_cache_close(cache);
 	cache = ek_cache_open(in_base("by option"), "");
-	EXPECT(strcmp(describe(cache).folder, in_base("by option")) == 0,
+	EXPECT(strcmp(describe(cache).folder, in_base("by option/evenkeel-kernels")) == 0,
 	       "the option does not go before $EVENKEEL_CACHE");
 	ek_cache_close(cache);
 	set("EVENKEEL_CACHE", "");
@@ -314,7 +372,7 @@ static void relative_folder_stays(void)
 	struct ek_cache *cache = ek_cache_open("relative", "");
 	ek_cache_put(cache, "key", &image);
 	EXPECT(chdir("/") == 0 && holds(cache, "key", "the image") &&
-		       strcmp(describe(cache).folder, in_base("relative")) == 0,
+		       strcmp(describe(cache).folder, in_base("relative/evenkeel-kernels")) == 0,
 	       "it moves with the working directory, to \"%s\"", describe(cache).folder);
 	ek_cache_close(cache);
 }
@@ -373,14 +431,130 @@ static void the_oldest_go_when_the_bound_is_reached(void)
 	ek_cache_close(cache);
 }
 
+/* A sparse file, older than any entry. */
+static void put_old_file(const char *path, const char *start, int megabytes)
+{
+	const struct timespec times[2] = {{1000, 0}, {1000, 0}};
+	write_file(path, start, strlen(start));
+	EXPECT(truncate(path, (off_t)megabytes << 20) == 0 && utimensat(AT_FDCWD, path, times, 0) == 0,
+	       "no file %s", path);
+}
+
+static void put_and_expect(const char *folder, const char *const *paths, int count, bool there)
+{
+	struct ek_image image = image_of("the image");
+	struct ek_cache *cache = ek_cache_open(folder, "");
+	ek_cache_put(cache, "a key", &image);
+	EXPECT(holds(cache, "a key", "the image"), "the entry is gone");
+	ek_cache_close(cache);
+	for (int i = 0; i < count; i++)
+		EXPECT(exists(paths[i]) == there, "%s is %s", paths[i], there ? "gone" : "still there");
+}
+
+/* In the folder that the user named, whatever the files' names are. */
+static void the_bound_spares_the_named_folder(void)
+{
+	static const char *const names[] = {"train.log",
+					    "eval.log",
+					    "0123456789abcdef.ekc",
+					    "0123456789abcdef.log",
+					    "checkpoint.tmp",
+					    "0123456789abcdef.ekc.1.2.tmp"};
+	const char *folder = fresh_folder();
+	char paths[COUNT_OF(names)][256];
+	const char *list[COUNT_OF(names)];
+	for (int i = 0; i < COUNT_OF(names); i++) {
+		(void)snprintf(paths[i], sizeof paths[i], "%s/%s", folder, names[i]);
+		put_old_file(paths[i], "ek entry", 20);
+		list[i] = paths[i];
+	}
+	put_and_expect(folder, list, COUNT_OF(names), true);
+}
+
+/* In the subfolder, next to files of evenkeel's, which are deleted. */
+static void the_bound_deletes_only_evenkeels_files(void)
+{
+	static const struct {
+		const char *name, *start;
+	} others[] = {{"train.log", "evenkeel"},
+		      {"checkpoint.tmp", "ek entry"},
+		      {"0123456789abcdef.txt", "ek entry"},
+		      {"0123456789abcdef", "ek entry"},
+		      {"0123456789ABCDEF.ekc", "ek entry"},
+		      {"0123456789abcde.ekc", "ek entry"},
+		      {"00123456789abcdef.ekc", "ek entry"},
+		      {"0123456789abcdef.ekc.tmp", "ek entry"},
+		      {"0123456789abcdef.ekc.2.tmp", "ek entry"},
+		      {"0123456789abcdef.ekc.1.x.tmp", "ek entry"},
+		      {"0123456789abcdef.ekc.1.2.tmp.1", "ek entry"},
+		      {"0123456789abcdef.ekc", "PNG data"}}, /* not an entry's first bytes */
+		ours[] = {{"fedcba9876543210.ekc", "ek entry"},
+			  {"fedcba9876543210.log", "evenkeel"},
+			  {"fedcba9876543210.ekc.1.2.tmp", "ek entry"},
+			  {"fedcba9876543210.log.12345678.4294967295.tmp", "evenkeel"}};
+	const char *folder = fresh_folder();
+	char paths[COUNT_OF(others)][256], our_paths[COUNT_OF(ours)][256];
+	const char *list[COUNT_OF(others)], *our_list[COUNT_OF(ours)];
+	ek_cache_close(ek_cache_open(folder, ""));
+	for (int i = 0; i < COUNT_OF(others); i++) {
+		cache_path(folder, others[i].name, paths[i]);
+		put_old_file(list[i] = paths[i], others[i].start, 20);
+	}
+	for (int i = 0; i < COUNT_OF(ours); i++) {
+		cache_path(folder, ours[i].name, our_paths[i]);
+		put_old_file(our_list[i] = our_paths[i], ours[i].start, 60); /* none may stay */
+	}
+	put_and_expect(folder, list, COUNT_OF(others), true);
+	put_and_expect(folder, our_list, COUNT_OF(ours), false);
+}
+
+static void the_bound_follows_no_link_and_opens_no_pipe(void)
+{
+	char link[256], pipe_path[256], sub[256], file[256];
+	const char *folder = fresh_folder();
+	ek_cache_close(ek_cache_open(folder, ""));
+	cache_path(folder, "1111111111111111.ekc", link);
+	cache_path(folder, "2222222222222222.ekc", pipe_path);
+	cache_path(folder, "3333333333333333.ekc", sub);
+	(void)snprintf(file, sizeof file, "%s/target", folder);
+	put_old_file(file, "ek entry", 20);
+	EXPECT(symlink(file, link) == 0 && mkfifo(pipe_path, 0600) == 0 && mkdir(sub, 0700) == 0, "no link");
+	for (int i = 4; i < 8; i++) {
+		char name[32], path[256];
+		(void)snprintf(name, sizeof name, "%d234567890abcdef.ekc", i);
+		cache_path(folder, name, path);
+		put_old_file(path, "ek entry", 20);
+	}
+	put_and_expect(folder, (const char *const[]){link, pipe_path, sub, file}, 4, true);
+}
+
+/* As a process of the same id leaves them when it is killed, often in a container, where ids are the same again. */
+static void stale_temporaries_stop_nothing(void)
+{
+	char entry[256], stale[300];
+	const char *folder = fresh_path();
+	struct ek_cache *cache = ek_cache_open(folder, "");
+	struct ek_image image = image_of("the image");
+	entry_path(folder, "the key", entry);
+	for (int i = 0; i < 1000; i++) { /* from where this process's numbers are, too */
+		(void)snprintf(stale, sizeof stale, "%s.%ld.%d.tmp", entry, (long)getpid(), i);
+		write_file(stale, "ek e", 4);
+	}
+	ek_cache_put(cache, "the key", &image);
+	EXPECT(holds(cache, "the key", "the image"), "an entry is not kept beside stale temporaries");
+	ek_cache_close(cache);
+}
+
 static void logs_are_kept(void)
 {
-	char path[512], text[64] = "";
+	char path[512], expected[256], text[64] = "";
 	const char *folder = fresh_path();
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	EXPECT(ek_cache_put_log(cache, "a_kernel", "what it said", path, sizeof path), "no log");
-	EXPECT(strncmp(path, folder, strlen(folder)) == 0 && strstr(path, "a_kernel.log"), "it is %s", path);
-	EXPECT(read_file(path, text, sizeof text) == 12 && memcmp(text, "what it said", 12) == 0,
+	cache_file(folder, "a_kernel", ".log", expected);
+	EXPECT(strcmp(path, expected) == 0, "it is %s", path);
+	EXPECT(read_file(path, text, sizeof text - 1) > 0 &&
+		       strcmp(text, "evenkeel: NVRTC on a_kernel\nwhat it said") == 0,
 	       "it says %s", text);
 	EXPECT(describe(cache).entries == 0, "a log is an entry");
 	ek_cache_close(cache);
@@ -446,12 +620,18 @@ int main(int argc, char **argv)
 	TEST(entries_that_others_may_write_are_misses);
 	TEST(an_unsafe_folder_is_noted_once); /* before this process has said it */
 	TEST(unsafe_folders_are_refused);
-	TEST(folders_are_judged_anew);
+	TEST(unsafe_subfolders_are_refused);
+	TEST(folders_are_checked_at_each_use);
 	TEST(a_read_only_folder_serves_what_it_holds);
+	TEST(a_read_only_folder_without_a_subfolder_is_refused);
 	TEST(a_full_disk_leaves_nothing_behind);
 	TEST(the_environment_chooses_the_folder);
 	TEST(a_relative_folder_stays_where_it_was);
 	TEST(the_oldest_go_when_the_bound_is_reached);
+	TEST(the_bound_spares_the_named_folder);
+	TEST(the_bound_deletes_only_evenkeels_files);
+	TEST(the_bound_follows_no_link_and_opens_no_pipe);
+	TEST(stale_temporaries_stop_nothing);
 	TEST(logs_are_kept);
 	TEST(processes_share_a_folder);
 	files_end();

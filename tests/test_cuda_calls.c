@@ -116,6 +116,56 @@ static void the_current_context_is_used(void)
 	nothing_is_left("a program's CUDA context", before);
 }
 
+/* Once a program has released the primary context, it lives as long as the ek_context that uses it. */
+static void the_current_primary_context_is_retained(void)
+{
+	struct living before = living();
+	CUcontext primary = NULL;
+	fail(NULL);
+	EXPECT(cuda()->primary_retain(&primary, 0) == CUDA_SUCCESS, "no primary context");
+	push(primary);
+	fail("cuDevicePrimaryCtxGetState=999");
+	open_refused("no state", gpu_options(), EK_ERROR_CUDA,
+		     SAYS("asking for the primary CUDA context on GPU 0 failed", "CUDA error 999"));
+	fail("cuDevicePrimaryCtxRetain=2");
+	open_refused("not retained", gpu_options(), EK_ERROR_MEMORY, SAYS("CUDA_ERROR_OUT_OF_MEMORY"));
+	fail(NULL);
+	ek_context *ctx = opened(gpu_options());
+	EXPECT(gpu_of(ctx)->context == primary && gpu_of(ctx)->retained, "it is not retained");
+	pop();
+	EXPECT(cuda()->primary_release(0) == CUDA_SUCCESS && standin.live("context") == before.contexts + 1,
+	       "the CUDA context is gone with the program's release");
+	expect_works("after the program has released the primary context", ctx);
+	ek_close(ctx);
+	EXPECT(standin.count("cuDevicePrimaryCtxRetain") == 1 &&
+		       standin.count("cuDevicePrimaryCtxRelease_v2") == 2,
+	       "retained %d times, released %d times with the program's once",
+	       (int)standin.count("cuDevicePrimaryCtxRetain"),
+	       (int)standin.count("cuDevicePrimaryCtxRelease_v2"));
+	nothing_is_left("a primary context", before);
+}
+
+/* Another library holds the primary context; the program has one of its own. */
+static void another_current_context_leaves_the_primary_one_alone(void)
+{
+	struct living before = living();
+	CUcontext primary = NULL, theirs = standin.context_create(0);
+	fail(NULL);
+	EXPECT(cuda()->primary_retain(&primary, 0) == CUDA_SUCCESS, "no primary context");
+	push(theirs);
+	ek_context *ctx = opened(gpu_options());
+	EXPECT(gpu_of(ctx)->context == theirs && !gpu_of(ctx)->retained, "another than the current is used");
+	EXPECT(standin.count("cuDevicePrimaryCtxRetain") - 1 == standin.count("cuDevicePrimaryCtxRelease_v2"),
+	       "the primary context stays retained");
+	expect_works("in a CUDA context beside the primary one", ctx);
+	ek_close(ctx);
+	pop();
+	standin.context_destroy(theirs);
+	EXPECT(standin.live("context") == before.contexts + 1 && cuda()->primary_release(0) == CUDA_SUCCESS,
+	       "the primary context is gone");
+	nothing_is_left("two CUDA contexts", before);
+}
+
 static void a_current_context_of_another_gpu_is_not_used(void)
 {
 	struct living before = living();
@@ -695,6 +745,8 @@ int main(int argc, char **argv)
 	TEST(launches_overlap_where_they_can); /* before this process has loaded the driver */
 	TEST(the_primary_context_is_held_until_the_end);
 	TEST(the_current_context_is_used);
+	TEST(the_current_primary_context_is_retained);
+	TEST(another_current_context_leaves_the_primary_one_alone);
 	TEST(a_current_context_of_another_gpu_is_not_used);
 	TEST(a_thread_needs_no_current_context);
 	TEST(a_refused_call_leaves_the_current_context);

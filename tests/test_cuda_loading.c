@@ -3,6 +3,7 @@
  * nothing behind, and is over once its cause is. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "cuda/norm.h"
+#include "support_cache.h"
 #include "support_cuda.h"
 
 /* ---- the driver ---- */
@@ -291,13 +293,24 @@ static void nothing_is_installed(void)
 	in_child(nothing_is_installed_in_a_child);
 }
 
-static void nvrtc_is_too_old_in_a_child(void)
+static void nvrtc_11_8_in_a_child(void)
 {
 	ek_context *ctx = opened_with("");
 	struct work w = work_make(ctx, small);
 	fail("nvrtcVersion=11080");
-	forward_refused("NVRTC 11.8", &w, EK_ERROR_COMPILE,
-			SAYS("is NVRTC 11.8: evenkeel needs NVRTC 12.0 or newer", "$EVENKEEL_NVRTC"));
+	for (int i = 0; i < 2; i++) /* found once, refused twice */
+		forward_refused("NVRTC 11.8", &w, EK_ERROR_COMPILE,
+				SAYS("is NVRTC 11.8: evenkeel needs NVRTC 12.0 or newer", "$EVENKEEL_NVRTC"));
+	EXPECT(standin.nvrtc_count("nvrtcVersion") == 1, "a library that is too old is opened %d times",
+	       (int)standin.nvrtc_count("nvrtcVersion"));
+	work_free(&w);
+	ek_close(ctx);
+}
+
+static void nvrtc_12_0_in_a_child(void)
+{
+	ek_context *ctx = opened_with("");
+	struct work w = work_make(ctx, small);
 	fail("nvrtcVersion=12000,nvrtcCompileProgram=6");
 	forward_refused(
 		"NVRTC 12.0 for 9.0", &w, EK_ERROR_COMPILE,
@@ -310,7 +323,8 @@ static void nvrtc_is_too_old_in_a_child(void)
 
 static void nvrtc_is_too_old(void)
 {
-	in_child(nvrtc_is_too_old_in_a_child);
+	in_child(nvrtc_11_8_in_a_child);
+	in_child(nvrtc_12_0_in_a_child);
 }
 
 static void a_compilation_fails(void)
@@ -350,7 +364,7 @@ static void what_the_compiler_said_is_kept(void)
 {
 	const char *folder = fresh_folder();
 	char path[256];
-	(void)snprintf(path, sizeof(path), "%s/ek_layer_norm_forward_f32_40.log", folder);
+	cache_file(folder, "ek_layer_norm_forward_f32_40", ".log", path);
 	ek_context *ctx = opened_with(folder);
 	struct work w = work_make(ctx, small);
 	fail(NULL);
@@ -485,6 +499,71 @@ static void a_later_kernel_is_missing(void)
 	}
 }
 
+/* ---- kernels: threads ---- */
+
+struct preparation {
+	struct work work;
+	ek_status status;
+};
+
+static void *prepare(void *argument)
+{
+	struct preparation *preparation = argument;
+	preparation->status = ek_norm_forward_prepare(preparation->work.ctx, &preparation->work.forward);
+	return NULL;
+}
+
+/* Each in its thread. Returns how many succeed; the others fail with EK_ERROR_COMPILE. */
+static int prepare_at_once(ek_context *ctx, const int64_t *cols, int count)
+{
+	struct preparation preparations[4];
+	pthread_t threads[4];
+	int prepared = 0;
+	for (int i = 0; i < count; i++)
+		preparations[i].work = work_make(ctx, (struct shape){EK_F32, 3, cols[i]});
+	for (int i = 0; i < count; i++)
+		EXPECT(pthread_create(&threads[i], NULL, prepare, &preparations[i]) == 0, "no thread");
+	for (int i = 0; i < count; i++) {
+		(void)pthread_join(threads[i], NULL);
+		prepared += preparations[i].status == EK_OK;
+		EXPECT(preparations[i].status == EK_OK || preparations[i].status == EK_ERROR_COMPILE,
+		       "thread %d: %s", i, ek_status_name(preparations[i].status));
+		work_free(&preparations[i].work);
+	}
+	return prepared;
+}
+
+/* Each compilation waits in the compiler until the other has begun. */
+static void different_kernels_compile_at_the_same_time(void)
+{
+	ek_context *ctx = opened_with("");
+	fail(NULL);
+	set("EVENKEEL_STANDIN_TOGETHER", "2");
+	int prepared = prepare_at_once(ctx, (const int64_t[]){24, 56}, 2);
+	set("EVENKEEL_STANDIN_TOGETHER", NULL);
+	EXPECT(prepared == 2, "the second compilation begins when the first has ended");
+	ek_close(ctx);
+}
+
+static void the_same_kernel_compiles_once(void)
+{
+	const int64_t same[] = {24, 24, 24, 24};
+	ek_context *ctx = opened_with("");
+	fail(NULL);
+	EXPECT(prepare_at_once(ctx, same, 4) == 4, "not prepared");
+	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 1 && standin.count("cuModuleLoadData") == 1,
+	       "%d compilations, %d loads", (int)standin.nvrtc_count("nvrtcCompileProgram"),
+	       (int)standin.count("cuModuleLoadData"));
+	ek_close(ctx);
+	ctx = opened_with("");
+	fail("nvrtcCompileProgram=6@1"); /* and the next thread tries */
+	EXPECT(prepare_at_once(ctx, same, 4) == 3, "a failure is not one thread's");
+	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 2, "%d compilations after one that failed",
+	       (int)standin.nvrtc_count("nvrtcCompileProgram"));
+	fail(NULL);
+	ek_close(ctx);
+}
+
 /* As warm-up asks for them: for any number of rows, each once. */
 static void recipes_are_listed_once(void)
 {
@@ -599,6 +678,8 @@ int main(int argc, char **argv)
 	TEST(an_image_does_not_load);
 	TEST(a_refused_image_is_compiled_anew);
 	TEST(a_later_kernel_is_missing);
+	TEST(different_kernels_compile_at_the_same_time);
+	TEST(the_same_kernel_compiles_once);
 	TEST(recipes_are_listed_once);
 	TEST(a_folder_cannot_be_written);
 	return cuda_test_end();

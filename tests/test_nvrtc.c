@@ -1,8 +1,10 @@
 /* NVRTC, where it is installed: texts are compiled, through the cache or from a pack, and refusals are explained.
  * SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/kernel.h"
 #include "cuda/nvrtc.h"
@@ -79,7 +81,7 @@ static void the_compiler_may_be_asked_about_registers(void)
 
 static void a_refused_text_is_explained(void)
 {
-	char path[512], text[512] = "";
+	char path[256], text[512] = "";
 	const char *folder = fresh_path();
 	struct ek_image image;
 	char *log = NULL;
@@ -92,7 +94,7 @@ static void a_refused_text_is_explained(void)
 	EXPECT(log && strstr(log, "no_such_name"), "the log is \"%s\"", log ? log : "");
 	free(log);
 	struct ek_cache *cache = ek_cache_open(folder, "");
-	(void)snprintf(path, sizeof path, "%s/scale.log", folder);
+	cache_file(folder, "scale", ".log", path);
 	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
 		       strstr(ek_error(NULL), path),
 	       "the message is \"%s\"", ek_error(NULL));
@@ -189,14 +191,76 @@ static void a_library_that_is_not_nvrtc_is_explained(void)
 	in_child(bad_library_is_explained);
 }
 
+static char real_nvrtc[512];
+
+/* What is installed after a search that failed is found under another name alone: the search is not repeated. */
+static void failure_is_remembered(void)
+{
+	struct ek_nvrtc_info info;
+	char file[256], other[256], first[sizeof info.missing];
+	(void)snprintf(file, sizeof file, "%s", in_base("libnvrtc.so"));
+	(void)snprintf(other, sizeof other, "%s", in_base("./libnvrtc.so"));
+	set("EVENKEEL_NVRTC", file);
+	ek_nvrtc_describe(&info);
+	EXPECT(info.version == 0 && strstr(info.missing, file), "missing: \"%s\"", info.missing);
+	memcpy(first, info.missing, sizeof first);
+	EXPECT(symlink(real_nvrtc, file) == 0, "no link");
+	ek_nvrtc_describe(&info);
+	EXPECT(info.version == 0 && strcmp(info.missing, first) == 0, "searched again: version %d, \"%s\"",
+	       info.version, info.missing);
+	int archs[EK_NVRTC_ARCHS];
+	EXPECT(ek_nvrtc_archs(archs) == 0, "a library that is missing knows architectures");
+	set("EVENKEEL_NVRTC", other);
+	ek_nvrtc_describe(&info);
+	EXPECT(info.version >= 12000 && !info.missing[0], "not searched for another value: \"%s\"",
+	       info.missing);
+}
+
+/* The path of the installed NVRTC, found in a process of its own. */
+static void find_real_nvrtc(void)
+{
+	struct ek_nvrtc_info info;
+	ek_nvrtc_describe(&info);
+	if (info.version)
+		write_file(in_base("path"), info.path, strlen(info.path));
+}
+
+static void a_failed_search_is_remembered(void)
+{
+	in_child(find_real_nvrtc);
+	size_t length = read_file(in_base("path"), real_nvrtc, sizeof real_nvrtc - 1);
+	real_nvrtc[length] = '\0';
+	if (length)
+		in_child(failure_is_remembered);
+	else
+		test_skip("NVRTC is not installed");
+}
+
+static void architectures_are_listed(void)
+{
+	int archs[EK_NVRTC_ARCHS];
+	bool has_80 = false, has_999 = false;
+	if (!nvrtc_is_there())
+		return;
+	int count = ek_nvrtc_archs(archs);
+	for (int i = 0; i < count; i++) {
+		has_80 = has_80 || archs[i] == 80;
+		has_999 = has_999 || archs[i] == 999;
+	}
+	EXPECT(count > 3 && has_80 && !has_999, "%d architectures, 80 is %s", count,
+	       has_80 ? "there" : "not");
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
 	files_begin();
 	set("EVENKEEL_CACHE", "");
 	set("EVENKEEL_PACK", NULL);
-	TEST(a_pack_serves_without_nvrtc); /* this and the next before NVRTC is found */
+	TEST(a_pack_serves_without_nvrtc); /* this and the next two before NVRTC is found */
 	TEST(a_library_that_is_not_nvrtc_is_explained);
+	TEST(a_failed_search_is_remembered);
+	TEST(architectures_are_listed);
 	TEST(texts_are_compiled);
 	TEST(the_compiler_may_be_asked_about_registers);
 	TEST(a_refused_text_is_explained);

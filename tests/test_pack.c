@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cuda/hash.h"
 #include "cuda/pack.h"
 #include "support.h"
 #include "support_cache.h"
@@ -84,10 +85,93 @@ static void bad_packs_are_refused(void)
 	refused_pack(file, "no pack of evenkeel: evenkeel warmup --pack writes one");
 	write_pack(file);
 	(void)chmod(file, 0646);
-	refused_pack(file, "everyone");
+	refused_pack(file, "may be written by others: chmod go-w it");
+	(void)chmod(file, 0664);
+	refused_pack(file, "may be written by others: chmod go-w it");
+	(void)chmod(file, 0644);
+	if (geteuid() == 0) {
+		EXPECT(chown(file, 65534, 65534) == 0, "no other user");
+		refused_pack(file, "belongs to another user: it must be yours or root's");
+	}
 	EXPECT(ek_pack_write(in_base("no/folder.pack"), NULL, NULL, 0) == EK_ERROR_ARGUMENT &&
 		       strstr(ek_error(NULL), "no/folder.pack"),
 	       "written into nothing: %s", ek_error(NULL));
+}
+
+static void roots_pack_in_a_child(void)
+{
+	EXPECT(setuid(65534) == 0, "no other user");
+	struct ek_cache *cache = ek_cache_open("", in_base("root.pack"));
+	EXPECT(packed(cache, "key 7", pack_texts[7]), "root's pack is refused: %s",
+	       describe(cache).pack_why_not);
+	ek_cache_close(cache);
+}
+
+static void a_pack_of_roots_serves_every_user(void)
+{
+	if (geteuid() != 0) {
+		test_skip("only root can write a file of root's");
+		return;
+	}
+	write_pack(in_base("root.pack"));
+	EXPECT(chmod(in_base(""), 0755) == 0 && chmod(in_base("root.pack"), 0644) == 0, "no pack");
+	in_child(roots_pack_in_a_child);
+	EXPECT(chmod(in_base(""), 0700) == 0, "the folder stays open");
+}
+
+/* The start of a pack with one entry, as pack.c lays it out, with a checksum that is right. */
+struct one_entry_pack {
+	char magic[8];
+	uint32_t version, count;
+	uint64_t hash, offset, size;
+	uint64_t checksum;
+};
+
+static void refused_claim(uint32_t count, uint64_t size)
+{
+	struct one_entry_pack start = {0};
+	struct ek_image image = image_of("the image");
+	const char *file = in_base("claims.pack"), *key = "the key";
+	EXPECT(ek_pack_write(file, &key, &image, 1) == EK_OK &&
+		       read_file(file, (char *)&start, sizeof start) == sizeof start,
+	       "no pack: %s", ek_error(NULL));
+	start.count = count;
+	start.size = size;
+	start.checksum = ek_hash(EK_HASH_START, &start, offsetof(struct one_entry_pack, checksum));
+	write_file(file, (const char *)&start, sizeof start);
+	EXPECT(truncate(file, (off_t)3 << 30) == 0, "no sparse file");
+	refused_pack(file, "is damaged");
+}
+
+/* Before anything of that size is allocated or read. */
+static void packs_that_claim_too_much_are_refused(void)
+{
+	refused_claim(1, (uint64_t)2 << 30);
+	refused_claim(1, ((uint64_t)16 << 20) + 1);
+	refused_claim(100000000, 100); /* an index of 2.4 GB */
+}
+
+static void refused_write(const char *file, const struct ek_image *image, const char *part)
+{
+	const char *key = "the key";
+	EXPECT(ek_pack_write(file, &key, image, 1) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), part),
+	       "%s: written, or for another reason: \"%s\"", part, ek_error(NULL));
+}
+
+/* A file that is renamed over a device or a link would take its place. */
+static void a_pack_replaces_nothing_but_a_file(void)
+{
+	char target[128];
+	struct ek_image image = image_of("the image"), large = {NULL, 16 << 20};
+	const char *link = in_base("link.pack"), *fifo = in_base("fifo.pack");
+	(void)snprintf(target, sizeof target, "%s", in_base("target.pack"));
+	write_pack(target);
+	EXPECT(symlink(target, link) == 0 && mkfifo(fifo, 0600) == 0, "no link");
+	refused_write(link, &image, "it exists and is not a regular file");
+	refused_write(fifo, &image, "it exists and is not a regular file");
+	refused_write(in_base(""), &image, "it exists and is not a regular file");
+	refused_write(in_base("large.pack"), &large, "a kernel has more than 16 MiB");
+	write_pack(target); /* a second time: it may replace a pack */
 }
 
 /* Counts the entries that come back right; one that comes back otherwise fails the test. */
@@ -146,6 +230,9 @@ int main(int argc, char **argv)
 	set("EVENKEEL_PACK", NULL);
 	TEST(packs_serve_their_entries);
 	TEST(bad_packs_are_refused);
+	TEST(a_pack_of_roots_serves_every_user);
+	TEST(packs_that_claim_too_much_are_refused);
+	TEST(a_pack_replaces_nothing_but_a_file);
 	TEST(damaged_packs_give_nothing_wrong);
 	TEST(a_pack_that_shrinks_ends_nothing);
 	files_end();

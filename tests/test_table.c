@@ -1,4 +1,7 @@
 /* The table of kernels in memory. SPDX-License-Identifier: MIT */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "cuda/table.h"
 #include "support_runner.h"
 
@@ -18,6 +21,14 @@ static void count_unloads(void *user, CUmodule module)
 	*(uint64_t *)user += (union handle){.pointer = module}.number;
 }
 
+static void add(struct ek_table *table, uint64_t key, void *function, void *module)
+{
+	CUfunction found;
+	struct ek_making making = {.key = key};
+	EXPECT(ek_table_begin(table, &making, &found) && ek_table_end(table, &making, function, module),
+	       "key %llx is there before, or there is no memory", (unsigned long long)key);
+}
+
 static void the_table_grows(void)
 {
 	enum { KEYS = 5000 };
@@ -25,7 +36,7 @@ static void the_table_grows(void)
 	uint64_t sum = 0, unloaded = 0;
 	for (uint64_t i = 1; i <= KEYS; i++) {
 		EXPECT(!ek_table_find(table, i << 40), "key %d is there before", (int)i);
-		EXPECT(ek_table_add(table, i << 40, address(i), address(2 * i)), "no memory");
+		add(table, i << 40, address(i), address(2 * i));
 		sum += 2 * i;
 	}
 	for (uint64_t i = 1; i <= KEYS; i++)
@@ -35,9 +46,100 @@ static void the_table_grows(void)
 	EXPECT(unloaded == sum, "not each module is unloaded once");
 }
 
+/* ---- threads ---- */
+
+enum { THREADS = 4, ROUNDS = 200 };
+
+struct asker {
+	struct ek_table *table;
+	uint64_t key;
+	atomic_int *makers; /* at the moment */
+	bool fails;         /* whenever it makes a kernel */
+	int made;
+	CUfunction found;
+};
+
+static void *ask(void *argument)
+{
+	struct asker *asker = argument;
+	struct ek_making making = {.key = asker->key};
+	if (!ek_table_begin(asker->table, &making, &asker->found))
+		return NULL;
+	bool alone = atomic_fetch_add(asker->makers, 1) == 0;
+	asker->made = alone ? 1 : 100;
+	(void)atomic_fetch_sub(asker->makers, 1);
+	CUfunction function = asker->fails ? NULL : address(7);
+	(void)ek_table_end(asker->table, &making, function, address(8));
+	asker->found = function;
+	return NULL;
+}
+
+/* Returns how often it was made, and by how many a function was found. */
+static int ask_at_once(struct ek_table *table, uint64_t key, int failing, int *found)
+{
+	struct asker askers[THREADS];
+	pthread_t threads[THREADS];
+	atomic_int makers = 0;
+	int made = 0;
+	for (int i = 0; i < THREADS; i++) {
+		askers[i] =
+			(struct asker){.table = table, .key = key, .makers = &makers, .fails = i < failing};
+		EXPECT(pthread_create(&threads[i], NULL, ask, &askers[i]) == 0, "no thread");
+	}
+	*found = 0;
+	for (int i = 0; i < THREADS; i++) {
+		(void)pthread_join(threads[i], NULL);
+		made += askers[i].made;
+		*found += askers[i].found == address(7);
+	}
+	return made;
+}
+
+static void threads_make_a_kernel_once(void)
+{
+	struct ek_table *table = ek_table_create();
+	uint64_t unloaded = 0;
+	for (uint64_t key = 1; key <= ROUNDS; key++) {
+		int found, made = ask_at_once(table, key, 0, &found);
+		EXPECT(made == 1 && found == THREADS, "made %d times, found by %d", made, found);
+	}
+	ek_table_destroy(table, count_unloads, &unloaded);
+	EXPECT(unloaded == ROUNDS * 8, "not each module is unloaded once");
+}
+
+/* Whoever waits for a thread that fails tries next; nobody is left waiting. */
+static void a_failure_wakes_those_that_wait(void)
+{
+	struct ek_table *table = ek_table_create();
+	uint64_t unloaded = 0;
+	for (uint64_t key = 1; key <= ROUNDS; key++) {
+		int found, made = ask_at_once(table, key, THREADS - 1, &found);
+		EXPECT(made >= 1 && made <= THREADS && found >= 1, "made %d times, found by %d", made, found);
+		EXPECT(ek_table_find(table, key) == address(7), "the last one's function is not there");
+	}
+	ek_table_destroy(table, count_unloads, &unloaded);
+}
+
+static void keys_do_not_wait_for_each_other(void)
+{
+	struct ek_table *table = ek_table_create();
+	struct ek_making first = {.key = 1};
+	CUfunction none;
+	uint64_t unloaded = 0;
+	int found;
+	EXPECT(ek_table_begin(table, &first, &none) && !none, "an empty table has a function");
+	int made = ask_at_once(table, 2, 0, &found); /* would never return */
+	EXPECT(made == 1 && found == THREADS, "made %d times, found by %d", made, found);
+	EXPECT(ek_table_end(table, &first, NULL, NULL) && !ek_table_find(table, 1), "a failure was added");
+	ek_table_destroy(table, count_unloads, &unloaded);
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
 	TEST(the_table_grows);
+	TEST(threads_make_a_kernel_once);
+	TEST(a_failure_wakes_those_that_wait);
+	TEST(keys_do_not_wait_for_each_other);
 	return test_end();
 }

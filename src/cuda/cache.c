@@ -1,14 +1,12 @@
-/* The cache's folder: one file per entry (entry.h), written whole or not at all, so that processes share it
- * without locks. What is loaded from it runs on the GPU with the user's rights: folder and files must be the
- * user's own and closed to others. Nothing here is an error to the caller. Called by kernel.c and gpu.c.
- * SPDX-License-Identifier: MIT */
+/* Compiled kernels in a folder: one file per entry (entry.h), written whole or not at all, so that processes share
+ * it without locks. The files are in a subfolder of the folder that the user names, because evenkeel deletes there.
+ * What is loaded from it runs on the GPU with the user's rights: folders and files must be the user's own and closed
+ * to others. No failure here is an error to the caller. Called by kernel.c and gpu.c. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include "cache.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -18,11 +16,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache_files.h"
 #include "entry.h"
 #include "file.h"
 
+#define SUBFOLDER "evenkeel-kernels"
+
 struct ek_cache {
-	char folder[512], why_not[512];
+	char named[512];  /* by the user */
+	char folder[512]; /* named/SUBFOLDER; "": none */
+	char why_not[512];
 	char pack_file[512], pack_why_not[512];
 	struct ek_pack *pack;
 };
@@ -48,23 +51,24 @@ static bool is_absolute(const char *path)
 	return path && *path == '/';
 }
 
-/* Relative paths are taken from the working directory of now: later ones may differ. */
-static bool join(char folder[512], const char *base, const char *rest)
+/* Relative paths are taken from the working directory of now: later ones may differ. False: too long. */
+static bool join(struct ek_cache *cache, const char *base, const char *rest)
 {
 	char here[PATH_MAX];
 	int length = 512;
 	if (is_absolute(base))
-		length = snprintf(folder, 512, "%s%s", base, rest);
+		length = snprintf(cache->named, 512, "%s%s", base, rest);
 	else if (getcwd(here, sizeof here))
-		length = snprintf(folder, 512, "%s/%s%s", here, base, rest);
+		length = snprintf(cache->named, 512, "%s/%s%s", here, base, rest);
 	if (length < 0 || length >= 512)
 		return false;
-	while (length > 1 && folder[length - 1] == '/') /* "link/" would be followed */
-		folder[--length] = '\0';
-	return true;
+	while (length > 1 && cache->named[length - 1] == '/') /* "link/" would be followed */
+		cache->named[--length] = '\0';
+	length = snprintf(cache->folder, 512, "%s/" SUBFOLDER, cache->named);
+	return length > 0 && length < 512;
 }
 
-/* The folder to use; "" and why_not if there is none. */
+/* The folders to use; "" and why_not if there are none. */
 static void choose_folder(struct ek_cache *cache, const char *asked)
 {
 	const char *source = "the option cache", *rest = "";
@@ -85,7 +89,7 @@ static void choose_folder(struct ek_cache *cache, const char *asked)
 	}
 	if (!asked)
 		say(cache->why_not, "neither $XDG_CACHE_HOME nor $HOME is a folder: set $EVENKEEL_CACHE");
-	else if (!join(cache->folder, asked, rest)) {
+	else if (!join(cache, asked, rest)) {
 		cache->folder[0] = '\0';
 		say(cache->why_not, "the path %.400s is too long", asked);
 	}
@@ -115,32 +119,47 @@ static const char *unsafe(const struct stat *status)
 	return NULL;
 }
 
-/* A descriptor of the folder, judged anew every time: it may have been removed or changed since. -1 and why. */
-static int open_folder(const struct ek_cache *cache, bool make, char why[512], bool *is_unsafe)
+/* A descriptor of a folder, `path` in messages; -1 and why. */
+static int open_private(int at, const char *name, const char *path, char why[512], bool *is_unsafe)
 {
 	struct stat status;
-	*is_unsafe = false;
-	if (!cache->folder[0])
-		return -1;
-	if (make)
-		make_folders(cache->folder);
-	int folder = open(cache->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int folder = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (folder < 0) {
 		int error = errno;
-		*is_unsafe = lstat(cache->folder, &status) == 0 && S_ISLNK(status.st_mode);
+		*is_unsafe = fstatat(at, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode);
 		if (*is_unsafe)
-			say(why, "%.400s is a link: name the folder itself", cache->folder);
+			say(why, "%.400s is a link: name the folder itself", path);
 		else
-			say(why, "%.400s: %s", cache->folder, strerror(error));
+			say(why, "%.400s: %s", path, strerror(error));
 		return -1;
 	}
 	const char *wrong = fstat(folder, &status) == 0 ? unsafe(&status) : "cannot be looked at";
 	if (!wrong)
 		return folder;
 	*is_unsafe = true;
-	say(why, "%.400s %s", cache->folder, wrong);
+	say(why, "%.400s %s", path, wrong);
 	(void)close(folder);
 	return -1;
+}
+
+/* A descriptor of the subfolder, checked at each use: it may have been removed or changed since. -1 and why. */
+static int open_folder(const struct ek_cache *cache, bool make, char why[512], bool *is_unsafe)
+{
+	int folder = -1;
+	*is_unsafe = false;
+	if (!cache->folder[0])
+		return -1;
+	if (make)
+		make_folders(cache->named);
+	int named = open_private(AT_FDCWD, cache->named, cache->named, why, is_unsafe);
+	if (named < 0)
+		return -1;
+	if (make && mkdirat(named, SUBFOLDER, 0700) != 0 && errno != EEXIST)
+		say(why, "%.400s: %s", cache->folder, strerror(errno));
+	else
+		folder = open_private(named, SUBFOLDER, cache->folder, why, is_unsafe);
+	(void)close(named);
+	return folder;
 }
 
 static int open_folder_again(const struct ek_cache *cache, bool make)
@@ -205,17 +224,12 @@ void ek_cache_close(struct ek_cache *cache)
 
 /* ---- entries ---- */
 
-static void entry_name(const char *key, char name[32])
-{
-	(void)snprintf(name, 32, "%016" PRIx64 ".ekc", ek_entry_hash(key));
-}
-
-/* Reads the entry from an open file and judges it; *ours: the file is one that we may remove. */
+/* Reads the entry from an open file and validates it; *ours: the file is one that we may remove. */
 static bool read_entry(int file, const char *key, struct ek_image *image, bool *ours)
 {
 	struct stat status;
 	*ours = fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid();
-	if (!*ours || unsafe(&status) || status.st_size > EK_CACHE_BOUND)
+	if (!*ours || unsafe(&status) || status.st_size > EK_ENTRY_BOUND)
 		return false;
 	const size_t size = (size_t)status.st_size;
 	void *bytes = malloc(size + 1);
@@ -230,12 +244,12 @@ static bool read_entry(int file, const char *key, struct ek_image *image, bool *
 
 bool ek_cache_get(struct ek_cache *cache, const char *key, struct ek_image *image)
 {
-	char name[32];
+	char name[EK_CACHE_NAME];
 	bool good = false, ours = false;
 	int folder = open_folder_again(cache, false);
 	if (folder < 0)
 		return false;
-	entry_name(key, name);
+	ek_cache_file_name(key, EK_CACHE_ENTRY, name);
 	int file = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (file >= 0) {
 		good = read_entry(file, key, image, &ours);
@@ -254,125 +268,51 @@ bool ek_cache_get_packed(struct ek_cache *cache, const char *key, struct ek_imag
 	return cache->pack && ek_pack_get(cache->pack, key, image);
 }
 
-/* ---- the bound ---- */
-
-struct kept {
-	char name[160];
-	long long bytes;
-	struct timespec used;
-};
-
-static bool ends_in(const char *name, const char *end)
-{
-	size_t length = strlen(name), tail = strlen(end);
-	return length > tail && strcmp(name + length - tail, end) == 0;
-}
-
-/* The files that we write: entries, logs, and what a killed process left half written. */
-static bool is_kept(int folder, const char *name, struct kept *kept)
-{
-	struct stat status;
-	const size_t length = strlen(name);
-	if (!ends_in(name, ".ekc") && !ends_in(name, ".log") && !ends_in(name, ".tmp"))
-		return false;
-	if (length >= sizeof kept->name || fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-	    !S_ISREG(status.st_mode))
-		return false;
-	memcpy(kept->name, name, length + 1);
-	kept->bytes = status.st_size;
-	kept->used = status.st_mtim;
-	return true;
-}
-
-static bool append(struct kept **list, int *count, const struct kept *kept)
-{
-	if ((*count & (*count - 1)) == 0) { /* full at every power of two */
-		struct kept *longer = realloc(*list, (*count ? 2 * (size_t)*count : 1) * sizeof *longer);
-		if (!longer)
-			return false;
-		*list = longer;
-	}
-	(*list)[(*count)++] = *kept;
-	return true;
-}
-
-/* All of them (malloc); 0 without memory, too. */
-static int list_kept(int folder, struct kept **list)
-{
-	int count = 0;
-	struct kept kept;
-	*list = NULL;
-	int again = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *names = again < 0 ? NULL : fdopendir(again);
-	if (!names) {
-		if (again >= 0)
-			(void)close(again);
-		return 0;
-	}
-	for (struct dirent *entry = readdir(names); entry; entry = readdir(names))
-		if (is_kept(folder, entry->d_name, &kept) && !append(list, &count, &kept))
-			break;
-	(void)closedir(names);
-	return count;
-}
-
-static int by_use(const void *a, const void *b)
-{
-	const struct kept *left = a, *right = b;
-	if (left->used.tv_sec != right->used.tv_sec)
-		return left->used.tv_sec < right->used.tv_sec ? -1 : 1;
-	return (left->used.tv_nsec > right->used.tv_nsec) - (left->used.tv_nsec < right->used.tv_nsec);
-}
-
-/* Over the bound, the oldest go until a quarter of it is free: not one by one with every new entry. */
-static void sweep(int folder)
-{
-	struct kept *list;
-	int count = list_kept(folder, &list);
-	long long bytes = 0;
-	for (int i = 0; i < count; i++)
-		bytes += list[i].bytes;
-	if (bytes > EK_CACHE_BOUND) {
-		qsort(list, (size_t)count, sizeof *list, by_use);
-		for (int i = 0; i < count && bytes > EK_CACHE_BOUND / 4 * 3; i++) {
-			if (unlinkat(folder, list[i].name, 0) == 0)
-				bytes -= list[i].bytes;
-		}
-	}
-	free(list);
-}
-
 void ek_cache_put(struct ek_cache *cache, const char *key, const struct ek_image *image)
 {
-	char name[32];
+	char name[EK_CACHE_NAME];
 	const size_t size = ek_entry_size(key, image);
-	if (size > EK_CACHE_BOUND / 4)
+	if (size > EK_ENTRY_BOUND)
 		return;
 	int folder = open_folder_again(cache, true);
 	if (folder < 0)
 		return;
 	void *bytes = malloc(size);
 	if (bytes) {
-		entry_name(key, name);
+		ek_cache_file_name(key, EK_CACHE_ENTRY, name);
 		ek_entry_write(bytes, key, image);
 		(void)ek_file_write(folder, name, 0600, bytes, size);
 		free(bytes);
-		sweep(folder);
+		ek_cache_files_sweep(folder);
 	}
 	(void)close(folder);
 }
 
-bool ek_cache_put_log(struct ek_cache *cache, const char *name, const char *log, char *path, size_t size)
+/* With a first line that names the kernel. malloc; NULL without memory. */
+static char *log_text(const char *kernel, const char *log)
 {
-	char file[128];
+	char *text = NULL;
+	if (asprintf(&text, EK_CACHE_LOG_START ": NVRTC on %s\n%s", kernel, log) < 0)
+		return NULL;
+	return text;
+}
+
+bool ek_cache_put_log(struct ek_cache *cache, const char *kernel, const char *log, char *path, size_t size)
+{
+	char name[EK_CACHE_NAME];
+	bool kept = false;
 	int folder = open_folder_again(cache, true);
 	if (folder < 0)
 		return false;
-	(void)snprintf(file, sizeof file, "%.100s.log", name);
-	bool kept = ek_file_write(folder, file, 0600, log, strlen(log)) == 0;
+	char *text = log_text(kernel, log);
+	if (text) {
+		ek_cache_file_name(kernel, EK_CACHE_LOG, name);
+		kept = ek_file_write(folder, name, 0600, text, strlen(text)) == 0;
+		free(text);
+	}
 	if (kept) {
-		(void)snprintf(path, size, "%s/%s", cache->folder, file);
-		sweep(folder);
+		(void)snprintf(path, size, "%s/%s", cache->folder, name);
+		ek_cache_files_sweep(folder);
 	}
 	(void)close(folder);
 	return kept;
@@ -380,7 +320,6 @@ bool ek_cache_put_log(struct ek_cache *cache, const char *name, const char *log,
 
 void ek_cache_describe(struct ek_cache *cache, struct ek_cache_info *info)
 {
-	struct kept *list;
 	*info = (struct ek_cache_info){.pack_entries = cache->pack ? ek_pack_count(cache->pack) : 0};
 	say(info->folder, "%s", cache->folder);
 	say(info->why_not, "%s", cache->why_not);
@@ -391,13 +330,6 @@ void ek_cache_describe(struct ek_cache *cache, struct ek_cache_info *info)
 	int folder = open_folder_again(cache, false);
 	if (folder < 0)
 		return;
-	int count = list_kept(folder, &list);
-	for (int i = 0; i < count; i++) {
-		if (!ends_in(list[i].name, ".ekc"))
-			continue;
-		info->entries++;
-		info->bytes += list[i].bytes;
-	}
-	free(list);
+	ek_cache_files_count(folder, &info->entries, &info->bytes);
 	(void)close(folder);
 }

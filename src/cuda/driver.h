@@ -115,6 +115,7 @@ typedef struct CUlaunchConfig {
 	X(device_name, "cuDeviceGetName", (char *name, int length, CUdevice device))                     \
 	X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, CUdevice device))                       \
 	X(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))        \
+	X(primary_state, "cuDevicePrimaryCtxGetState", (CUdevice device, unsigned *flags, int *active))  \
 	X(primary_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))            \
 	X(primary_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                            \
 	X(context_current, "cuCtxGetCurrent", (CUcontext * context))                                     \

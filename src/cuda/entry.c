@@ -12,7 +12,7 @@ struct header {
 	uint32_t version, key_length;
 	uint64_t image_length;
 };
-static const char magic[8] = "ek entry";
+const char ek_entry_magic[8] = "ek entry";
 enum { VERSION = 1, CHECKSUM_BYTES = sizeof(uint64_t) };
 
 uint64_t ek_entry_hash(const char *key)
@@ -29,7 +29,7 @@ static struct header header_of(const char *key, size_t image_length)
 {
 	struct header header = {
 		.version = VERSION, .key_length = (uint32_t)strlen(key), .image_length = image_length};
-	memcpy(header.magic, magic, sizeof magic);
+	memcpy(header.magic, ek_entry_magic, sizeof ek_entry_magic);
 	return header;
 }
 

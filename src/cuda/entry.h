@@ -8,6 +8,10 @@
 
 #include "nvrtc.h"
 
+/* The first bytes of every entry, and the most bytes that one may have: kernels have 10 to 100 KB. */
+extern const char ek_entry_magic[8];
+enum { EK_ENTRY_BOUND = 16 << 20 };
+
 /* What an entry is found by: a hash of its key. */
 uint64_t ek_entry_hash(const char *key);
 

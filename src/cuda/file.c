@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,15 +35,28 @@ static int fill(int file, const void *data, size_t size)
 	return error;
 }
 
-int ek_file_write(int folder, const char *name, mode_t mode, const void *data, size_t size)
+/* A new file; its name is written to temporary. -1 and errno. A number that a killed process of the same id, or one
+ * in another container, has left behind is skipped. */
+static int create_temporary(int folder, const char *name, mode_t mode, char *temporary, size_t room)
 {
 	static atomic_uint counter;
+	int file;
+	do {
+		int length = snprintf(temporary, room, "%s.%ld.%u.tmp", name, (long)getpid(),
+				      atomic_fetch_add(&counter, 1));
+		if (length < 0 || (size_t)length >= room) {
+			errno = ENAMETOOLONG;
+			return -1;
+		}
+		file = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	} while (file < 0 && errno == EEXIST);
+	return file;
+}
+
+int ek_file_write(int folder, const char *name, mode_t mode, const void *data, size_t size)
+{
 	char temporary[1024];
-	int length = snprintf(temporary, sizeof temporary, "%s.%ld.%u.tmp", name, (long)getpid(),
-			      atomic_fetch_add(&counter, 1));
-	if (length < 0 || (size_t)length >= sizeof temporary)
-		return ENAMETOOLONG;
-	int file = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	int file = create_temporary(folder, name, mode, temporary, sizeof temporary);
 	if (file < 0)
 		return errno;
 	int error = fill(file, data, size);
@@ -51,6 +65,26 @@ int ek_file_write(int folder, const char *name, mode_t mode, const void *data, s
 	if (error != 0)
 		(void)unlinkat(folder, temporary, 0);
 	return error;
+}
+
+/* Where the ".NUMBER" begins that ends at `end`; `end` where there is none. */
+static size_t before_number(const char *name, size_t end)
+{
+	size_t start = end;
+	while (start > 0 && name[start - 1] >= '0' && name[start - 1] <= '9')
+		start--;
+	return start > 0 && start < end && name[start - 1] == '.' ? start - 1 : end;
+}
+
+size_t ek_file_final_length(const char *name)
+{
+	static const char ending[] = ".tmp";
+	const size_t length = strlen(name), tail = sizeof ending - 1;
+	if (length <= tail || strcmp(name + length - tail, ending) != 0)
+		return length;
+	const size_t pid_end = before_number(name, length - tail);
+	const size_t name_end = before_number(name, pid_end);
+	return name_end < pid_end && pid_end < length - tail ? name_end : length;
 }
 
 bool ek_file_read(int file, void *data, size_t size, off_t offset)

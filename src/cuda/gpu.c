@@ -9,9 +9,9 @@
 #include "../status.h"
 #include "kernel.h"
 #include "nvtx.h"
+#include "table.h"
 
 enum {
-	OLDEST_ARCH = 80,       /* asynchronous copies and bf16 */
 	OVERLAP_ARCH = 90,      /* programmatic dependent launch … */
 	OVERLAP_DRIVER = 12030, /* … also where a stream is captured */
 };
@@ -85,26 +85,48 @@ void ek_gpu_leave(struct ek_gpu *gpu, bool pushed)
 }
 
 /* The calling thread's context, where it is on our device: tensors that a program made with it stay usable. */
-static bool adopt_current(struct ek_gpu *gpu)
+static CUcontext current_on_device(struct ek_gpu *gpu)
 {
 	CUcontext current = NULL;
 	CUdevice device;
 	if (gpu->driver->context_current(&current) != CUDA_SUCCESS || !current ||
 	    gpu->driver->context_device(&device) != CUDA_SUCCESS || device != gpu->device)
-		return false;
-	gpu->context = current;
-	return true;
+		return NULL;
+	return current;
 }
 
-static ek_status choose_context(struct ek_gpu *gpu)
+static ek_status retain_primary(struct ek_gpu *gpu)
 {
-	if (adopt_current(gpu))
-		return EK_OK;
 	CUresult result = gpu->driver->primary_retain(&gpu->context, gpu->device);
 	if (result != CUDA_SUCCESS)
 		return ek_gpu_fail(gpu, result, "making a CUDA context");
 	gpu->retained = true;
 	return EK_OK;
+}
+
+/* The current context: retained where it is the primary one, so that it lives until ek_close; any other is the
+ * caller's to keep. The primary one is not made for this comparison, which would take memory of the GPU. */
+static ek_status adopt(struct ek_gpu *gpu, CUcontext current)
+{
+	unsigned flags;
+	int active = 0;
+	CUresult result = gpu->driver->primary_state(gpu->device, &flags, &active);
+	if (result != CUDA_SUCCESS)
+		return ek_gpu_fail(gpu, result, "asking for the primary CUDA context");
+	ek_status status = active ? retain_primary(gpu) : EK_OK;
+	if (status != EK_OK || gpu->context == current)
+		return status;
+	if (gpu->retained)
+		(void)gpu->driver->primary_release(gpu->device);
+	gpu->retained = false;
+	gpu->context = current;
+	return EK_OK;
+}
+
+static ek_status choose_context(struct ek_gpu *gpu)
+{
+	CUcontext current = current_on_device(gpu);
+	return current ? adopt(gpu, current) : retain_primary(gpu);
 }
 
 /* ---- what it can do ---- */
@@ -155,13 +177,13 @@ static ek_status find_device(struct ek_gpu *gpu)
 		result = read_attributes(gpu);
 	if (result != CUDA_SUCCESS)
 		return ek_gpu_fail(gpu, result, "asking for attributes");
-	if (gpu->arch < OLDEST_ARCH)
+	if (gpu->arch < EK_OLDEST_ARCH)
 		return ek_fail(
 			EK_ERROR_UNSUPPORTED,
 			"device EK_CUDA, ordinal %d: %s has compute capability %d.%d, evenkeel needs %d.%d "
 			"(Ampere) or newer",
-			gpu->ordinal, gpu->name, gpu->arch / 10, gpu->arch % 10, OLDEST_ARCH / 10,
-			OLDEST_ARCH % 10);
+			gpu->ordinal, gpu->name, gpu->arch / 10, gpu->arch % 10, EK_OLDEST_ARCH / 10,
+			EK_OLDEST_ARCH % 10);
 	return EK_OK;
 }
 
@@ -189,7 +211,7 @@ static ek_status open_parts(struct ek_gpu *gpu, const ek_options *options)
 	gpu->nvtx = options->nvtx ? ek_nvtx_get() : NULL;
 	gpu->ranges = gpu->nvtx != NULL;
 	gpu->cache = ek_cache_open(options->cache, options->pack);
-	gpu->kernels = ek_kernels_create();
+	gpu->kernels = ek_table_create();
 	if (!gpu->cache || !gpu->kernels)
 		return ek_fail(EK_ERROR_MEMORY, "out of memory for a context on GPU %d", gpu->ordinal);
 	return EK_OK;
@@ -215,7 +237,7 @@ void ek_gpu_close(struct ek_gpu *gpu)
 	if (!gpu)
 		return;
 	if (gpu->kernels)
-		ek_kernels_destroy(gpu);
+		ek_kernels_unload(gpu);
 	ek_cache_close(gpu->cache);
 	if (gpu->retained)
 		(void)gpu->driver->primary_release(gpu->device);

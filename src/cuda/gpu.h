@@ -9,15 +9,18 @@
 #include "cache.h"
 #include "driver.h"
 
-struct ek_kernels;
 struct ek_nvtx;
+struct ek_table;
+
+/* The oldest compute capability that the kernels run on, 8.0: asynchronous copies and bf16. */
+enum { EK_OLDEST_ARCH = 80 };
 
 struct ek_gpu {
 	const struct ek_driver *driver;
 	int ordinal;
 	CUdevice device;
 	CUcontext context;
-	bool retained; /* the context is the primary one, which we hold */
+	bool retained; /* the context is the primary one, and ek_gpu_close releases it */
 	int arch;      /* 90 is compute capability 9.0 */
 	int multiprocessors;
 	int shared_limit; /* bytes of shared memory that a block may have */
@@ -27,11 +30,12 @@ struct ek_gpu {
 	const struct ek_nvtx *nvtx;
 	char name[96];
 	struct ek_cache *cache;
-	struct ek_kernels *kernels;
+	struct ek_table *kernels; /* in memory */
 	_Atomic(CUresult) sticky; /* an error that the CUDA context does not recover from; 0: none */
 };
 
-/* Opens ordinal: the current CUDA context where it is on that device, else the primary one. */
+/* Opens ordinal: the current CUDA context where it is on that device, else the primary one. The primary one is
+ * retained until ek_gpu_close; any other must outlive the ek_gpu. */
 ek_status ek_gpu_open(const ek_options *options, struct ek_gpu **gpu);
 void ek_gpu_close(struct ek_gpu *gpu); /* NULL is allowed */
 

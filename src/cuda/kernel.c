@@ -1,10 +1,10 @@
-/* From a recipe to a function on the GPU. A key that is in memory costs a look into a table; otherwise the image
- * comes from the pack, the cache's folder or NVRTC, one thread at a time. SPDX-License-Identifier: MIT */
+/* From a recipe to a function on the GPU. A key that is in memory costs a look-up in a table; otherwise the image
+ * comes from the pack, the cache's folder or NVRTC. Threads make kernels of different keys at the same time, and a
+ * kernel that several of them want once. SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
 #include "kernel.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,6 @@
 #include "../status.h"
 #include "hash.h"
 #include "table.h"
-
-struct ek_kernels {
-	pthread_mutex_t mutex; /* one makes kernels, readers of the table do not wait */
-	struct ek_table *table;
-};
 
 /* ---- keys on disk ---- */
 
@@ -289,34 +284,31 @@ static ek_status find_and_load(struct ek_gpu *gpu, const struct ek_recipe *recip
 		       ek_driver_error(gpu->driver, result), why);
 }
 
-static ek_status make(struct ek_gpu *gpu, uint64_t key, const struct ek_recipe *recipe, CUfunction *function)
+static ek_status make(struct ek_gpu *gpu, const struct ek_recipe *recipe, CUmodule *module,
+		      CUfunction *function)
 {
-	CUmodule module = NULL;
 	char *text = pack_key(recipe, gpu->arch);
 	if (!text)
 		return fail_memory(recipe);
-	ek_status status = find_and_load(gpu, recipe, text, &module, function);
+	ek_status status = find_and_load(gpu, recipe, text, module, function);
 	free(text);
-	if (status == EK_OK && !ek_table_add(gpu->kernels->table, key, *function, module)) {
-		(void)gpu->driver->module_unload(module);
-		status = fail_memory(recipe);
-	}
 	return status;
 }
 
 static ek_status make_unless_made(struct ek_gpu *gpu, uint64_t key, ek_write_recipe *write,
 				  CUfunction *function)
 {
+	struct ek_making making = {.key = key};
 	struct ek_recipe recipe = {0};
-	ek_status status = EK_OK;
-	(void)pthread_mutex_lock(&gpu->kernels->mutex);
-	*function = ek_table_find(gpu->kernels->table, key);
-	if (!*function) {
-		write(key, gpu, &recipe);
-		status = make(gpu, key, &recipe, function);
-	}
-	(void)pthread_mutex_unlock(&gpu->kernels->mutex);
-	return status;
+	CUmodule module = NULL;
+	if (!ek_table_begin(gpu->kernels, &making, function))
+		return EK_OK;
+	write(key, gpu, &recipe);
+	ek_status status = make(gpu, &recipe, &module, function);
+	if (ek_table_end(gpu->kernels, &making, status == EK_OK ? *function : NULL, module))
+		return status;
+	(void)gpu->driver->module_unload(module);
+	return fail_memory(&recipe);
 }
 
 /* A refused handle is the caller's stream: the function is ours, and of this CUDA context. */
@@ -353,7 +345,7 @@ ek_status ek_kernel_get(struct ek_gpu *gpu, uint64_t key, ek_write_recipe *write
 			CUfunction *function)
 {
 	bool pushed;
-	*function = ek_table_find(gpu->kernels->table, key);
+	*function = ek_table_find(gpu->kernels, key);
 	if (*function)
 		return EK_OK;
 	ek_status status = ek_gpu_enter(gpu, &pushed);
@@ -364,20 +356,6 @@ ek_status ek_kernel_get(struct ek_gpu *gpu, uint64_t key, ek_write_recipe *write
 		status = make_unless_made(gpu, key, write, function);
 	ek_gpu_leave(gpu, pushed);
 	return status;
-}
-
-struct ek_kernels *ek_kernels_create(void)
-{
-	struct ek_kernels *kernels = calloc(1, sizeof *kernels);
-	if (!kernels)
-		return NULL;
-	kernels->table = ek_table_create();
-	if (!kernels->table) {
-		free(kernels);
-		return NULL;
-	}
-	(void)pthread_mutex_init(&kernels->mutex, NULL);
-	return kernels;
 }
 
 static void unload(void *gpu, CUmodule module)
@@ -391,19 +369,17 @@ static void leave_loaded(void *gpu, CUmodule module)
 	(void)module;
 }
 
-void ek_kernels_destroy(struct ek_gpu *gpu)
+void ek_kernels_unload(struct ek_gpu *gpu)
 {
 	bool pushed;
 	int mode;
 	/* A context that its owner destroyed took the modules along. */
 	bool there = ek_gpu_enter(gpu, &pushed) == EK_OK;
 	bool relaxed = relax(gpu->driver, &mode);
-	ek_table_destroy(gpu->kernels->table, there ? unload : leave_loaded, gpu);
+	ek_table_destroy(gpu->kernels, there ? unload : leave_loaded, gpu);
 	restore(gpu->driver, relaxed, mode);
 	if (there)
 		ek_gpu_leave(gpu, pushed);
-	(void)pthread_mutex_destroy(&gpu->kernels->mutex);
-	free(gpu->kernels);
 	gpu->kernels = NULL;
 }
 

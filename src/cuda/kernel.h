@@ -20,7 +20,8 @@ struct ek_recipe {
 typedef void ek_write_recipe(uint64_t key, const struct ek_gpu *gpu, struct ek_recipe *recipe);
 
 /* The function for key (never 0), which the recipe must be a pure function of. Free of locks when it is in
- * memory. Otherwise, while stream is being captured: EK_ERROR_NOT_READY; else the cache, then NVRTC. */
+ * memory. Otherwise, while stream is being captured: EK_ERROR_NOT_READY; else the cache, then NVRTC. Threads that
+ * want the same kernel wait for the one that makes it; those that want others do not. */
 ek_status ek_kernel_get(struct ek_gpu *gpu, uint64_t key, ek_write_recipe *write, CUstream stream,
 			CUfunction *function);
 
@@ -30,8 +31,7 @@ ek_status ek_kernel_get(struct ek_gpu *gpu, uint64_t key, ek_write_recipe *write
 ek_status ek_kernel_build(const struct ek_recipe *recipe, int arch, struct ek_cache *cache,
 			  struct ek_image *image, char **cache_key, char **log);
 
-struct ek_kernels *ek_kernels_create(void);  /* NULL without memory */
-void ek_kernels_destroy(struct ek_gpu *gpu); /* unloads them */
+void ek_kernels_unload(struct ek_gpu *gpu); /* all of them; frees gpu->kernels */
 
 /* A launch on a stream; blocks in clusters of `cluster` where that is over 1. */
 struct ek_launch {

@@ -3,6 +3,7 @@
 #include "nvrtc.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,9 +48,14 @@ struct nvrtc {
 	SYMBOLS(FIELD)
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static struct nvrtc loaded;
 static char loaded_path[512];
+static struct {
+	bool done;
+	char file[PATH_MAX]; /* $EVENKEEL_NVRTC; "": unset */
+	char missing[512];
+} failed_search;
 
 static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", NULL};
 static const char *const wheels[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", NULL};
@@ -92,17 +98,15 @@ static struct nvrtc examine(void *library, char *missing, size_t size)
 	return found;
 }
 
-/* Into missing where the library is not there or not good. */
-static void load(char *missing, size_t size)
+/* Into missing where the library is not there or not good. file: "" for a search. */
+static void load(const char *file, char *missing, size_t size)
 {
 	const struct ek_library library = {names, wheels};
-	const char *file = secure_getenv("EVENKEEL_NVRTC");
-	bool named = file && *file;
-	void *handle = named ? ek_library_open_file(file, loaded_path, sizeof loaded_path)
+	void *handle = *file ? ek_library_open_file(file, loaded_path, sizeof loaded_path)
 			     : ek_library_open(&library, loaded_path, sizeof loaded_path);
 	if (handle)
 		loaded = examine(handle, missing, size);
-	else if (named)
+	else if (*file)
 		(void)snprintf(missing, size, "$EVENKEEL_NVRTC names no library that can be loaded: %s",
 			       dlerror());
 	else
@@ -111,14 +115,28 @@ static void load(char *missing, size_t size)
 		(void)dlclose(handle);
 }
 
+/* A failure is not repeated for the same file. */
+static void load_once(void)
+{
+	const char *file = secure_getenv("EVENKEEL_NVRTC");
+	if (!file)
+		file = "";
+	if (loaded.release || (failed_search.done && strcmp(failed_search.file, file) == 0))
+		return;
+	load(file, failed_search.missing, sizeof failed_search.missing);
+	failed_search.done = loaded.release == 0;
+	(void)snprintf(failed_search.file, sizeof failed_search.file, "%s", file);
+}
+
 /* NULL and missing where there is none. What was found stays. */
 static const struct nvrtc *get(char *missing, size_t size)
 {
 	*missing = '\0';
 	(void)pthread_mutex_lock(&mutex);
-	if (loaded.release == 0)
-		load(missing, size);
+	load_once();
 	const struct nvrtc *nvrtc = loaded.release ? &loaded : NULL;
+	if (!nvrtc)
+		(void)snprintf(missing, size, "%s", failed_search.missing);
 	(void)pthread_mutex_unlock(&mutex);
 	return nvrtc;
 }
@@ -135,12 +153,26 @@ void ek_nvrtc_describe(struct ek_nvrtc_info *info)
 
 /* ---- compiling ---- */
 
+static int read_archs(const struct nvrtc *nvrtc, int archs[EK_NVRTC_ARCHS])
+{
+	int count = 0;
+	if (nvrtc->arch_count(&count) != 0 || count > EK_NVRTC_ARCHS || nvrtc->archs(archs) != 0)
+		return 0;
+	return count;
+}
+
+int ek_nvrtc_archs(int archs[EK_NVRTC_ARCHS])
+{
+	char missing[512];
+	const struct nvrtc *nvrtc = get(missing, sizeof missing);
+	return nvrtc ? read_archs(nvrtc, archs) : 0;
+}
+
 /* The newest architecture not above arch; 0: none. */
 static int nearest_arch(const struct nvrtc *nvrtc, int arch)
 {
-	int archs[256], count = 0, nearest = 0;
-	if (nvrtc->arch_count(&count) != 0 || count > 256 || nvrtc->archs(archs) != 0)
-		return 0;
+	int archs[EK_NVRTC_ARCHS], nearest = 0;
+	int count = read_archs(nvrtc, archs);
 	for (int i = 0; i < count; i++)
 		if (archs[i] <= arch && archs[i] > nearest)
 			nearest = archs[i];

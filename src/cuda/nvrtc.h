@@ -12,9 +12,15 @@ struct ek_nvrtc_info {
 	char missing[512]; /* where it was looked for and what to install, if it is not there */
 };
 
-/* Looks for the library at the first call (again after a failure): $EVENKEEL_NVRTC (a file; nothing else is
- * tried then), else where library.h says. */
+/* Searches for the library at the first call: $EVENKEEL_NVRTC (a file; nothing else is tried then), else where
+ * library.h says. A library that was found stays. A failure is remembered, and the search is repeated only when
+ * $EVENKEEL_NVRTC has another value. */
 void ek_nvrtc_describe(struct ek_nvrtc_info *info);
+
+/* Writes the compute capabilities that the library compiles to machine code (90 is 9.0) and returns how many they
+ * are; 0: no library, or it does not tell. */
+enum { EK_NVRTC_ARCHS = 256 };
+int ek_nvrtc_archs(int archs[EK_NVRTC_ARCHS]);
 
 struct ek_image {
 	void *data; /* malloc */

@@ -26,7 +26,7 @@ struct place {
 	uint64_t hash, offset, size;
 };
 static const char magic[8] = "ek pack ";
-enum { VERSION = 1 };
+enum { VERSION = 1, MOST_ENTRIES = 1 << 16 };
 
 struct ek_pack {
 	int file;
@@ -50,11 +50,13 @@ static struct ek_pack *refuse(char *why, size_t size, const char *name, const ch
 	return NULL;
 }
 
-static bool places_are_inside(const struct ek_pack *pack, uint64_t file_size)
+/* Every entry is in the file, and of a size that may be read into memory. */
+static bool places_are_sound(const struct ek_pack *pack, uint64_t file_size)
 {
 	for (uint32_t i = 0; i < pack->count; i++) {
 		const struct place *place = &pack->places[i];
-		if (place->size > file_size || place->offset > file_size - place->size)
+		if (place->size > EK_ENTRY_BOUND || place->size > file_size ||
+		    place->offset > file_size - place->size)
 			return false;
 	}
 	return true;
@@ -69,7 +71,7 @@ static struct ek_pack *read_index(int file, const char *name, uint64_t file_size
 	if (header.version != VERSION)
 		return refuse(why, size, name, "is a pack of another version: write it anew");
 	const size_t index_bytes = header.count * sizeof(struct place);
-	if (index_bytes > file_size)
+	if (header.count > MOST_ENTRIES || index_bytes > file_size)
 		return refuse(why, size, name, "is damaged: write it anew");
 
 	struct ek_pack *pack = malloc(sizeof *pack + index_bytes);
@@ -80,10 +82,22 @@ static struct ek_pack *read_index(int file, const char *name, uint64_t file_size
 	atomic_init(&pack->damaged, false);
 	if (ek_file_read(file, pack->places, index_bytes, sizeof header) &&
 	    ek_file_read(file, &checksum, sizeof checksum, (off_t)(sizeof header + index_bytes)) &&
-	    checksum == index_checksum(&header, pack->places) && places_are_inside(pack, file_size))
+	    checksum == index_checksum(&header, pack->places) && places_are_sound(pack, file_size))
 		return pack;
 	free(pack);
 	return refuse(why, size, name, "is damaged: write it anew");
+}
+
+/* Why the file's code may not be run; NULL: it may. An administrator may install a pack for all users. */
+static const char *unsafe(const struct stat *status)
+{
+	if (!S_ISREG(status->st_mode))
+		return "is not a file";
+	if (status->st_uid != geteuid() && status->st_uid != 0)
+		return "belongs to another user: it must be yours or root's, copy it";
+	if (status->st_mode & (S_IWGRP | S_IWOTH))
+		return "may be written by others: chmod go-w it";
+	return NULL;
 }
 
 struct ek_pack *ek_pack_open(const char *name, char *why, size_t size)
@@ -95,10 +109,9 @@ struct ek_pack *ek_pack_open(const char *name, char *why, size_t size)
 		return NULL;
 	}
 	struct ek_pack *pack = NULL;
-	if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
-		(void)refuse(why, size, name, "is not a file");
-	else if (status.st_mode & S_IWOTH)
-		(void)refuse(why, size, name, "may be written by everyone: chmod o-w it");
+	const char *wrong = fstat(file, &status) == 0 ? unsafe(&status) : "cannot be looked at";
+	if (wrong)
+		(void)refuse(why, size, name, wrong);
 	else
 		pack = read_index(file, name, (uint64_t)status.st_size, why, size);
 	if (!pack)
@@ -188,8 +201,31 @@ static void lay_out(char *bytes, struct place *places, const char *const *keys, 
 	memcpy(bytes + sizeof header + count * sizeof *places, &checksum, sizeof checksum);
 }
 
+static ek_status fail_write(const char *file, const char *words)
+{
+	return ek_fail(EK_ERROR_ARGUMENT, "the pack \"%.400s\" cannot be written: %s", file, words);
+}
+
+/* What ek_pack_open would refuse is not written. Renaming would replace a device, a link or a pipe by a file. */
+static ek_status check_write(const char *file, const char *const *keys, const struct ek_image *images,
+			     int count)
+{
+	struct stat status;
+	if (lstat(file, &status) == 0 && !S_ISREG(status.st_mode))
+		return fail_write(file, "it exists and is not a regular file");
+	if (count > MOST_ENTRIES)
+		return fail_write(file, "it would have more than 65536 kernels");
+	for (int i = 0; i < count; i++)
+		if (ek_entry_size(keys[i], &images[i]) > EK_ENTRY_BOUND)
+			return fail_write(file, "a kernel has more than 16 MiB");
+	return EK_OK;
+}
+
 ek_status ek_pack_write(const char *file, const char *const *keys, const struct ek_image *images, int count)
 {
+	ek_status status = check_write(file, keys, images, count);
+	if (status != EK_OK)
+		return status;
 	size_t size = sizeof(struct header) + (size_t)count * sizeof(struct place) + sizeof(uint64_t);
 	for (int i = 0; i < count; i++)
 		size += ek_entry_size(keys[i], &images[i]);
@@ -204,8 +240,5 @@ ek_status ek_pack_write(const char *file, const char *const *keys, const struct 
 	free(bytes);
 	if (error == ENOMEM)
 		return ek_fail(EK_ERROR_MEMORY, "out of memory for a pack of %zu bytes", size);
-	if (error != 0)
-		return ek_fail(EK_ERROR_ARGUMENT, "the pack \"%.400s\" cannot be written: %s", file,
-			       strerror(error));
-	return EK_OK;
+	return error == 0 ? EK_OK : fail_write(file, strerror(error));
 }

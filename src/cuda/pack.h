@@ -9,7 +9,8 @@
 
 struct ek_pack;
 
-/* NULL where the file is missing, no pack or damaged: why (of size bytes) says it in words. */
+/* NULL where the file is missing, not a pack or damaged, belongs to another user than the caller or root, or may be
+ * written by others: why (of size bytes) says it in words. */
 struct ek_pack *ek_pack_open(const char *file, char *why, size_t size);
 void ek_pack_close(struct ek_pack *pack); /* NULL is allowed */
 
@@ -20,7 +21,8 @@ int ek_pack_count(const struct ek_pack *pack);
 /* An entry that was asked for did not match its checksum. */
 bool ek_pack_damaged(const struct ek_pack *pack);
 
-/* Writes a pack of count entries. EK_ERROR_ARGUMENT where the file cannot be written. */
+/* Writes a pack of count entries. EK_ERROR_ARGUMENT where the file cannot be written, or exists and is not a regular
+ * file. */
 ek_status ek_pack_write(const char *file, const char *const *keys, const struct ek_image *images, int count);
 
 #endif

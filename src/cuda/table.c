@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: MIT */
 #include "table.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { FIRST_SLOTS = 1024 };
@@ -23,6 +24,9 @@ struct slots {
 struct ek_table {
 	_Atomic(struct slots *) slots;
 	uint64_t used;
+	pthread_mutex_t mutex; /* of used, making and additions */
+	pthread_cond_t ended;  /* one left the list `making` */
+	struct ek_making *making;
 };
 
 static struct slots *make_slots(uint64_t count, struct slots *smaller)
@@ -70,6 +74,8 @@ struct ek_table *ek_table_create(void)
 		return NULL;
 	}
 	atomic_init(&table->slots, slots);
+	(void)pthread_mutex_init(&table->mutex, NULL);
+	(void)pthread_cond_init(&table->ended, NULL);
 	return table;
 }
 
@@ -84,6 +90,8 @@ void ek_table_destroy(struct ek_table *table, void (*unload)(void *user, CUmodul
 		free(slots);
 		slots = smaller;
 	}
+	(void)pthread_cond_destroy(&table->ended);
+	(void)pthread_mutex_destroy(&table->mutex);
 	free(table);
 }
 
@@ -91,7 +99,7 @@ CUfunction ek_table_find(struct ek_table *table, uint64_t key)
 {
 	struct slots *slots = atomic_load_explicit(&table->slots, memory_order_acquire);
 	struct slot *slot = slot_of(slots, key);
-	/* Read anew: between the two loads the free slot may have become another key's. */
+	/* Read again: between the two loads the free slot may have become another key's. */
 	return atomic_load_explicit(&slot->key, memory_order_acquire) == key ? slot->function : NULL;
 }
 
@@ -107,7 +115,8 @@ static struct slots *twice(struct slots *slots)
 	return larger;
 }
 
-bool ek_table_add(struct ek_table *table, uint64_t key, CUfunction function, CUmodule module)
+/* A key that is not there; under the mutex. False without memory. */
+static bool add(struct ek_table *table, uint64_t key, CUfunction function, CUmodule module)
 {
 	struct slots *slots = atomic_load_explicit(&table->slots, memory_order_relaxed);
 	if (2 * (table->used + 1) > slots->mask) {
@@ -119,4 +128,41 @@ bool ek_table_add(struct ek_table *table, uint64_t key, CUfunction function, CUm
 	fill(slot_of(slots, key), key, function, module);
 	table->used++;
 	return true;
+}
+
+/* ---- kernels in the making ---- */
+
+static bool is_being_made(const struct ek_table *table, uint64_t key)
+{
+	const struct ek_making *making = table->making;
+	while (making && making->key != key)
+		making = making->next;
+	return making != NULL;
+}
+
+bool ek_table_begin(struct ek_table *table, struct ek_making *making, CUfunction *function)
+{
+	(void)pthread_mutex_lock(&table->mutex);
+	while (is_being_made(table, making->key))
+		(void)pthread_cond_wait(&table->ended, &table->mutex);
+	*function = ek_table_find(table, making->key);
+	if (!*function) {
+		making->next = table->making;
+		table->making = making;
+	}
+	(void)pthread_mutex_unlock(&table->mutex);
+	return !*function;
+}
+
+bool ek_table_end(struct ek_table *table, struct ek_making *making, CUfunction function, CUmodule module)
+{
+	struct ek_making **link = &table->making;
+	(void)pthread_mutex_lock(&table->mutex);
+	bool added = !function || add(table, making->key, function, module);
+	while (*link != making)
+		link = &(*link)->next;
+	*link = making->next;
+	(void)pthread_cond_broadcast(&table->ended);
+	(void)pthread_mutex_unlock(&table->mutex);
+	return added;
 }

@@ -213,6 +213,18 @@ static bool is_primary_of(const struct object *object, const void *device)
 
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 
+CUresult driver_primary_state(CUdevice device, unsigned *flags, int *active)
+{
+	ENTER(primary_state, NEEDS_INIT);
+	if (!device_is(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	(void)pthread_mutex_lock(&primary_lock);
+	*active = object_find(KIND_CONTEXT, is_primary_of, &device) != NULL;
+	(void)pthread_mutex_unlock(&primary_lock);
+	*flags = 0;
+	return CUDA_SUCCESS;
+}
+
 CUresult driver_primary_retain(CUcontext *context, CUdevice device)
 {
 	ENTER(primary_retain, NEEDS_HEALTH);

@@ -3,12 +3,14 @@
  * Tests name this library in $EVENKEEL_NVRTC. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -75,6 +77,33 @@ EXPORT void standin_reset(void);
 			return entered;              \
 	} while (0)
 
+/* ---- how a test talks to it ---- */
+
+/* Compilations that wait for each other: $EVENKEEL_STANDIN_TOGETHER. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	int begun;
+} together = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+
+/* False: the others did not come. */
+static bool meet_others(void)
+{
+	const int wanted = calls_setting("EVENKEEL_STANDIN_TOGETHER", 1);
+	struct timespec until;
+	int waited = 0;
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 10;
+	(void)pthread_mutex_lock(&together.lock);
+	together.begun++;
+	(void)pthread_cond_broadcast(&together.more);
+	while (together.begun < wanted && waited == 0)
+		waited = pthread_cond_timedwait(&together.more, &together.lock, &until);
+	bool met = together.begun >= wanted;
+	(void)pthread_mutex_unlock(&together.lock);
+	return met;
+}
+
 int64_t standin_count(const char *name)
 {
 	int64_t count = calls_count(name);
@@ -84,6 +113,9 @@ int64_t standin_count(const char *name)
 void standin_reset(void)
 {
 	calls_reset();
+	(void)pthread_mutex_lock(&together.lock);
+	together.begun = 0;
+	(void)pthread_mutex_unlock(&together.lock);
 }
 
 /* ---- what it is ---- */
@@ -407,6 +439,8 @@ int nvrtcCompileProgram(nvrtcProgram program, int count, const char *const *opti
 	struct command command = {.used = 0};
 	char folder[FOLDER_ROOM];
 	int result = NVRTC_ERROR_INVALID_OPTION;
+	if (!meet_others())
+		return NVRTC_ERROR_COMPILATION;
 	add(&command, setting("EVENKEEL_STANDIN_CC", STANDIN_CC));
 	if (!program->image.data && read_options(program, count, options, &command)) {
 		result = NVRTC_ERROR_COMPILATION;

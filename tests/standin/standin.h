@@ -14,6 +14,8 @@
  *                                 return or tell. Also for NVRTC's names.
  * and by the compiler (nvrtc.c):
  *   EVENKEEL_STANDIN_CC, EVENKEEL_STANDIN_CFLAGS   the compiler, more options (those of the build)
+ *   EVENKEEL_STANDIN_TOGETHER=2   a compilation waits until two have begun since the last reset; one that waits for
+ *                                 ten seconds fails
  *   EVENKEEL_STANDIN_KEEP=1       leaves the text and the module in their folder, and names it
  * SPDX-License-Identifier: MIT */
 #ifndef STANDIN_H

@@ -74,10 +74,16 @@ static void contexts_stand_apart(void)
 {
 	CUcontext other, current;
 	CUdevice device = -1;
+	unsigned flags;
+	int active = -1;
 	struct arguments arguments = {NULL, NULL, 0, 0};
 	CUfunction sums = function_of("block_sums");
 	set("EVENKEEL_STANDIN_DEVICES", "2");
+	EXPECT_SUCCESS(driver.primary_state(1, &flags, &active));
+	EXPECT(active == 0, "the primary context is active before it is retained");
 	EXPECT_SUCCESS(driver.primary_retain(&other, 1));
+	EXPECT_SUCCESS(driver.primary_state(1, &flags, &active));
+	EXPECT(active == 1, "a primary context that is retained is not active");
 	EXPECT_SUCCESS(driver.context_push(other));
 	EXPECT_SUCCESS(driver.context_device(&device));
 	EXPECT(device == 1, "device %d", device);
@@ -94,6 +100,7 @@ static void contexts_stand_apart(void)
 	standin.context_destroy(foreign);
 	EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, driver.context_push(foreign));
 	EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, driver.primary_retain(&other, 2));
+	EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, driver.primary_state(2, &flags, &active));
 	set("EVENKEEL_STANDIN_DEVICES", NULL);
 }
 
