@@ -358,6 +358,19 @@ static void operand_forms_in_pairs(void)
 	}
 }
 
+/* Where there are no clusters, rows of 9217 to 16384 columns of 16 bits fit into registers unless they are shifted, which
+ * takes shared memory: norm_wide.cu serves those, and reads them element by element. */
+static void rows_that_fit_into_registers_unless_shifted(void)
+{
+	static const int64_t widths[] = {9217, 10001, 16384};
+	for (int w = 0; w < COUNT_OF(widths); w++) {
+		struct norm_case c = case_for(true, w % 2, dtype_pairs[1 + w], 2, widths[w]);
+		case_lay_out(&c, EK_ACCESS_SHIFTED, w);
+		if (w == 1 || test_mode != TEST_SHORT)
+			check_on((struct model){86, 20}, &c);
+	}
+}
+
 /* ---- counts of rows ---- */
 
 struct shape {
@@ -622,6 +635,7 @@ int main(int argc, char **argv)
 	TEST(every_policy_of_rows_by_elements);
 	TEST(widths_between);
 	TEST(operand_forms_in_pairs);
+	TEST(rows_that_fit_into_registers_unless_shifted);
 	TEST(row_counts);
 	TEST(slots_and_chunks);
 	TEST(two_folding_steps);

@@ -257,8 +257,7 @@ struct policies {
 
 static struct policies policies_at(const struct call *f, int64_t cols)
 {
-	int shared_bytes = arch == 80 ? 163 << 10 : arch == 120 ? 99 << 10 : 227 << 10;
-	struct ek_gpu_limits limits = {arch, shared_bytes};
+	struct ek_gpu_limits limits = ek_limits_of(arch);
 	struct policies policies;
 	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++)
 		policies.by_access[access] = (f->backward ? ek_backward_policy : ek_forward_policy)(
@@ -459,12 +458,9 @@ static bool has_nvrtc(void)
 	return info.version != 0;
 }
 
-static void check_arch(int capability)
+/* Compiles the listed kernels and prints what was found. */
+static void check_listed(void)
 {
-	if (!has_nvrtc())
-		return;
-	arch = capability;
-	list_kernels();
 	compile_all();
 	int spilling = 0;
 	for (int i = 0; i < kernel_count; i++) {
@@ -473,6 +469,15 @@ static void check_arch(int capability)
 	}
 	print_table();
 	EXPECT(arch != MEASURED_ARCH || spilling == 0, "%d of %d kernels spill", spilling, kernel_count);
+}
+
+static void check_arch(int capability)
+{
+	if (!has_nvrtc())
+		return;
+	arch = capability;
+	list_kernels();
+	check_listed();
 }
 
 static void kernels_for_sm_90_spill_nothing(void)
@@ -493,6 +498,29 @@ static void kernels_compile_for_sm_100(void)
 static void kernels_compile_for_sm_120(void)
 {
 	check_arch(120);
+}
+
+/* Those that norm_wide.cu serves although aligned rows of their width fit into registers. */
+static void kernels_of_shifted_rows_compile_for_sm_86_and_89(void)
+{
+	static const int archs[] = {86, 89};
+	const struct call f = {.backward = true,
+			       .norm = EK_LAYER_NORM,
+			       .dtypes = {EK_BF16, EK_BF16},
+			       .cols = 10001,
+			       .row_cols = 10001,
+			       .rows = AT_AN_ELEMENT,
+			       .weight = true,
+			       .bias = true,
+			       .given = true,
+			       .dx = true,
+			       .sums = true};
+	for (int i = 0; has_nvrtc() && i < COUNT_OF(archs); i++) {
+		arch = archs[i];
+		line_count = kernel_count = 0;
+		add_call(&f);
+		check_listed();
+	}
 }
 
 /* Products and sums stay apart, roots and quotients are exact, small numbers stay. */
@@ -568,6 +596,7 @@ int main(int argc, char **argv)
 	TEST(options_are_those_of_the_contract);
 	TEST(kernels_for_sm_90_spill_nothing);
 	TEST(kernels_compile_for_sm_80);
+	TEST(kernels_of_shifted_rows_compile_for_sm_86_and_89);
 	TEST(kernels_compile_for_sm_100);
 	TEST(kernels_compile_for_sm_120);
 	free(kernels);

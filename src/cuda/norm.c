@@ -41,14 +41,17 @@ static void find_access(struct ek_norm_key *key, uintptr_t matrices, uintptr_t w
 					   : EK_ACCESS_SHIFTED;
 }
 
-/* Whether norm_wide.cu serves the key, which reads rows that are not aligned element by element. */
-static bool is_wide(struct ek_norm_key *key, const struct ek_policy *policy)
+/* The policy of a call, and its part. norm_wide.cu, for rows that do not fit into registers, reads rows that are not
+ * aligned element by element; ek_norm_policy gives the same policy for the key that results. */
+static struct ek_policy choose_part(struct ek_norm_key *key, const struct ek_gpu *gpu)
 {
-	if (policy->unit_segments == 0)
-		return false;
+	struct ek_policy policy = ek_norm_policy(key, limits_of(gpu));
+	if (policy.unit_segments == 0)
+		return policy;
+	key->part = key->part == EK_PART_FORWARD ? EK_PART_WIDE_FORWARD : EK_PART_WIDE_ROWS;
 	if (key->access == EK_ACCESS_SHIFTED)
 		key->access = EK_ACCESS_ELEMENTS;
-	return true;
+	return policy;
 }
 
 /* Host memory given for device memory ends a process late and darkly: one look-up for each of the tensors. */
@@ -239,9 +242,7 @@ static ek_status launch_forward(const struct task *task, const ek_norm_forward_a
 {
 	struct ek_norm_key key = forward_key(a);
 	PASS_ON(choose_by_rows(task, &key, a->rows));
-	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
-	if (is_wide(&key, &policy))
-		key.part = EK_PART_WIDE_FORWARD;
+	struct ek_policy policy = choose_part(&key, task->gpu);
 	int64_t element = (int64_t)ek_dtype_size(a->dtype), real = a->dtype == EK_F64 ? 8 : 4;
 	int64_t most_rows = MOST_BLOCKS / policy.row_blocks;
 	for (int64_t row = 0; row < a->rows || row == 0; row += most_rows) {
@@ -549,7 +550,6 @@ static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
 			       char *partials)
 {
 	int64_t most_rows = MOST_BLOCKS / policy->row_blocks;
-	key.part = EK_PART_WIDE_ROWS;
 	for (int64_t row = 0; row < a->rows || row == 0; row += most_rows) {
 		struct wide_arguments w = wide_arguments_of(a, row, numbers, partials);
 		w.rows = w.rows < most_rows ? w.rows : most_rows;
@@ -573,11 +573,10 @@ static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
 static ek_status launch_backward(const struct task *task, const ek_norm_backward_args *a)
 {
 	struct ek_norm_key key = backward_key(a);
-	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
-	bool wide = is_wide(&key, &policy);
+	struct ek_policy policy = choose_part(&key, task->gpu);
 	struct workspace w = workspace_of(task->gpu, a, &policy, key.access);
 	char *numbers = a->workspace, *partials = sums_of(a) ? numbers + w.numbers_bytes : NULL;
-	if (wide)
+	if (key.part == EK_PART_WIDE_ROWS)
 		PASS_ON(backward_wide(task, key, &policy, a, numbers, partials));
 	else
 		PASS_ON(backward_in_registers(task, &key, &policy, a, partials, &w));
@@ -622,15 +621,17 @@ ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args 
 
 /* ---- for warm-up and for counting, without a GPU ---- */
 
-static int shared_limit_of(int arch)
+static struct ek_gpu gpu_of(int arch, int multiprocessors)
 {
-	return arch == 80 || arch == 87 ? 163 << 10 : arch == 90 || arch / 10 == 10 ? 227 << 10 : 99 << 10;
+	struct ek_gpu_limits limits = ek_limits_of(arch);
+	return (struct ek_gpu){
+		.arch = arch, .multiprocessors = multiprocessors, .shared_limit = limits.shared_bytes};
 }
 
 int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_backward_args *backward, int arch,
 			 struct ek_recipe *recipes, int most)
 {
-	struct ek_gpu gpu = {.arch = arch, .multiprocessors = 1, .shared_limit = shared_limit_of(arch)};
+	struct ek_gpu gpu = gpu_of(arch, 1);
 	struct keys keys = {.count = 0};
 	struct task task = {.gpu = &gpu, .any_rows = true, .keys = &keys};
 	(void)(forward ? launch_forward(&task, forward) : launch_backward(&task, backward));
@@ -642,11 +643,10 @@ int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_back
 struct ek_norm_cut ek_cuda_norm_cut(const ek_norm_forward_args *forward,
 				    const ek_norm_backward_args *backward, int arch, int multiprocessors)
 {
-	struct ek_gpu gpu = {
-		.arch = arch, .multiprocessors = multiprocessors, .shared_limit = shared_limit_of(arch)};
+	struct ek_gpu gpu = gpu_of(arch, multiprocessors);
 	struct ek_norm_key key = forward ? forward_key(forward) : backward_key(backward);
-	struct ek_policy policy = ek_norm_policy(&key, limits_of(&gpu));
-	struct ek_norm_cut cut = {.wide = is_wide(&key, &policy)};
+	struct ek_policy policy = choose_part(&key, &gpu);
+	struct ek_norm_cut cut = {.wide = policy.unit_segments > 0};
 	if (forward || sums_of(backward) == 0)
 		return cut;
 	struct workspace w = workspace_of(&gpu, backward, &policy, key.access);
