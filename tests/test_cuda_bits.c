@@ -9,6 +9,7 @@
 #include "cuda/gpu.h"
 #include "ref/order.h"
 #include "ref/slots.h"
+#include "support_fpenv.h"
 #include "support_models.h"
 #include "support_recipe.h"
 
@@ -627,6 +628,29 @@ static void nothing_past_the_end_is_summed_up(void)
 		}
 }
 
+/* eps is rounded on the host, to nearest even. Rows of one number and the smallest eps show how. */
+static void the_callers_float_environment_changes_nothing(void)
+{
+	static const struct {
+		struct model model;
+		int64_t cols;
+	} kernels[] = {{{90, 132}, 40}, {{86, 20}, 40000}};
+	const uint64_t fpenv = fpenv_get();
+	for (int k = 0; k < 2 * COUNT_OF(kernels); k++)
+		for (int e = 0; e < 2; e++) {
+			struct norm_case c = case_for(k & 1, 0, dtype_pairs[0], 2, kernels[k / 2].cols);
+			c.form &= ~(unsigned)(k & 1 ? FORM_STATS : 0);
+			c.filling = FILL_CONSTANT;
+			c.eps = e ? 1e-40 : 1e-5;
+			case_expect(&c);
+			for (int m = 0; m < FPENV_MODES; m++) {
+				fpenv_set(fpenv_modes[m]);
+				(void)same_on(kernels[k / 2].model, &c);
+				fpenv_set(fpenv);
+			}
+		}
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
@@ -647,5 +671,6 @@ int main(int argc, char **argv)
 	TEST(a_row_does_not_depend_on_the_rows_around_it);
 	TEST(nothing_is_read_past_the_end);
 	TEST(nothing_past_the_end_is_summed_up);
+	TEST(the_callers_float_environment_changes_nothing);
 	return test_end();
 }

@@ -3,6 +3,7 @@
  * Called by api.c. SPDX-License-Identifier: MIT */
 #include "norm.h"
 
+#include "../cpu/fpenv.h"
 #include "../ref/slots.h"
 #include "../require.h"
 #include "norm_recipe.h"
@@ -151,9 +152,17 @@ struct wide_arguments {
 	int walk_slots;
 };
 
+/* Rule 1 of docs/numerics.md: to nearest even, subnormals kept, whatever floating-point environment the caller has set. volatile:
+ * only loads and stores stay between the two calls. */
 static double rounded_eps(ek_dtype dtype, double eps)
 {
-	return dtype == EK_F64 ? eps : (double)(float)eps;
+	const volatile double exact = eps;
+	if (dtype == EK_F64)
+		return eps;
+	struct ek_fpenv saved = ek_fpenv_enter();
+	const volatile double rounded = (double)(float)exact;
+	ek_fpenv_leave(saved);
+	return rounded;
 }
 
 static struct ek_norm_key forward_key(const ek_norm_forward_args *a)
