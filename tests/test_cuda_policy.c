@@ -7,6 +7,7 @@
 #include "cuda/policy.h"
 #include "support.h"
 #include "support_recipe.h"
+#include "support_rows.h"
 
 /* Shared memory of a block in KiB: the table of compute capabilities in NVIDIA's programming guide. */
 struct arch {
@@ -77,6 +78,15 @@ static ek_norm_backward_args backward_args(const struct plan *p)
 				       .dbias = address(p, 4)};
 }
 
+static size_t workspace_of(const struct plan *p)
+{
+	struct ek_gpu gpu = {.arch = p->gpu.arch,
+			     .multiprocessors = p->gpu.multiprocessors,
+			     .shared_limit = p->gpu.shared_kib << 10};
+	ek_norm_backward_args args = backward_args(p);
+	return ek_cuda_norm_backward_workspace(&gpu, &args);
+}
+
 /* ---- every plan is one that its GPU can launch ---- */
 
 static bool in_range(int value, int least, int most)
@@ -137,12 +147,9 @@ static void check_policy(const struct plan *p)
 
 static void check_workspace(const struct plan *p)
 {
-	struct ek_gpu gpu = {.arch = p->gpu.arch,
-			     .multiprocessors = p->gpu.multiprocessors,
-			     .shared_limit = p->gpu.shared_kib << 10};
 	ek_norm_backward_args args = backward_args(p);
 	struct ek_norm_cut cut = ek_cuda_norm_cut(NULL, &args, p->gpu.arch, p->gpu.multiprocessors);
-	size_t real = p->dtypes.dtype == EK_F64 ? 8 : 4, bytes = ek_cuda_norm_backward_workspace(&gpu, &args);
+	size_t real = p->dtypes.dtype == EK_F64 ? 8 : 4, bytes = workspace_of(p);
 	size_t needed = (size_t)cut.partials[0] * 2 * (size_t)p->cols * real + (size_t)cut.chunk_bytes;
 	EXPECT(cut.partials[0] > 0 && bytes >= needed, "%s: %zu bytes of workspace for %zu", plan_text(p),
 	       bytes, needed);
@@ -194,9 +201,43 @@ static void every_gpu_can_launch_every_plan(void)
 							   .rows = 5000});
 }
 
+/* ---- workspaces ---- */
+
+static void check_workspace_grows(struct plan p)
+{
+	size_t most = 0;
+	for (int64_t of = 0; p.rows <= most_rows; p.rows = next_rows(p.rows, p.cols)) {
+		size_t bytes = workspace_of(&p);
+		EXPECT(bytes >= most, "%s: given %zu bytes, %lld rows need %zu", plan_text(&p), bytes,
+		       (long long)of, most);
+		if (bytes < most)
+			return;
+		of = bytes > most ? p.rows : of;
+		most = bytes;
+		p.access = (enum ek_access)(p.rows % 3);
+		if (p.rows > 0)
+			check_workspace(&p);
+	}
+}
+
+/* So that one allocation, for the largest call, is enough. */
+static void the_workspace_of_many_rows_is_enough_for_fewer(void)
+{
+	static const int64_t widths[] = {1, 128, 129, 768, 1025, 4096, 9000, 33000, 70000, 140000, 1 << 20};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int gpu = 0; gpu < COUNT_OF(archs); gpu++)
+			for (int d = 0; d < DTYPE_PAIRS; d++)
+				if ((w + gpu + d) % (test_mode == TEST_SHORT ? 5 : 2) == 0)
+					check_workspace_grows((struct plan){.gpu = archs[gpu],
+									    .backward = true,
+									    .dtypes = dtype_pairs[d],
+									    .cols = widths[w]});
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
 	TEST(every_gpu_can_launch_every_plan);
+	TEST(the_workspace_of_many_rows_is_enough_for_fewer);
 	return test_end();
 }
