@@ -628,6 +628,20 @@ static void nothing_past_the_end_is_summed_up(void)
 		}
 }
 
+/* Σ(x - mean)² is infinite and rstd is 0: in registers, of several warps, and in norm_wide.cu. */
+static void rows_whose_squares_overflow(void)
+{
+	static const int64_t widths[] = {40, 5000, 70000};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 4; k++) {
+			struct norm_case c = case_for(k & 1, k >> 1, dtype_pairs[0], 2, widths[w]);
+			c.filling = FILL_OVERFLOW;
+			c.form &= ~(unsigned)(k & 1 ? FORM_STATS : 0);
+			if (w < 2 || test_mode != TEST_SHORT)
+				check_on(h200, &c);
+		}
+}
+
 /* eps is rounded on the host, to nearest even. Rows of one number and the smallest eps show how. */
 static void the_callers_float_environment_changes_nothing(void)
 {
@@ -671,6 +685,7 @@ int main(int argc, char **argv)
 	TEST(a_row_does_not_depend_on_the_rows_around_it);
 	TEST(nothing_is_read_past_the_end);
 	TEST(nothing_past_the_end_is_summed_up);
+	TEST(rows_whose_squares_overflow);
 	TEST(the_callers_float_environment_changes_nothing);
 	return test_end();
 }
