@@ -61,8 +61,8 @@ static ek_status check_shape(ek_norm norm, int64_t rows, int64_t cols)
 	return EK_OK;
 }
 
-/* Comparisons alone, so that the caller's rounding mode does not matter; isless and its like do not trap on a NaN, as < may
- * under the caller's floating-point environment. */
+/* Only comparisons, so that the caller's rounding mode does not matter. isless and its like do not trap on a NaN,
+ * as < may under the caller's floating-point environment. */
 static ek_status check_eps(double eps, ek_dtype dtype)
 {
 	const double first_infinite = 0x1.ffffffp127; /* FLT_MAX and half a unit in its last place */

@@ -40,8 +40,8 @@ enum filling {
 	FILL_CLAMP,    /* x: f32 rows whose variance, as computed, is at times below 0;
 		the rest as FILL_NORMAL */
 	FILL_UNDERFLOW, /* dy: zeros, then negative numbers whose product with x, which is tiny, rounds to -0 */
-	FILL_OVERFLOW /* x: rows whose sum of (x - mean)^2 or x^2 overflows and whose sum of |x| does not, but for f16; the
-		rest as FILL_NORMAL */
+	FILL_OVERFLOW /* x: rows whose sum of (x - mean)^2 overflows and whose sum of |x| does not, except in
+		f16; the rest as FILL_NORMAL */
 };
 enum {
 	FILL_TINY = 100 /* FILL_POSITIVE * 2^-20: the x of FILL_UNDERFLOW */

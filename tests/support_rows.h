@@ -5,8 +5,8 @@
 
 #include "ref/slots.h"
 
-/* The next one of: all up to a little over two rows a slot, those around each multiple of the target, and, once slots have as
- * many rows as they may, some. The last is 2^40 or a little more. */
+/* Every number up to a little over two rows a slot, those around each multiple of the target, and some once slots
+ * have as many rows as they may. */
 static inline int64_t next_rows(int64_t rows, int64_t cols)
 {
 	int64_t target = ek_slot_target(cols), past = rows % target;

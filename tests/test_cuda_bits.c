@@ -359,8 +359,8 @@ static void operand_forms_in_pairs(void)
 	}
 }
 
-/* Where there are no clusters, rows of 9217 to 16384 columns of 16 bits fit into registers unless they are shifted, which
- * takes shared memory: norm_wide.cu serves those, and reads them element by element. */
+/* Without clusters, rows of 9217 to 16384 16-bit columns fit into registers unless they are shifted, which takes
+ * shared memory: norm_wide.cu serves those and reads them element by element. */
 static void rows_that_fit_into_registers_unless_shifted(void)
 {
 	static const int64_t widths[] = {9217, 10001, 16384};

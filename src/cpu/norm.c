@@ -126,8 +126,8 @@ static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_back
 	return p;
 }
 
-/* The rows of [2][cols] that every number of rows up to args->rows can do with. Tasks of `n` leaves need most where there
- * are as many of them as there may be, which is just before tasks get 2n. */
+/* The rows of [2][cols] that are enough for every number of rows up to args->rows. Tasks of n leaves need most
+ * where their number is the largest allowed, just before tasks get 2n leaves. */
 static int64_t most_workspace_rows(const ek_context *ctx, const ek_norm_backward_args *args)
 {
 	if (args->rows == 0)

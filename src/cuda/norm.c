@@ -152,8 +152,8 @@ struct wide_arguments {
 	int walk_slots;
 };
 
-/* Rule 1 of docs/numerics.md: to nearest even, subnormals kept, whatever floating-point environment the caller has set. volatile:
- * only loads and stores stay between the two calls. */
+/* Rule 1 of docs/numerics.md: to nearest even, subnormals kept, in any floating-point environment of the caller.
+ * volatile: only loads and stores stay between the two calls. */
 static double rounded_eps(ek_dtype dtype, double eps)
 {
 	const volatile double exact = eps;
@@ -345,8 +345,8 @@ static int64_t strips_of(ek_dtype dtype, int64_t cols)
 	return quotient_up(cols, 32 * 16 / (int64_t)ek_dtype_size(dtype));
 }
 
-/* The fewest slots of which a warp of norm_wide.cu walks `walk` in its strip, a power of two over 1: with fewer there would
- * not be warps enough for every multiprocessor. */
+/* The fewest slots of which a warp of norm_wide.cu walks `walk` (2 or 4) in its strip: with fewer slots there are too
+ * few warps for every multiprocessor. */
 static int64_t slots_for_walk(const struct ek_gpu *gpu, const ek_norm_backward_args *a, int walk)
 {
 	enum { ENOUGH_WARPS = 16 };
