@@ -267,7 +267,9 @@ typedef struct ek_norm_backward_args {
 } ek_norm_backward_args;
 
 /* Sets *bytes to the workspace that backward needs for args on ctx: 0 where neither dweight nor dbias is
- * asked for. Reads the sizes, dtypes and whether dweight and dbias are NULL; ignores the other pointers. */
+ * asked for. What is asked for M rows is enough for every call with M rows or fewer and otherwise the same sizes, dtypes
+ * and gradients: allocate once, for the largest call. Reads the sizes, dtypes and whether dweight and dbias are NULL;
+ * ignores the other pointers. */
 EK_API ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args,
 					    size_t *bytes);
 

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: MIT */
 #include "check.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -46,7 +47,7 @@ ek_status ek_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype)
 
 /* ---- sizes ---- */
 
-static ek_status check_shape(ek_norm norm, int64_t rows, int64_t cols, double eps)
+static ek_status check_shape(ek_norm norm, int64_t rows, int64_t cols)
 {
 	REQUIRE(norm == EK_LAYER_NORM || norm == EK_RMS_NORM, EK_ERROR_ARGUMENT,
 		"norm (%d) is neither EK_LAYER_NORM (%d) nor EK_RMS_NORM (%d)", (int)norm, (int)EK_LAYER_NORM,
@@ -58,9 +59,19 @@ static ek_status check_shape(ek_norm norm, int64_t rows, int64_t cols, double ep
 		(int64_t)(PTRDIFF_MAX / 32));
 	REQUIRE(cols >= 1 && cols <= EK_MAX_COLS, EK_ERROR_ARGUMENT,
 		"cols (%" PRId64 ") is not in 1 to EK_MAX_COLS (%d)", cols, EK_MAX_COLS);
-	/* isless and its like do not trap on a NaN, as < may under the caller's floating-point environment. */
+	return EK_OK;
+}
+
+/* Only comparisons, so that the caller's rounding mode does not matter. isless and its like do not trap on a NaN,
+ * as < may under the caller's floating-point environment. */
+static ek_status check_eps(double eps, ek_dtype dtype)
+{
+	const double first_infinite = 0x1.ffffffp127; /* FLT_MAX and half a unit in its last place */
 	REQUIRE(isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY), EK_ERROR_ARGUMENT,
 		"eps (%g) must be finite and not negative", isnan(eps) ? (double)NAN : eps); /* no -nan */
+	REQUIRE(dtype == EK_F64 || isless(eps, first_infinite), EK_ERROR_ARGUMENT,
+		"eps (%g) is infinite in binary32, in which %s is computed: it must be at most %g", eps,
+		ek_dtype_name(dtype), (double)FLT_MAX);
 	return EK_OK;
 }
 
@@ -232,8 +243,9 @@ ek_status ek_check_norm_forward(const ek_context *ctx, const ek_norm_forward_arg
 	REQUIRE_SIZE(args->size, ek_norm_forward_args);
 	ek_norm_forward_args *a = resolved;
 	*a = *args;
-	PASS_ON(check_shape(a->norm, a->rows, a->cols, a->eps));
+	PASS_ON(check_shape(a->norm, a->rows, a->cols));
 	PASS_ON(ek_check_dtypes(a->dtype, &a->weight_dtype));
+	PASS_ON(check_eps(a->eps, a->dtype));
 	PASS_ON(check_stride("x_stride", &a->x_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stride("y_stride", &a->y_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stream(ctx, a->stream));
@@ -250,8 +262,9 @@ ek_status ek_check_norm_backward_sizes(const ek_context *ctx, const ek_norm_back
 	REQUIRE_SIZE(args->size, ek_norm_backward_args);
 	ek_norm_backward_args *a = resolved;
 	*a = *args;
-	PASS_ON(check_shape(a->norm, a->rows, a->cols, a->eps));
+	PASS_ON(check_shape(a->norm, a->rows, a->cols));
 	PASS_ON(ek_check_dtypes(a->dtype, &a->weight_dtype));
+	PASS_ON(check_eps(a->eps, a->dtype));
 	PASS_ON(check_stride("dy_stride", &a->dy_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stride("x_stride", &a->x_stride, a->rows, a->cols, a->dtype));
 	PASS_ON(check_stride("dx_stride", &a->dx_stride, a->rows, a->cols, a->dtype));

@@ -39,7 +39,9 @@ enum filling {
 	FILL_CONSTANT, /* x: each row one number of any size; the rest as FILL_NORMAL */
 	FILL_CLAMP,    /* x: f32 rows whose variance, as computed, is at times below 0;
 		the rest as FILL_NORMAL */
-	FILL_UNDERFLOW /* dy: zeros, then negative numbers whose product with x, which is tiny, rounds to -0 */
+	FILL_UNDERFLOW, /* dy: zeros, then negative numbers whose product with x, which is tiny, rounds to -0 */
+	FILL_OVERFLOW /* x: rows whose sum of (x - mean)^2 overflows and whose sum of |x| does not, except in
+		f16; the rest as FILL_NORMAL */
 };
 enum {
 	FILL_TINY = 100 /* FILL_POSITIVE * 2^-20: the x of FILL_UNDERFLOW */

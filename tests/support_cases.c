@@ -59,8 +59,8 @@ const char *case_text(const struct norm_case *c)
 	static const char *const names[] = {"weight",     "bias",      "mean",     "rstd",
 					    "mean_lo",    "dx",        "dweight",  "dbias",
 					    "accumulate", "arbitrary", "in_place", "over_x"};
-	static const char *const fillings[] = {"normal",   "integers", "ones",  "offset",   "special",
-					       "positive", "constant", "clamp", "underflow"};
+	static const char *const fillings[] = {"normal",   "integers", "ones",  "offset",    "special",
+					       "positive", "constant", "clamp", "underflow", "overflow"};
 	static char text[512];
 	int n = snprintf(text, sizeof(text), "%s %s %lldx%lld %s/%s eps %g %s",
 			 c->norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
@@ -136,10 +136,9 @@ void case_fill(const struct norm_case *c)
 	struct operand *in = case_inputs;
 	operands_reset(in, c, X, MEAN_LO);
 	bool underflow = c->filling == FILL_UNDERFLOW;
-	enum filling rest =
-		c->filling == FILL_OFFSET || c->filling == FILL_CONSTANT || c->filling == FILL_CLAMP
-			? FILL_NORMAL
-			: c->filling;
+	bool in_x_alone = c->filling == FILL_OFFSET || c->filling == FILL_CONSTANT ||
+			  c->filling == FILL_CLAMP || c->filling == FILL_OVERFLOW;
+	enum filling rest = in_x_alone ? FILL_NORMAL : c->filling;
 	operand_fill(&in[X], underflow ? (enum filling)FILL_TINY : c->filling, c->seed);
 	operand_fill(&in[DY], rest, c->seed + 1);
 	operand_fill(&in[WEIGHT], underflow ? FILL_ONES : rest, c->seed + 2);

@@ -273,6 +273,16 @@ static void clamp_row(ek_dtype dtype, void *tensor, int64_t first, int64_t cols,
 	value_set(dtype, tensor, first + random_below(state, cols), (double)(mantissa + 1) * 0x1p-75);
 }
 
+/* Signs take turns, so that no two neighbours are near the mean. */
+static void overflow_row(ek_dtype dtype, void *tensor, int64_t first, int64_t cols, uint64_t *state)
+{
+	double scale = dtype == EK_F64 ? 1e160 : dtype == EK_F16 ? 1e3 : 1e20;
+	for (int64_t i = 0; i < cols; i++) {
+		double value = (double)(random_bits(state) >> 40 | 0x400000) * 0x1p-22 * scale;
+		value_set(dtype, tensor, first + i, i % 2 ? -value : value);
+	}
+}
+
 void fill_rows(enum filling filling, ek_dtype dtype, void *tensor, int64_t rows, int64_t cols, int64_t stride,
 	       uint64_t seed)
 {
@@ -282,9 +292,9 @@ void fill_rows(enum filling filling, ek_dtype dtype, void *tensor, int64_t rows,
 			special_row(dtype, tensor, r * stride, cols, (int)((uint64_t)r + seed) % 10, &state);
 			continue;
 		}
-		if (filling >= FILL_CONSTANT && filling <= FILL_UNDERFLOW) {
-			static void (*const kinds[])(ek_dtype, void *, int64_t, int64_t,
-						     uint64_t *) = {constant_row, clamp_row, underflow_row};
+		if (filling >= FILL_CONSTANT && filling <= FILL_OVERFLOW) {
+			static void (*const kinds[])(ek_dtype, void *, int64_t, int64_t, uint64_t *) = {
+				constant_row, clamp_row, underflow_row, overflow_row};
 			kinds[filling - FILL_CONSTANT](dtype, tensor, r * stride, cols, &state);
 			continue;
 		}

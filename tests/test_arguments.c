@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "support.h"
+#include "support_fpenv.h"
 
 enum { ROWS = 6, COLS = 40, STRIDE = 100 };
 
@@ -182,6 +183,28 @@ static void bad_eps(void)
 	BOTH(EK_ERROR_ARGUMENT, a.eps = -1e-5, "eps", "-1e-05");
 	BOTH(EK_ERROR_ARGUMENT, a.eps = (double)INFINITY, "eps", "inf");
 	BOTH(EK_ERROR_ARGUMENT, a.eps = -(double)INFINITY, "eps", "-inf");
+	BOTH(EK_ERROR_ARGUMENT, (a.dtype = EK_F64, a.eps = (double)INFINITY), "eps", "inf");
+}
+
+/* Whether an eps is finite in binary32 is decided by rounding to nearest, whatever the caller's rounding mode is. */
+static void eps_must_be_finite_in_the_arithmetic_of_its_dtype(void)
+{
+	static const ek_dtype dtypes[] = {EK_F32, EK_F16, EK_BF16};
+	const double rounds_to_infinity = 0x1.ffffffp127, rounds_to_the_largest = 0x1.fffffefffffffp127;
+	const uint64_t fpenv = fpenv_get();
+	for (int m = -1; m < FPENV_MODES; m++) {
+		fpenv_set(m < 0 ? fpenv : fpenv_modes[m]);
+		for (int d = 0; d < COUNT_OF(dtypes); d++) {
+			const char *name = ek_dtype_name(dtypes[d]);
+			BOTH(EK_ERROR_ARGUMENT, (a.dtype = dtypes[d], a.eps = 1e300), "eps (1e+300)",
+			     "binary32", name, "3.40282e+38");
+			BOTH(EK_ERROR_ARGUMENT, (a.dtype = dtypes[d], a.eps = rounds_to_infinity), "eps");
+			ALLOWED(forward, (a.dtype = dtypes[d], a.eps = rounds_to_the_largest));
+			ALLOWED(forward, (a.dtype = dtypes[d], a.eps = 1e-300)); /* 0, which is allowed */
+		}
+		ALLOWED(forward, (a.dtype = EK_F64, a.rows /= 2, a.cols /= 2, a.eps = 1e300));
+	}
+	fpenv_set(fpenv);
 }
 
 static void bad_dtypes(void)
@@ -384,6 +407,7 @@ int main(int argc, char **argv)
 	TEST(sizes_out_of_range);
 	TEST(bad_strides);
 	TEST(bad_eps);
+	TEST(eps_must_be_finite_in_the_arithmetic_of_its_dtype);
 	TEST(bad_dtypes);
 	TEST(struct_sizes);
 	TEST(statistics_that_do_not_go_together);

@@ -282,6 +282,41 @@ static void constant_rows_and_signs_of_zero(void)
 	sweep_constant_rows_and_signs_of_zero(case_check_levels);
 }
 
+/* Whether an output of the reference is 0 or, of y, bias as it rounds to y's dtype. The sign of 0 is not compared. */
+static void expect_all(const struct norm_case *c, enum operand_id id)
+{
+	const struct operand *o = &case_expected[id];
+	for (int64_t i = 0; o->present && i < o->rows * o->cols; i++) {
+		uint64_t want = 0;
+		if (id == Y && case_inputs[BIAS].present)
+			value_set(c->dtype, &want, 0,
+				  value_get(c->weight_dtype, case_inputs[BIAS].buffer.data, i % o->cols));
+		double value = value_get(o->dtype, o->buffer.data, i), wanted = value_get(o->dtype, &want, 0);
+		EXPECT(value == wanted, "%s: %s[%lld] is %g, expected %g", case_text(c), operand_names[id],
+		       (long long)i, value, wanted);
+	}
+}
+
+/* The variance is infinite: rstd is 0, y is bias, and no gradient goes through the row. */
+static void rows_whose_squares_overflow_become_bias(void)
+{
+	static const int64_t widths[] = {2, 40, 768, 1500, 5000};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < OPS; k++)
+			for (int given = 0; given < 2; given++) {
+				struct norm_case c = op_case(k, 5, widths[w]);
+				if (c.dtype == EK_F16 || (given && !c.backward))
+					continue; /* no sum of f16's squares overflows */
+				c.filling = FILL_OVERFLOW;
+				c.form &= given ? ~0u : ~(unsigned)(c.backward ? FORM_STATS : 0);
+				case_check_levels(&c);
+				expect_all(&c, Y_RSTD);
+				expect_all(&c, Y);
+				expect_all(&c, DX);
+				expect_all(&c, DWEIGHT);
+			}
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
@@ -302,5 +337,6 @@ int main(int argc, char **argv)
 	TEST(a_row_does_not_depend_on_the_rows_around_it);
 	TEST(fillings_of_the_command_line);
 	TEST(constant_rows_and_signs_of_zero);
+	TEST(rows_whose_squares_overflow_become_bias);
 	return test_end();
 }

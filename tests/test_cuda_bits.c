@@ -9,6 +9,7 @@
 #include "cuda/gpu.h"
 #include "ref/order.h"
 #include "ref/slots.h"
+#include "support_fpenv.h"
 #include "support_models.h"
 #include "support_recipe.h"
 
@@ -358,6 +359,19 @@ static void operand_forms_in_pairs(void)
 	}
 }
 
+/* Without clusters, rows of 9217 to 16384 16-bit columns fit into registers unless they are shifted, which takes
+ * shared memory: norm_wide.cu serves those and reads them element by element. */
+static void rows_that_fit_into_registers_unless_shifted(void)
+{
+	static const int64_t widths[] = {9217, 10001, 16384};
+	for (int w = 0; w < COUNT_OF(widths); w++) {
+		struct norm_case c = case_for(true, w % 2, dtype_pairs[1 + w], 2, widths[w]);
+		case_lay_out(&c, EK_ACCESS_SHIFTED, w);
+		if (w == 1 || test_mode != TEST_SHORT)
+			check_on((struct model){86, 20}, &c);
+	}
+}
+
 /* ---- counts of rows ---- */
 
 struct shape {
@@ -614,6 +628,43 @@ static void nothing_past_the_end_is_summed_up(void)
 		}
 }
 
+/* Σ(x - mean)² is infinite and rstd is 0: in registers, of several warps, and in norm_wide.cu. */
+static void rows_whose_squares_overflow(void)
+{
+	static const int64_t widths[] = {40, 5000, 70000};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 4; k++) {
+			struct norm_case c = case_for(k & 1, k >> 1, dtype_pairs[0], 2, widths[w]);
+			c.filling = FILL_OVERFLOW;
+			c.form &= ~(unsigned)(k & 1 ? FORM_STATS : 0);
+			if (w < 2 || test_mode != TEST_SHORT)
+				check_on(h200, &c);
+		}
+}
+
+/* eps is rounded on the host, to nearest even. Rows of one number and the smallest eps show how. */
+static void the_callers_float_environment_changes_nothing(void)
+{
+	static const struct {
+		struct model model;
+		int64_t cols;
+	} kernels[] = {{{90, 132}, 40}, {{86, 20}, 40000}};
+	const uint64_t fpenv = fpenv_get();
+	for (int k = 0; k < 2 * COUNT_OF(kernels); k++)
+		for (int e = 0; e < 2; e++) {
+			struct norm_case c = case_for(k & 1, 0, dtype_pairs[0], 2, kernels[k / 2].cols);
+			c.form &= ~(unsigned)(k & 1 ? FORM_STATS : 0);
+			c.filling = FILL_CONSTANT;
+			c.eps = e ? 1e-40 : 1e-5;
+			case_expect(&c);
+			for (int m = 0; m < FPENV_MODES; m++) {
+				fpenv_set(fpenv_modes[m]);
+				(void)same_on(kernels[k / 2].model, &c);
+				fpenv_set(fpenv);
+			}
+		}
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
@@ -622,6 +673,7 @@ int main(int argc, char **argv)
 	TEST(every_policy_of_rows_by_elements);
 	TEST(widths_between);
 	TEST(operand_forms_in_pairs);
+	TEST(rows_that_fit_into_registers_unless_shifted);
 	TEST(row_counts);
 	TEST(slots_and_chunks);
 	TEST(two_folding_steps);
@@ -633,5 +685,7 @@ int main(int argc, char **argv)
 	TEST(a_row_does_not_depend_on_the_rows_around_it);
 	TEST(nothing_is_read_past_the_end);
 	TEST(nothing_past_the_end_is_summed_up);
+	TEST(rows_whose_squares_overflow);
+	TEST(the_callers_float_environment_changes_nothing);
 	return test_end();
 }

@@ -285,6 +285,22 @@ static void two_gpus_work_at_once(void)
 	nothing_is_left("two GPUs", before);
 }
 
+/* ---- the workspace ---- */
+
+/* The block of memory ends with the workspace: the stand-in refuses an access past it. */
+static void a_call_takes_the_workspace_of_more_rows(void)
+{
+	static const struct shape shapes[] = {{EK_F32, 2049, 8}, {EK_F64, 2049, 8}};
+	ek_context *ctx = opened(gpu_options());
+	for (int i = 0; i < COUNT_OF(shapes); i++) {
+		struct work w = work_make(ctx, shapes[i]);
+		w.backward.rows = 2048; /* one row a slot: twice as many slots as 2049 rows have */
+		judge("fewer rows", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
+		work_free(&w);
+	}
+	ek_close(ctx);
+}
+
 /* ---- streams ---- */
 
 static void use_stream(struct work *w, CUstream stream)
@@ -752,6 +768,7 @@ int main(int argc, char **argv)
 	TEST(a_refused_call_leaves_the_current_context);
 	TEST(a_destroyed_context_ends_no_process);
 	TEST(two_gpus_work_at_once);
+	TEST(a_call_takes_the_workspace_of_more_rows);
 	TEST(streams_are_used);
 	TEST(a_capture_without_prepare_is_refused);
 	TEST(prepared_calls_are_captured_and_replayed);

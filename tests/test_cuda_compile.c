@@ -18,6 +18,7 @@
 #include "support_recipe.h"
 
 enum { MOST_LINES = 1024, MOST_THREADS = 8, MOST_OF_A_CALL = 8, MOST_ALIKE = 4, MEASURED_ARCH = 90 };
+enum { NEWER_THAN_ANY = 999 }; /* a compute capability that gets PTX: text that can be read */
 
 /* How memory lies: the rows, then weight and bias. */
 enum lie { ALIGNED, AT_AN_ELEMENT, AT_A_BYTE };
@@ -257,8 +258,7 @@ struct policies {
 
 static struct policies policies_at(const struct call *f, int64_t cols)
 {
-	int shared_bytes = arch == 80 ? 163 << 10 : arch == 120 ? 99 << 10 : 227 << 10;
-	struct ek_gpu_limits limits = {arch, shared_bytes};
+	struct ek_gpu_limits limits = ek_limits_of(arch);
 	struct policies policies;
 	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++)
 		policies.by_access[access] = (f->backward ? ek_backward_policy : ek_forward_policy)(
@@ -459,12 +459,9 @@ static bool has_nvrtc(void)
 	return info.version != 0;
 }
 
-static void check_arch(int capability)
+/* Compiles the listed kernels and prints what was found. */
+static void check_listed(void)
 {
-	if (!has_nvrtc())
-		return;
-	arch = capability;
-	list_kernels();
 	compile_all();
 	int spilling = 0;
 	for (int i = 0; i < kernel_count; i++) {
@@ -473,6 +470,15 @@ static void check_arch(int capability)
 	}
 	print_table();
 	EXPECT(arch != MEASURED_ARCH || spilling == 0, "%d of %d kernels spill", spilling, kernel_count);
+}
+
+static void check_arch(int capability)
+{
+	if (!has_nvrtc())
+		return;
+	arch = capability;
+	list_kernels();
+	check_listed();
 }
 
 static void kernels_for_sm_90_spill_nothing(void)
@@ -495,6 +501,29 @@ static void kernels_compile_for_sm_120(void)
 	check_arch(120);
 }
 
+/* Those that norm_wide.cu serves although aligned rows of their width fit into registers. */
+static void kernels_of_shifted_rows_compile_for_sm_86_and_89(void)
+{
+	static const int archs[] = {86, 89};
+	const struct call f = {.backward = true,
+			       .norm = EK_LAYER_NORM,
+			       .dtypes = {EK_BF16, EK_BF16},
+			       .cols = 10001,
+			       .row_cols = 10001,
+			       .rows = AT_AN_ELEMENT,
+			       .weight = true,
+			       .bias = true,
+			       .given = true,
+			       .dx = true,
+			       .sums = true};
+	for (int i = 0; has_nvrtc() && i < COUNT_OF(archs); i++) {
+		arch = archs[i];
+		line_count = kernel_count = 0;
+		add_call(&f);
+		check_listed();
+	}
+}
+
 /* Products and sums stay apart, roots and quotients are exact, small numbers stay. */
 static void options_are_those_of_the_contract(void)
 {
@@ -502,12 +531,11 @@ static void options_are_those_of_the_contract(void)
 				   "{ a[0] = a[1] * a[2] + a[3]; a[4] = a[5] / a[6]; a[7] = sqrtf(a[8]); }\n";
 	static const char *const wanted[] = {"mul.rn.f32", "add.rn.f32", "div.rn.f32", "sqrt.rn.f32"};
 	static const char *const unwanted[] = {"fma.", ".ftz", ".approx"};
-	const int newer_than_any = 999; /* which gets PTX: text that can be read */
 	struct ek_image image;
 	struct ek_recipe recipe = {.texts = {text}, .name = "probe"};
 	if (!has_nvrtc())
 		return;
-	ek_status status = ek_kernel_build(&recipe, newer_than_any, NULL, &image, NULL, NULL);
+	ek_status status = ek_kernel_build(&recipe, NEWER_THAN_ANY, NULL, &image, NULL, NULL);
 	if (status != EK_OK) {
 		test_fail("%s", ek_error(NULL));
 		return;
@@ -518,6 +546,56 @@ static void options_are_those_of_the_contract(void)
 	for (int i = 0; i < COUNT_OF(unwanted); i++)
 		EXPECT(!strstr(ptx, unwanted[i]), "%s in\n%s", unwanted[i], ptx);
 	free(image.data);
+}
+
+/* The first global access, or any through a generic address, in PTX. */
+static const char *first_access(const char *ptx)
+{
+	static const char *const accesses[] = {"ld.global", "st.global", "cp.async.c", "\tld.v",
+					       "\tld.u",    "\tld.b",    "\tld.f",     "\tst.v",
+					       "\tst.u",    "\tst.b",    "\tst.f"};
+	const char *first = NULL;
+	for (int i = 0; i < COUNT_OF(accesses); i++) {
+		const char *at = strstr(ptx, accesses[i]);
+		first = at && (!first || at < first) ? at : first;
+	}
+	return first;
+}
+
+static void check_overlap(const struct ek_recipe *recipe)
+{
+	struct ek_image image;
+	if (ek_kernel_build(recipe, NEWER_THAN_ANY, NULL, &image, NULL, NULL) != EK_OK) {
+		test_fail("%s: %s", recipe->name, ek_error(NULL));
+		return;
+	}
+	const char *ptx = image.data, *wait = strstr(ptx, "griddepcontrol.wait"), *nc = strstr(ptx, ".nc.");
+	const char *access = first_access(ptx);
+	EXPECT(!nc, "%s: %.60s", recipe->name, nc);
+	EXPECT(wait, "%s: no griddepcontrol.wait", recipe->name);
+	EXPECT(!access || wait < access, "%s: an access before griddepcontrol.wait: %.60s", recipe->name,
+	       access);
+	free(image.data);
+}
+
+/* The kernel before may still run and write all that a kernel reads, weights too. ld.global.nc needs memory that is
+ * read-only during the kernel's lifetime. */
+static void kernels_that_overlap_read_what_the_one_before_wrote(void)
+{
+	static const struct call calls[] = {
+		{.norm = EK_LAYER_NORM, .dtypes = {EK_BF16, EK_F32}, .cols = 768},
+		{.norm = EK_RMS_NORM, .dtypes = {EK_F64, EK_F64}, .cols = 400000},
+		{.backward = true, .norm = EK_LAYER_NORM, .dtypes = {EK_F32, EK_F32}, .cols = 768},
+		{.backward = true, .norm = EK_LAYER_NORM, .dtypes = {EK_F16, EK_F16}, .cols = 1 << 20}};
+	arch = MEASURED_ARCH;
+	for (int i = 0; has_nvrtc() && i < COUNT_OF(calls); i++) {
+		struct ek_recipe recipes[MOST_OF_A_CALL];
+		struct call f = calls[i];
+		f.weight = f.bias = f.given = f.dx = f.sums = true;
+		int count = (f.backward ? backward_recipes : forward_recipes)(&f, f.cols, recipes);
+		for (int k = 0; k < count; k++)
+			check_overlap(&recipes[k]);
+	}
 }
 
 static bool named(const struct ek_recipe *recipes, int count, const char *name)
@@ -566,8 +644,10 @@ int main(int argc, char **argv)
 	test_begin(argc, argv);
 	TEST(names_tell_op_pass_dtype_and_columns);
 	TEST(options_are_those_of_the_contract);
+	TEST(kernels_that_overlap_read_what_the_one_before_wrote);
 	TEST(kernels_for_sm_90_spill_nothing);
 	TEST(kernels_compile_for_sm_80);
+	TEST(kernels_of_shifted_rows_compile_for_sm_86_and_89);
 	TEST(kernels_compile_for_sm_100);
 	TEST(kernels_compile_for_sm_120);
 	free(kernels);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "support.h"
+#include "support_rows.h"
 
 #if defined(__GLIBC__) && !UNDER_SANITIZER
 #define COUNTS 1
@@ -261,6 +262,81 @@ static void calls_use_no_more_stack_than_the_header_says(void)
 		}
 }
 
+/* ---- the workspace of fewer rows ---- */
+
+static size_t workspace_for(ek_context *ctx, struct norm_case c, int64_t rows)
+{
+	size_t bytes = 0;
+	void *at[OPERANDS] = {NULL};
+	at[DWEIGHT] = at[DBIAS] = at; /* it counts that they are there */
+	c.rows = rows;
+	ek_norm_backward_args args = case_backward_at(&c, at, 0);
+	EXPECT(ek_norm_backward_workspace(ctx, &args, &bytes) == EK_OK, "%s: %s", case_text(&c),
+	       ek_error(ctx));
+	return bytes;
+}
+
+static void check_workspace_grows(struct setting setting, const struct norm_case *c)
+{
+	size_t most = 0;
+	ek_context *ctx = context_of(setting);
+	for (int64_t rows = 0, of = 0; rows <= most_rows; rows = next_rows(rows, c->cols)) {
+		size_t bytes = workspace_for(ctx, *c, rows);
+		EXPECT(bytes >= most,
+		       "%s, level %s, %d threads: %lld rows are given %zu bytes, %lld rows need %zu",
+		       case_text(c), setting.level, setting.threads, (long long)rows, bytes, (long long)of,
+		       most);
+		if (bytes < most)
+			return;
+		of = bytes > most ? rows : of;
+		most = bytes;
+	}
+}
+
+/* So that one allocation, for the largest call, is enough. */
+static void the_workspace_of_many_rows_is_enough_for_fewer(void)
+{
+	static const int64_t widths[] = {1, 128, 129, 768, 1025, 4096, 9000, 33000, 70000, 140000, 1 << 20};
+	static const int threads[] = {1, 2, 7, 64};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int t = -1; t < COUNT_OF(threads); t++)
+			for (int d = 0; d < DTYPE_PAIRS; d++) {
+				struct norm_case c =
+					case_of(true, EK_LAYER_NORM, dtype_pairs[d], 0, widths[w]);
+				struct setting setting = {t < 0 ? "reference" : level_best(),
+							  t < 0 ? 1 : threads[t], PLAIN};
+				if (test_sampled(2))
+					check_workspace_grows(setting, &c);
+			}
+}
+
+/* Wide rows shared by threads, rows of one thread, and no rows in the memory of one. */
+static void a_call_takes_the_workspace_of_more_rows(void)
+{
+	static const int64_t calls[][3] = {/* rows, of a workspace for, cols */
+					   {1024, 1025, 768}, {2048, 5000, 40}, {3, 4, 140000},
+					   {4, 30, 70000},    {0, 1, 70000},    {30, 31, 20000}};
+	for (int i = 0; i < COUNT_OF(calls); i++)
+		for (int threads = 0; threads < 4; threads++) {
+			struct norm_case c =
+				case_of(true, EK_LAYER_NORM, dtype_pairs[0], calls[i][0], calls[i][2]);
+			struct setting setting = {threads ? level_best() : "reference", threads ? threads : 1,
+						  PLAIN};
+			ek_context *ctx = context_of(setting);
+			struct buffer *workspace = &case_actual[WORKSPACE].buffer;
+			case_expect(&c);
+			case_outputs(ctx, &c, case_actual);
+			buffer_reset(workspace, workspace_for(ctx, c, calls[i][1]), PLACE_OFFSET, 0);
+			ek_norm_backward_args args = case_backward_args(&c, case_actual);
+			EXPECT(ek_norm_backward(ctx, &args) == EK_OK, "%s, level %s, %d threads: %s",
+			       case_text(&c), setting.level, setting.threads, ek_error(ctx));
+			EXPECT(buffer_margins_whole(workspace),
+			       "%s, level %s, %d threads: bytes beside the workspace were written",
+			       case_text(&c), setting.level, setting.threads);
+			(void)case_compare(&c, setting.level, setting.threads, case_actual);
+		}
+}
+
 int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
@@ -277,5 +353,7 @@ int main(int argc, char **argv)
 	if (!UNDER_SANITIZER) /* both make frames larger */
 		TEST(calls_use_no_more_stack_than_the_header_says);
 #endif
+	TEST(the_workspace_of_many_rows_is_enough_for_fewer);
+	TEST(a_call_takes_the_workspace_of_more_rows);
 	return test_end();
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "support.h"
+#include "support_fpenv.h"
 
 /* A caller's own buffers and the reference's answers, so that callers share nothing but contexts. */
 struct caller {
@@ -459,39 +460,11 @@ static void refused_workers_are_reported(void)
 
 /* ---- the caller's floating-point environment ---- */
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-enum { MODES = 5 };
-static const unsigned modes[MODES] = {0x1f80 | 0x8040, 0x1f80 | 0x6000, 0x1f80 | 0x4000, 0x1f80 | 0x2000,
-				      0x1f80 | 0xe040};
-static uint64_t control_get(void)
-{
-	return _mm_getcsr() & ~0x3fu;
-}
-static void control_set(uint64_t value)
-{
-	_mm_setcsr((unsigned)value);
-}
-#elif defined(__aarch64__)
-enum { MODES = 4 };
-static const unsigned modes[MODES] = {1u << 24, 1u << 22, 2u << 22, 3u << 22};
-static uint64_t control_get(void)
-{
-	uint64_t value;
-	__asm__ volatile("mrs %0, fpcr" : "=r"(value));
-	return value;
-}
-static void control_set(uint64_t value)
-{
-	__asm__ volatile("msr fpcr, %0" : : "r"(value));
-}
-#endif
-
 /* Flush to zero and other roundings, with subnormal inputs; set before the workers start, which inherit. */
 static void the_callers_float_environment_changes_nothing(void)
 {
 	for (int l = -1; l < level_count(); l++)
-		for (int m = 0; m < (test_mode == TEST_SHORT ? 2 : MODES); m++)
+		for (int m = 0; m < (test_mode == TEST_SHORT ? 2 : FPENV_MODES); m++)
 			for (int threads = 1; threads <= 3; threads += 2)
 				for (int number = 0; number < (test_mode == TEST_SHORT ? 2 : 4); number++) {
 					ek_context *ctx = NULL;
@@ -505,17 +478,17 @@ static void the_callers_float_environment_changes_nothing(void)
 							k.x[i] *= 0x1p-126f, k.dy[i] *= 0x1p-128f;
 					EXPECT(caller_call(reference(), &k, k.want) == EK_OK, "%s",
 					       ek_error(reference()));
-					uint64_t before = control_get();
-					control_set(modes[m]);
+					uint64_t before = fpenv_get();
+					fpenv_set(fpenv_modes[m]);
 					int wrong = caller_try(ctx, &k);
-					uint64_t after = control_get();
-					control_set(before);
+					uint64_t after = fpenv_get();
+					fpenv_set(before);
 					EXPECT(wrong == 0, "%s, level %s, %d threads, control 0x%x: %s",
-					       case_text(&k.c), options.isa, threads, modes[m],
+					       case_text(&k.c), options.isa, threads, fpenv_modes[m],
 					       wrong == 1 ? ek_error(ctx) : "other bits");
-					EXPECT(after == (modes[m] & ~0x3fu),
+					EXPECT(after == (fpenv_modes[m] & ~EK_FPENV_FLAGS),
 					       "control is 0x%llx after a call, was 0x%x",
-					       (unsigned long long)after, modes[m]);
+					       (unsigned long long)after, fpenv_modes[m]);
 					caller_free(&k);
 					ek_close(ctx);
 				}

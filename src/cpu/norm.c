@@ -99,19 +99,43 @@ struct column_plan {
 	int64_t scratch; /* rows of [2][cols] in a task */
 };
 
+/* The most tasks of a call. */
+static int64_t most_tasks(const ek_context *ctx, const ek_norm_backward_args *args)
+{
+	if (alone(ctx, args->rows, 3 * args->cols * (int64_t)ek_dtype_size(args->dtype)))
+		return 1;
+	return smaller((int64_t)ctx->threads * TASKS_A_THREAD, EK_MAX_COLUMN_TASKS);
+}
+
+static int64_t leaves_of_a_task(int64_t leaves, int64_t most)
+{
+	int64_t task_leaves = 1;
+	while (quotient_up(leaves, task_leaves) > most)
+		task_leaves *= 2;
+	return task_leaves;
+}
+
 static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_backward_args *args)
 {
 	struct column_plan p = {.slot_rows = ek_slot_rows(args->rows, args->cols)};
 	p.leaf_rows = ek_leaf_rows(p.slot_rows);
 	int64_t leaves = larger(1, quotient_up(args->rows, p.leaf_rows));
-	int64_t most = smaller((int64_t)ctx->threads * TASKS_A_THREAD, EK_MAX_COLUMN_TASKS);
-	if (alone(ctx, args->rows, 3 * args->cols * (int64_t)ek_dtype_size(args->dtype)))
-		most = 1;
-	for (p.task_leaves = 1; quotient_up(leaves, p.task_leaves) > most;)
-		p.task_leaves *= 2;
+	p.task_leaves = leaves_of_a_task(leaves, most_tasks(ctx, args));
 	p.tasks = quotient_up(leaves, p.task_leaves);
 	p.scratch = ek_column_scratch(p.task_leaves);
 	return p;
+}
+
+/* The rows of [2][cols] that are enough for every number of rows up to args->rows. Tasks of n leaves need most
+ * where their number is the largest allowed, just before tasks get 2n leaves. */
+static int64_t most_workspace_rows(const ek_context *ctx, const ek_norm_backward_args *args)
+{
+	if (args->rows == 0)
+		return 1; /* the result */
+	int64_t leaves = smaller(quotient_up(args->rows, 2), ek_most_slots(args->rows, args->cols));
+	int64_t most = most_tasks(ctx, args), task_leaves = leaves_of_a_task(leaves, most);
+	int64_t rows = quotient_up(leaves, task_leaves) * (1 + ek_column_scratch(task_leaves));
+	return task_leaves > 1 ? larger(rows, most * (1 + ek_column_scratch(task_leaves / 2))) : rows;
 }
 
 /* Bytes of [2][cols] real numbers. */
@@ -131,8 +155,7 @@ size_t ek_cpu_norm_backward_workspace(const ek_context *ctx, const ek_norm_backw
 		return 0;
 	if (is_wide(ctx, args))
 		return ek_wide_backward_workspace(args);
-	struct column_plan p = plan_columns(ctx, args);
-	return (size_t)p.tasks * (size_t)(1 + p.scratch) * row_size(args);
+	return (size_t)most_workspace_rows(ctx, args) * row_size(args);
 }
 
 struct backward {

@@ -7,7 +7,7 @@
 
 void ek_cpu_norm_forward(const ek_context *ctx, const ek_norm_forward_args *args);
 void ek_cpu_norm_backward(const ek_context *ctx, const ek_norm_backward_args *args);
-/* Reads sizes, dtypes and whether dweight and dbias are there. */
+/* Reads sizes, dtypes and whether dweight and dbias are there. Enough for any number of rows up to args->rows. */
 size_t ek_cpu_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args);
 
 #endif

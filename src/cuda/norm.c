@@ -3,6 +3,7 @@
  * Called by api.c. SPDX-License-Identifier: MIT */
 #include "norm.h"
 
+#include "../cpu/fpenv.h"
 #include "../ref/slots.h"
 #include "../require.h"
 #include "norm_recipe.h"
@@ -41,14 +42,17 @@ static void find_access(struct ek_norm_key *key, uintptr_t matrices, uintptr_t w
 					   : EK_ACCESS_SHIFTED;
 }
 
-/* Whether norm_wide.cu serves the key, which reads rows that are not aligned element by element. */
-static bool is_wide(struct ek_norm_key *key, const struct ek_policy *policy)
+/* The policy of a call, and its part. norm_wide.cu, for rows that do not fit into registers, reads rows that are not
+ * aligned element by element; ek_norm_policy gives the same policy for the key that results. */
+static struct ek_policy choose_part(struct ek_norm_key *key, const struct ek_gpu *gpu)
 {
-	if (policy->unit_segments == 0)
-		return false;
+	struct ek_policy policy = ek_norm_policy(key, limits_of(gpu));
+	if (policy.unit_segments == 0)
+		return policy;
+	key->part = key->part == EK_PART_FORWARD ? EK_PART_WIDE_FORWARD : EK_PART_WIDE_ROWS;
 	if (key->access == EK_ACCESS_SHIFTED)
 		key->access = EK_ACCESS_ELEMENTS;
-	return true;
+	return policy;
 }
 
 /* Host memory given for device memory ends a process late and darkly: one look-up for each of the tensors. */
@@ -148,9 +152,17 @@ struct wide_arguments {
 	int walk_slots;
 };
 
+/* Rule 1 of docs/numerics.md: to nearest even, subnormals kept, in any floating-point environment of the caller.
+ * volatile: only loads and stores stay between the two calls. */
 static double rounded_eps(ek_dtype dtype, double eps)
 {
-	return dtype == EK_F64 ? eps : (double)(float)eps;
+	const volatile double exact = eps;
+	if (dtype == EK_F64)
+		return eps;
+	struct ek_fpenv saved = ek_fpenv_enter();
+	const volatile double rounded = (double)(float)exact;
+	ek_fpenv_leave(saved);
+	return rounded;
 }
 
 static struct ek_norm_key forward_key(const ek_norm_forward_args *a)
@@ -239,9 +251,7 @@ static ek_status launch_forward(const struct task *task, const ek_norm_forward_a
 {
 	struct ek_norm_key key = forward_key(a);
 	PASS_ON(choose_by_rows(task, &key, a->rows));
-	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
-	if (is_wide(&key, &policy))
-		key.part = EK_PART_WIDE_FORWARD;
+	struct ek_policy policy = choose_part(&key, task->gpu);
 	int64_t element = (int64_t)ek_dtype_size(a->dtype), real = a->dtype == EK_F64 ? 8 : 4;
 	int64_t most_rows = MOST_BLOCKS / policy.row_blocks;
 	for (int64_t row = 0; row < a->rows || row == 0; row += most_rows) {
@@ -335,15 +345,21 @@ static int64_t strips_of(ek_dtype dtype, int64_t cols)
 	return quotient_up(cols, 32 * 16 / (int64_t)ek_dtype_size(dtype));
 }
 
-/* Slots that a warp of norm_wide.cu walks in its strip: several, whose sums it folds, where there are warps enough
- * for every multiprocessor all the same. */
-static int slots_to_walk(const struct ek_gpu *gpu, const ek_norm_backward_args *a)
+/* The fewest slots of which a warp of norm_wide.cu walks `walk` (2 or 4) in its strip: with fewer slots there are too
+ * few warps for every multiprocessor. */
+static int64_t slots_for_walk(const struct ek_gpu *gpu, const ek_norm_backward_args *a, int walk)
 {
 	enum { ENOUGH_WARPS = 16 };
-	int64_t slots = ek_slot_count(a->rows, a->cols), all = strips_of(a->dtype, a->cols) * slots;
+	int64_t warps = (int64_t)gpu->multiprocessors * ENOUGH_WARPS * walk;
+	int64_t slots = quotient_up(warps, strips_of(a->dtype, a->cols));
+	return slots > walk / 2 ? slots : walk / 2 + 1;
+}
+
+/* Slots that a warp of norm_wide.cu walks, whose sums it folds. */
+static int slots_to_walk(const struct ek_gpu *gpu, const ek_norm_backward_args *a, int64_t slots)
+{
 	int walk = 1;
-	while (walk < EK_MOST_WALK_SLOTS && walk < slots &&
-	       all / (2 * walk) >= (int64_t)gpu->multiprocessors * ENOUGH_WARPS)
+	while (walk < EK_MOST_WALK_SLOTS && slots >= slots_for_walk(gpu, a, 2 * walk))
 		walk *= 2;
 	return walk;
 }
@@ -352,7 +368,6 @@ static int slots_to_walk(const struct ek_gpu *gpu, const ek_norm_backward_args *
 struct backward_plan {
 	struct ek_launch launch;
 	int64_t slot_rows;
-	size_t chunks_bytes; /* in the workspace */
 };
 
 /* Rows that a row of warps walks where no column sums are wanted: as many as keep the GPU busy. */
@@ -365,43 +380,98 @@ static int64_t rows_to_walk(const struct ek_gpu *gpu, const struct ek_policy *po
 	return walk < 64 ? walk : 64;
 }
 
+static struct ek_backward_form form_of(const ek_norm_backward_args *a, enum ek_access access)
+{
+	return (struct ek_backward_form){.dtype = a->dtype,
+					 .weight_dtype = a->weight_dtype,
+					 .cols = a->cols,
+					 .shifted = access == EK_ACCESS_SHIFTED,
+					 .sums = sums_of(a)};
+}
+
+static int64_t blocks_of(const struct ek_policy *policy, int64_t slots)
+{
+	return quotient_up(slots, ek_policy_slots(policy)) * ek_policy_cluster(policy);
+}
+
+/* Whether the sums of chunks have room in shared memory. */
+static bool chunks_fit(const struct ek_gpu *gpu, const struct ek_policy *policy,
+		       const struct ek_backward_form *form)
+{
+	return ek_backward_shared(policy, form) + ek_backward_chunk_bytes(policy, form) <= gpu->shared_limit;
+}
+
 static struct backward_plan backward_plan(const struct ek_gpu *gpu, const ek_norm_backward_args *a,
 					  const struct ek_policy *policy, enum ek_access access)
 {
-	int sums = sums_of(a), cluster = ek_policy_cluster(policy);
-	int64_t slot_rows = sums ? ek_slot_rows(a->rows, a->cols) : rows_to_walk(gpu, policy, a->rows);
+	struct ek_backward_form form = form_of(a, access);
+	int64_t slot_rows = form.sums ? ek_slot_rows(a->rows, a->cols) : rows_to_walk(gpu, policy, a->rows);
 	struct backward_plan plan = {.slot_rows = slot_rows > 0 ? slot_rows : 1};
-	int64_t slots = quotient_up(a->rows, plan.slot_rows);
-	struct ek_backward_form form = {.dtype = a->dtype,
-					.weight_dtype = a->weight_dtype,
-					.cols = a->cols,
-					.shifted = access == EK_ACCESS_SHIFTED,
-					.sums = sums};
-	int chunks = sums && plan.slot_rows > EK_CHUNK_ROWS ? ek_backward_chunk_bytes(policy, &form) : 0;
-	int shared = ek_backward_shared(policy, &form);
-	bool fits = shared + chunks <= gpu->shared_limit;
-	plan.launch = (struct ek_launch){.blocks = quotient_up(slots, ek_policy_slots(policy)) * cluster,
-					 .threads = ek_policy_threads(policy),
-					 .cluster = cluster,
-					 .shared_bytes = shared + (fits ? chunks : 0)};
-	plan.chunks_bytes = fits ? 0 : (size_t)plan.launch.blocks * (size_t)chunks;
+	bool chunks = form.sums && plan.slot_rows > EK_CHUNK_ROWS && chunks_fit(gpu, policy, &form);
+	plan.launch =
+		(struct ek_launch){.blocks = blocks_of(policy, quotient_up(a->rows, plan.slot_rows)),
+				   .threads = ek_policy_threads(policy),
+				   .cluster = ek_policy_cluster(policy),
+				   .shared_bytes = ek_backward_shared(policy, &form) +
+						   (chunks ? ek_backward_chunk_bytes(policy, &form) : 0)};
 	return plan;
+}
+
+/* Of so many partial sums, with so many slots of over EK_CHUNK_ROWS rows. */
+static struct workspace workspace_with(const struct ek_gpu *gpu, const ek_norm_backward_args *a,
+				       const struct ek_policy *policy, enum ek_access access,
+				       int64_t partials, int64_t chunked_slots)
+{
+	bool wide = policy->unit_segments > 0;
+	struct ek_backward_form form = form_of(a, access);
+	struct workspace w = {.partials = partials};
+	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
+	w.sums_bytes = (size_t)sums_of(a) * (((size_t)a->cols * real_bytes(a->dtype) + 15) / 16 * 16);
+	w.numbers_bytes = wide ? aligned((size_t)a->rows * EK_ROW_NUMBERS * real_bytes(a->dtype)) : 0;
+	if (!wide && chunked_slots > 0 && !chunks_fit(gpu, policy, &form))
+		w.chunks_bytes = (size_t)blocks_of(policy, chunked_slots) *
+				 (size_t)ek_backward_chunk_bytes(policy, &form);
+	return w;
 }
 
 static struct workspace workspace_of(const struct ek_gpu *gpu, const ek_norm_backward_args *a,
 				     const struct ek_policy *policy, enum ek_access access)
 {
-	struct workspace w = {0};
 	if (sums_of(a) == 0)
-		return w;
-	bool wide = policy->unit_segments > 0;
-	w.partials = quotient_up(ek_slot_count(a->rows, a->cols),
-				 wide ? slots_to_walk(gpu, a) : ek_policy_slots(policy));
-	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
-	w.sums_bytes = (size_t)sums_of(a) * (((size_t)a->cols * real_bytes(a->dtype) + 15) / 16 * 16);
-	w.numbers_bytes = wide ? aligned((size_t)a->rows * EK_ROW_NUMBERS * real_bytes(a->dtype)) : 0;
-	w.chunks_bytes = wide ? 0 : backward_plan(gpu, a, policy, access).chunks_bytes;
-	return w;
+		return (struct workspace){0};
+	int64_t slots = ek_slot_count(a->rows, a->cols);
+	bool chunked = ek_slot_rows(a->rows, a->cols) > EK_CHUNK_ROWS;
+	int folded = policy->unit_segments > 0 ? slots_to_walk(gpu, a, slots) : ek_policy_slots(policy);
+	return workspace_with(gpu, a, policy, access, quotient_up(slots, folded), chunked ? slots : 0);
+}
+
+/* The most partial sums of any number of slots up to `slots`: in norm_wide.cu, just before a warp walks more of them. */
+static int64_t most_partials(const struct ek_gpu *gpu, const ek_norm_backward_args *a,
+			     const struct ek_policy *policy, int64_t slots)
+{
+	if (policy->unit_segments == 0)
+		return quotient_up(slots, ek_policy_slots(policy));
+	int64_t most = quotient_up(slots, EK_MOST_WALK_SLOTS);
+	for (int walk = 1; walk < EK_MOST_WALK_SLOTS; walk *= 2) {
+		int64_t last = slots_for_walk(gpu, a, 2 * walk) - 1;
+		int64_t partials = quotient_up(last < slots ? last : slots, walk);
+		most = partials > most ? partials : most;
+	}
+	return most;
+}
+
+/* Enough for any number of rows up to a->rows: the most of each part. */
+static struct workspace most_workspace(const struct ek_gpu *gpu, const ek_norm_backward_args *a,
+				       const struct ek_policy *policy, enum ek_access access)
+{
+	if (sums_of(a) == 0)
+		return (struct workspace){0};
+	int64_t slots = ek_most_slots(a->rows, a->cols), chunked = 0;
+	if (a->rows > EK_CHUNK_ROWS * ek_slot_target(a->cols)) {
+		chunked = quotient_up(a->rows, EK_CHUNK_ROWS + 2); /* rows of a slot are even */
+		chunked = chunked < slots ? chunked : slots;
+	}
+	return workspace_with(gpu, a, policy, access, most_partials(gpu, a, policy, slots), chunked);
 }
 
 /* Of all partial sums; folding goes to and fro between them and the folded ones. */
@@ -415,14 +485,14 @@ static size_t workspace_bytes(const struct workspace *w)
 	return w->numbers_bytes + sums_bytes(w) + w->chunks_bytes;
 }
 
-/* What the call will look like in memory is not known yet: enough for all. */
+/* The alignment of the call's tensors is not known yet: enough for all. */
 size_t ek_cuda_norm_backward_workspace(const struct ek_gpu *gpu, const ek_norm_backward_args *a)
 {
 	size_t most = 0;
 	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++) {
 		struct ek_policy policy =
 			ek_backward_policy(a->dtype, a->cols, (enum ek_access)access, limits_of(gpu));
-		struct workspace w = workspace_of(gpu, a, &policy, (enum ek_access)access);
+		struct workspace w = most_workspace(gpu, a, &policy, (enum ek_access)access);
 		size_t bytes = workspace_bytes(&w);
 		most = bytes > most ? bytes : most;
 	}
@@ -518,7 +588,7 @@ static ek_status backward_in_registers(const struct task *task, const struct ek_
 				       .rows = a->rows,
 				       .slot_rows = plan.slot_rows,
 				       .eps = rounded_eps(a->dtype, a->eps),
-				       .slot_sums = plan.chunks_bytes ? partials + sums_bytes(w) : NULL};
+				       .slot_sums = w->chunks_bytes ? partials + sums_bytes(w) : NULL};
 	return run(task, key, plan.launch, &b);
 }
 
@@ -549,7 +619,6 @@ static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
 			       char *partials)
 {
 	int64_t most_rows = MOST_BLOCKS / policy->row_blocks;
-	key.part = EK_PART_WIDE_ROWS;
 	for (int64_t row = 0; row < a->rows || row == 0; row += most_rows) {
 		struct wide_arguments w = wide_arguments_of(a, row, numbers, partials);
 		w.rows = w.rows < most_rows ? w.rows : most_rows;
@@ -559,8 +628,9 @@ static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
 		return EK_OK;
 	/* At most 2048 slots, or 2048 rows in each: never too many blocks. */
 	struct wide_arguments w = wide_arguments_of(a, 0, numbers, partials);
-	w.walk_slots = slots_to_walk(task->gpu, a);
-	int64_t walks = quotient_up(ek_slot_count(a->rows, a->cols), w.walk_slots);
+	int64_t slots = ek_slot_count(a->rows, a->cols);
+	w.walk_slots = slots_to_walk(task->gpu, a, slots);
+	int64_t walks = quotient_up(slots, w.walk_slots);
 	key.part = EK_PART_WIDE_COLUMNS;
 	struct ek_launch launch = {.blocks = quotient_up(strips_of(a->dtype, a->cols) * walks, EK_WALK_WARPS),
 				   .threads = 32 * EK_WALK_WARPS,
@@ -573,11 +643,10 @@ static ek_status backward_wide(const struct task *task, struct ek_norm_key key,
 static ek_status launch_backward(const struct task *task, const ek_norm_backward_args *a)
 {
 	struct ek_norm_key key = backward_key(a);
-	struct ek_policy policy = ek_norm_policy(&key, limits_of(task->gpu));
-	bool wide = is_wide(&key, &policy);
+	struct ek_policy policy = choose_part(&key, task->gpu);
 	struct workspace w = workspace_of(task->gpu, a, &policy, key.access);
 	char *numbers = a->workspace, *partials = sums_of(a) ? numbers + w.numbers_bytes : NULL;
-	if (wide)
+	if (key.part == EK_PART_WIDE_ROWS)
 		PASS_ON(backward_wide(task, key, &policy, a, numbers, partials));
 	else
 		PASS_ON(backward_in_registers(task, &key, &policy, a, partials, &w));
@@ -622,15 +691,17 @@ ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args 
 
 /* ---- for warm-up and for counting, without a GPU ---- */
 
-static int shared_limit_of(int arch)
+static struct ek_gpu gpu_of(int arch, int multiprocessors)
 {
-	return arch == 80 || arch == 87 ? 163 << 10 : arch == 90 || arch / 10 == 10 ? 227 << 10 : 99 << 10;
+	struct ek_gpu_limits limits = ek_limits_of(arch);
+	return (struct ek_gpu){
+		.arch = arch, .multiprocessors = multiprocessors, .shared_limit = limits.shared_bytes};
 }
 
 int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_backward_args *backward, int arch,
 			 struct ek_recipe *recipes, int most)
 {
-	struct ek_gpu gpu = {.arch = arch, .multiprocessors = 1, .shared_limit = shared_limit_of(arch)};
+	struct ek_gpu gpu = gpu_of(arch, 1);
 	struct keys keys = {.count = 0};
 	struct task task = {.gpu = &gpu, .any_rows = true, .keys = &keys};
 	(void)(forward ? launch_forward(&task, forward) : launch_backward(&task, backward));
@@ -642,11 +713,10 @@ int ek_cuda_norm_recipes(const ek_norm_forward_args *forward, const ek_norm_back
 struct ek_norm_cut ek_cuda_norm_cut(const ek_norm_forward_args *forward,
 				    const ek_norm_backward_args *backward, int arch, int multiprocessors)
 {
-	struct ek_gpu gpu = {
-		.arch = arch, .multiprocessors = multiprocessors, .shared_limit = shared_limit_of(arch)};
+	struct ek_gpu gpu = gpu_of(arch, multiprocessors);
 	struct ek_norm_key key = forward ? forward_key(forward) : backward_key(backward);
-	struct ek_policy policy = ek_norm_policy(&key, limits_of(&gpu));
-	struct ek_norm_cut cut = {.wide = is_wide(&key, &policy)};
+	struct ek_policy policy = choose_part(&key, &gpu);
+	struct ek_norm_cut cut = {.wide = policy.unit_segments > 0};
 	if (forward || sums_of(backward) == 0)
 		return cut;
 	struct workspace w = workspace_of(&gpu, backward, &policy, key.access);

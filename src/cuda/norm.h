@@ -8,6 +8,7 @@
 /* prepare: get the kernels ready and launch nothing. */
 ek_status ek_cuda_norm_forward(struct ek_gpu *gpu, const ek_norm_forward_args *args, bool prepare);
 ek_status ek_cuda_norm_backward(struct ek_gpu *gpu, const ek_norm_backward_args *args, bool prepare);
+/* Enough for any number of rows up to args->rows and for any alignment of the tensors. */
 size_t ek_cuda_norm_backward_workspace(const struct ek_gpu *gpu, const ek_norm_backward_args *args);
 
 /* The kernels that a call with these arguments (forward or backward, the other NULL) needs on GPUs of compute

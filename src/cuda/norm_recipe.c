@@ -140,8 +140,15 @@ static bool is_forward(enum ek_norm_part part)
 	return part == EK_PART_FORWARD || part == EK_PART_WIDE_FORWARD;
 }
 
+static bool is_wide(enum ek_norm_part part)
+{
+	return part == EK_PART_WIDE_FORWARD || part == EK_PART_WIDE_ROWS || part == EK_PART_WIDE_COLUMNS;
+}
+
 struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_limits limits)
 {
+	if (is_wide(key->part))
+		return ek_wide_policy(key->dtype, key->cols, is_forward(key->part), limits);
 	if (!is_forward(key->part))
 		return ek_backward_policy(key->dtype, key->cols, key->access, limits);
 	struct ek_policy policy;

@@ -35,7 +35,8 @@ void ek_norm_write_recipe(uint64_t key, const struct ek_gpu *gpu, struct ek_reci
 /* The same for GPUs that are not at hand. */
 void ek_norm_write_recipe_for(uint64_t key, struct ek_gpu_limits limits, struct ek_recipe *recipe);
 
-/* The policy of a key's op. */
+/* The policy of a key's part. For EK_PART_FORWARD and EK_PART_BACKWARD it may say that norm_wide.cu serves the rows
+ * (unit_segments over 0): the kernel then has a part EK_PART_WIDE_…, whose policy is the same. */
 struct ek_policy ek_norm_policy(const struct ek_norm_key *key, struct ek_gpu_limits limits);
 
 /* Bytes of shared memory of a part of norm_wide.cu. */

@@ -176,6 +176,12 @@ static int64_t quotient_up(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
+struct ek_gpu_limits ek_limits_of(int arch)
+{
+	bool large = arch == 90 || arch / 10 == 10, medium = arch == 80 || arch == 87;
+	return (struct ek_gpu_limits){arch, (large ? 227 : medium ? 163 : 99) << 10};
+}
+
 static int64_t segments_of(int64_t cols)
 {
 	return quotient_up(cols, SEGMENT);
@@ -234,9 +240,11 @@ static int wide_blocks(int64_t row_bytes, bool forward, struct ek_gpu_limits lim
 	return blocks;
 }
 
-/* Forward looks at a row several times, backward usually once. */
-static struct ek_policy wide_policy(ek_dtype dtype, int64_t cols, bool forward, struct ek_gpu_limits limits)
+/* Forward makes several passes over a row, backward usually one. */
+struct ek_policy ek_wide_policy(ek_dtype dtype, int64_t cols, bool forward, struct ek_gpu_limits limits)
 {
+	if (ek_policy_tried)
+		return ek_policy_tried->policy;
 	int64_t segments = segments_of(cols);
 	struct ek_wide_form form = {.dtype = dtype, .cols = cols, .tensors = forward ? 1 : 2};
 	struct ek_policy p = {.row_warps = 8,
@@ -343,7 +351,7 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 		return ek_policy_tried->policy;
 	const struct choice *choice = choose(forward_table(dtype, cols, access), cols);
 	if (choice->cols == 0 || (choice->policy.row_blocks > 1 && limits.arch < 90))
-		return wide_policy(dtype, cols, true, limits);
+		return ek_wide_policy(dtype, cols, true, limits);
 	return policy_of(choice, dtype, cols);
 }
 
@@ -379,13 +387,13 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 	if (ek_policy_tried)
 		return ek_policy_tried->policy;
 	if (dtype == EK_F64) /* column sums of binary64 would take all registers */
-		return wide_policy(dtype, cols, false, limits);
+		return ek_wide_policy(dtype, cols, false, limits);
 	const struct choice *choice = choose(dtype == EK_F32 ? backward_32bit : backward_16bit, cols);
 	if (choice->policy.row_blocks > 1 && limits.arch < 90)
 		choice = choose(dtype == EK_F32 ? &none : backward_16bit_alone, cols);
 	bool uneven = access != EK_ACCESS_QUADS || !fills_warps(choice, cols);
 	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && uneven)) /* no registers for that */
-		return wide_policy(dtype, cols, false, limits);
+		return ek_wide_policy(dtype, cols, false, limits);
 	struct ek_policy p = policy_of(choice, dtype, cols);
 	if (limits.arch < 90)
 		p.fold_blocks = 1;
@@ -400,7 +408,7 @@ struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access
 					.sums = 2};
 	while (p.unit_segments == 0 && ek_backward_shared(&p, &most) > limits.shared_bytes)
 		if (!needs_less_shared(&p))
-			return wide_policy(dtype, cols, false, limits);
+			return ek_wide_policy(dtype, cols, false, limits);
 	return p;
 }
 

@@ -22,6 +22,8 @@ struct ek_gpu_limits {
 	int arch;         /* 90 is compute capability 9.0 */
 	int shared_bytes; /* that a block may have */
 };
+/* Of every GPU of that compute capability. */
+struct ek_gpu_limits ek_limits_of(int arch);
 
 /* How rows start in memory: ACCESS of kernels/norm_rows.cu. */
 enum ek_access {
@@ -37,6 +39,9 @@ struct ek_policy ek_forward_policy(ek_dtype dtype, int64_t cols, enum ek_access 
 bool ek_forward_few_policy(ek_dtype dtype, int64_t cols, enum ek_access access, struct ek_policy *policy);
 struct ek_policy ek_backward_policy(ek_dtype dtype, int64_t cols, enum ek_access access,
 				    struct ek_gpu_limits limits);
+/* Of rows that do not fit into registers, however they are aligned: norm_wide.cu serves them. The two above return it
+ * for such rows. */
+struct ek_policy ek_wide_policy(ek_dtype dtype, int64_t cols, bool forward, struct ek_gpu_limits limits);
 
 /* For operands that take more of them. */
 void ek_policy_add_registers(struct ek_policy *policy, int more);

@@ -86,10 +86,11 @@ void ek_ref_norm_backward(const ek_norm_backward_args *args)
 		backward_f32(args);
 }
 
+/* Of any number of rows up to args->rows. */
 size_t ek_ref_norm_backward_workspace(const ek_norm_backward_args *args)
 {
 	if (!args->dweight && !args->dbias)
 		return 0;
-	size_t numbers = 3 * (size_t)args->rows + STRIP * (size_t)ek_slot_count(args->rows, args->cols);
+	size_t numbers = 3 * (size_t)args->rows + STRIP * (size_t)ek_most_slots(args->rows, args->cols);
 	return numbers * (args->dtype == EK_F64 ? sizeof(double) : sizeof(float));
 }

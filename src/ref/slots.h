@@ -37,4 +37,13 @@ static inline int64_t ek_slot_count(int64_t rows, int64_t cols)
 	return rows / per_slot + (rows % per_slot != 0);
 }
 
+/* The most slots that any number of rows up to `rows` has, for workspaces: a row each until the target is reached, and
+ * over the target only where slots have as many rows as they may. */
+static inline int64_t ek_most_slots(int64_t rows, int64_t cols)
+{
+	int64_t target = ek_slot_target(cols);
+	int64_t full = rows / EK_MAX_SLOT_ROWS + (rows % EK_MAX_SLOT_ROWS != 0);
+	return rows <= target ? rows : full > target ? full : target;
+}
+
 #endif

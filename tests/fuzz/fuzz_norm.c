@@ -206,8 +206,9 @@ static bool wrong_common(size_t size, size_t right_size, ek_norm norm, ek_dtype 
 {
 	bool weights_fit = (int)weight_dtype == 0 || weight_dtype == dtype ||
 			   (weight_dtype == EK_F32 && (dtype == EK_F16 || dtype == EK_BF16));
+	bool infinite = !isfinite(dtype == EK_F64 ? eps : (double)(float)eps);
 	return size != right_size || (norm != EK_LAYER_NORM && norm != EK_RMS_NORM) || !known_dtype(dtype) ||
-	       !weights_fit || rows < 0 || cols < 1 || cols > EK_MAX_COLS || !isfinite(eps) || eps < 0;
+	       !weights_fit || rows < 0 || cols < 1 || cols > EK_MAX_COLS || infinite || eps < 0;
 }
 
 static double take_eps(struct input *in)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/fpenv.h"
 #include "driver_parts.h"
 
 enum { MOST_THREADS = 1024, PORTABLE_CLUSTER = 8 };
@@ -113,7 +114,9 @@ CUresult launch_run(struct launch *launch)
 				      .shared_bytes = shape->shared_bytes,
 				      .overlaps = shape->overlaps,
 				      .host_addresses = calls_setting("EVENKEEL_STANDIN_PAGEABLE", 0) != 0};
+	struct ek_fpenv saved = ek_fpenv_enter(); /* a GPU's arithmetic does not depend on the host's */
 	emulator_run(&run, launch->shape.order);
+	ek_fpenv_leave(saved);
 	clock_advance(10000);
 	remember(shape);
 	return CUDA_SUCCESS;

@@ -59,12 +59,13 @@ DEVICE quad load_once(const void *from)
 	return v;
 }
 
-/* Read by many blocks. */
+/* Read by many blocks and not written by this kernel. Not ld.global.nc, which needs memory that is read-only during
+ * the kernel's lifetime: with programmatic dependent launch the kernel before may still write it. */
 DEVICE quad load_shared_by_all(const void *from)
 {
 	quad v;
 	/* volatile: loaded where it is written, not ahead, where it would take registers from the rows */
-	asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+	asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
 		     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
 		     : "l"(from));
 	return v;
