@@ -39,6 +39,8 @@ if _kernels.HAS_EXCHANGE:
         Tensor,
         Parameter,
         torch.empty_like,
+        Tensor.new_empty,
+        {"dtype": torch.float32},
         Tensor.contiguous,
         Tensor.is_neg,
         torch.get_num_threads,
