@@ -29,6 +29,7 @@ from evenkeel.torch import _kernels
 from evenkeel.torch._autograd import Norm, Refused, attempt, backward, forward, norm_apply, pytorch_norm
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
+from evenkeel.torch._ledger import is_estimated
 from evenkeel.torch._plain import is_plain, sees_operations
 
 _OPS = {LAYER_NORM: "layer_norm", RMS_NORM: "rms_norm"}
@@ -57,9 +58,6 @@ if _kernels.HAS_EXCHANGE:
         ),
     )
 
-# While memory_estimate runs a model on tensors without memory.
-estimating = False
-
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -86,7 +84,7 @@ def _cast(tensor: Tensor | None, device_type: str) -> Tensor | None:
 
 def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> Tensor:
     """A call that is not on plain tensors alone, or is watched."""
-    if estimating and tuple(x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
+    if is_estimated() and tuple(x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
         made = forward(norm, x, shape, weight, bias, eps, True)
         y: Tensor = Norm.apply(x, weight, bias, made)  # type: ignore[no-untyped-call]
         return y
