@@ -176,6 +176,19 @@ def test_copies_of_what_does_not_lie_in_rows_are_counted(dims):
     assert ek.memory_estimate(Pooled(dims), x.shape) == measured_on_the_cpu(lambda: Pooled(dims), x.clone)
 
 
+def test_a_result_that_is_copied_to_channels_last_is_counted():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = ek.RMSNorm(16)
+
+        def forward(self, x):
+            return self.norm(x.to(memory_format=torch.channels_last))
+
+    x = torch.randn(2, 8, 16, 16)
+    assert ek.memory_estimate(Model(), x.shape) == measured_on_the_cpu(Model, x.clone)
+
+
 def test_a_model_of_tokens_takes_a_tensor_and_counts_tied_weights_once():
     tokens = torch.randint(500, (4, 64))
     estimate = ek.memory_estimate(Tied(), tokens)
