@@ -1,8 +1,9 @@
 """layer_norm and rms_norm as PyTorch has them: who serves a call, and with what autograd.
 
-A call on plain tensors goes straight to the kernels. Where PyTorch must see the operation itself (subclasses, modes,
-transforms, tracing), or where evenkeel cannot serve it, PyTorch's own does; so do wrong arguments, which then raise
-PyTorch's own errors. SPDX-License-Identifier: MIT
+A call on plain tensors goes straight to the kernels. PyTorch's own function computes where PyTorch must see the
+operation (subclasses, modes, transforms, tracing) and where evenkeel has no kernel for a dtype, a layout or a device.
+Wrong arguments raise PyTorch's errors; what PyTorch accepts and evenkeel does not raises evenkeel's.
+SPDX-License-Identifier: MIT
 """
 
 from collections.abc import Callable, Sequence
@@ -97,20 +98,23 @@ def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tens
 def _compute(
     norm: int, shape: Shape, eps: float | None, x: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """Plain tensors. What evenkeel refuses PyTorch computes, or refuses in its own words."""
+    """Plain tensors. PyTorch computes what the kernels do not have."""
+    if x is None or x.is_meta or 0 in shape:  # a mistake, or nothing to compute
+        return pytorch_norm(norm, x, shape, weight, bias, eps)
+    recorded = _needs_gradient(x, weight, bias)
     served: Tensor | None = eager_compute(norm, x, shape, weight, bias, eps)
     if served is not None:
         return served
     try:
-        if _needs_gradient(x, weight, bias):
-            made = forward(norm, x, shape, weight, bias, eps, False)
-            return norm_apply(x, weight, bias, made)
-        return attempt(norm, x, shape, weight, bias, eps, False)[0]
+        if not recorded:
+            return attempt(norm, x, shape, weight, bias, eps, False)[0]
+        made = forward(norm, x, shape, weight, bias, eps, False)
     except Refused as refusal:
         reason = str(refusal)
+    else:
+        return norm_apply(x, weight, bias, made)
     y = pytorch_norm(norm, x, shape, weight, bias, eps)
-    if not x.is_meta and 0 not in shape:  # nothing to compute there: PyTorch's result is ours
-        fall_back(_OPS[norm], reason)
+    fall_back(_OPS[norm], reason)
     return y
 
 
