@@ -80,6 +80,26 @@ def test_a_hook_may_copy_on_another_stream(norm):
     assert all(a is b is None or same_bits(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize("scattered", [False, True])
+def test_rms_norm_in_training_takes_an_inference_tensor(scattered):
+    with torch.inference_mode():
+        x = tensor((8, 6)).t() if scattered else tensor((6, 8))
+    module, dy = ek.RMSNorm(8, device=DEVICE), tensor((6, 8), seed=1)
+    assert x.is_inference() and module.weight.requires_grad
+    y = module(x)
+    y.backward(dy)
+    (expected,) = gradients(lambda weight: ek.rms_norm(x.clone(), (8,), weight), [module.weight], dy)
+    assert same_bits(y, ek.rms_norm(x.clone(), (8,), module.weight)) and same_bits(module.weight.grad, expected)
+
+
+@pytest.mark.parametrize("library", [torch.nn.functional, ek], ids=["PyTorch", "evenkeel"])
+def test_layer_norm_in_training_does_not(library):
+    with torch.inference_mode():
+        x = tensor((6, 8))
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        library.layer_norm(x, (8,), tensor((8,), seed=1).requires_grad_())
+
+
 def test_a_copy_of_a_scattered_x_is_not_kept():
     x = tensor((40, 6)).t().requires_grad_()
     saved = saved_by(lambda: ek.layer_norm(x, (40,)))

@@ -64,6 +64,11 @@ def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
+def _savable(tensor: Any) -> Any:
+    """A copy of an inference tensor, which autograd does not save. PyTorch's rms_norm on the CPU accepts one."""
+    return tensor.clone() if tensor is not None and tensor.is_inference() else tensor
+
+
 # ---- autocast ----
 
 
@@ -102,6 +107,8 @@ def _compute(
     if x is None or x.is_meta or 0 in shape:  # a mistake, or nothing to compute
         return pytorch_norm(norm, x, shape, weight, bias, eps)
     recorded = _needs_gradient(x, weight, bias)
+    if recorded and norm == RMS_NORM:
+        x, weight = _savable(x), _savable(weight)
     served: Tensor | None = eager_compute(norm, x, shape, weight, bias, eps)
     if served is not None:
         return served
