@@ -9,12 +9,15 @@
 
 #include <stdbool.h>
 
-enum { MAX_WATCHERS = 8 };
+#include "frame.h"
+
+enum { MAX_WATCHERS = 8, MAX_GPUS = 16 };
 
 /* Callables and types of PyTorch, which live as long as the process; all NULL where it is too old. */
 struct pytorch {
 	PyTypeObject *tensor, *parameter;
-	PyObject *empty_like, *contiguous, *is_neg, *get_num_threads, *is_grad_enabled;
+	PyObject *empty_like, *new_empty, *contiguous, *is_neg, *get_num_threads, *is_grad_enabled;
+	PyObject *in_float32; /* keyword arguments: a dtype */
 	PyObject *apply;      /* of the function of autograd that keeps what eager_forward has computed */
 	PyObject *backward;   /* for what eager_backward cannot serve */
 	PyObject *forward_ad; /* a module's dictionary */
@@ -44,8 +47,11 @@ int needs_gradient(PyObject *const *tensors, int count);
 /* Has a normalized shape more than one element in a row? Else rows may be at any distance, and results like them. */
 bool has_neighbours(PyObject *shape);
 
-/* Memory as PyTorch makes it for its own results. (What its exchange API makes cannot be resized or recorded on a
- * stream: that is for statistics, which nobody else sees.) */
+/* New tensors whose storage belongs to PyTorch's allocator. (A tensor from its exchange API has a storage that cannot be
+ * resized, and record_stream ignores it: a saved-tensor hook that copies on another stream would race with the reuse of
+ * its memory.) */
 PyObject *make_like(PyObject *tensor);
+/* [count, rows] for the statistics of x. */
+PyObject *make_statistics(const struct frame *frame, PyObject *x, int64_t count);
 
 #endif

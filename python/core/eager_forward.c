@@ -59,7 +59,23 @@ static PyObject *join_graph(PyObject *const *given, PyObject *y, PyObject *stats
 	return result;
 }
 
-/* What is raised once y is there comes from the caller's own hooks, and is the caller's. */
+/* Did an RMSNorm fail because autograd saves no inference tensor? PyTorch's rms_norm takes one, and evenkeel.torch copies
+ * it. Keeps the exception that is set. */
+static bool has_inference_tensor(PyObject *const *given)
+{
+	PyObject *type, *value, *traceback;
+	PyErr_Fetch(&type, &value, &traceback);
+	bool found = false;
+	for (int i = 0; i < 2 && PyLong_AsLong(given[NORM]) == EK_RMS_NORM; i++) {
+		PyObject *tensor = given[i == 0 ? INPUT : WEIGHT];
+		if (tensor != Py_None)
+			found |= is_true(PyObject_CallMethod(tensor, "is_inference", NULL)) == 1;
+	}
+	PyErr_Restore(type, value, traceback);
+	return found;
+}
+
+/* Other exceptions, once y is computed, come from the caller's hooks and are raised. */
 static PyObject *serve_with_gradient(PyObject *const *given)
 {
 	PyObject *both = result_or_none(serve(given, Py_True));
@@ -67,7 +83,7 @@ static PyObject *serve_with_gradient(PyObject *const *given)
 		return both;
 	PyObject *result = join_graph(given, PyTuple_GetItem(both, 0), PyTuple_GetItem(both, 1));
 	Py_DECREF(both);
-	return result;
+	return !result && has_inference_tensor(given) ? result_or_none(NULL) : result;
 }
 
 /* A bias without a weight has a dtype of its own, which Python keeps. */

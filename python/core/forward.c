@@ -1,6 +1,7 @@
 /* _core.forward: reads the arguments, calls ek_norm_forward. SPDX-License-Identifier: MIT */
 #include "functions.h"
 
+#include "eager.h"
 #include "failure.h"
 #include "output.h"
 
@@ -40,6 +41,18 @@ static int run(const struct frame *frame, const ek_norm_forward_args *args)
 	return status == EK_OK ? 0 : raise_status(status);
 }
 
+/* PyTorch makes the statistics that autograd saves. */
+static int open_statistics(struct frame *frame, PyObject *const *given, struct output *stats)
+{
+	int64_t count = frame->norm == EK_RMS_NORM ? 1 : 3;
+	if (!frame->fresh || given[STATS] != Py_True)
+		return output_statistics(frame, given[STATS], count, stats);
+	PyObject *made = make_statistics(frame, given[X], count);
+	int status = made ? output_statistics(frame, made, count, stats) : -1;
+	Py_XDECREF(made);
+	return status;
+}
+
 /* y and stats are filled; 1 where a tensor is scattered and nothing was done. */
 static int compute(struct frame *frame, PyObject *const *given, struct output *y, struct output *stats)
 {
@@ -52,9 +65,8 @@ static int compute(struct frame *frame, PyObject *const *given, struct output *y
 		return -1;
 	if (frame->scattered)
 		return 1;
-	int64_t count = frame->norm == EK_RMS_NORM ? 1 : 3;
 	PyObject *out = given[OUT] == Py_None ? Py_True : given[OUT];
-	if (output_rows(frame, out, "out", y) || output_statistics(frame, given[STATS], count, stats))
+	if (output_rows(frame, out, "out", y) || open_statistics(frame, given, stats))
 		return -1;
 	place_statistics(frame, stats, &args);
 	args.norm = frame->norm;

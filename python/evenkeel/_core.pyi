@@ -83,6 +83,8 @@ def eager_setup(
     tensor: type,
     parameter: type,
     empty_like: Callable[[Any], Any],
+    new_empty: Callable[..., Any],
+    in_float32: dict[str, Any],  # keyword arguments of new_empty
     contiguous: Callable[[Any], Any],
     is_neg: Callable[[Any], bool],
     get_num_threads: Callable[[], int],

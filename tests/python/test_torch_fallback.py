@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 import evenkeel.torch as ek
-from torch_cases import DEVICE, close, gradients, run_python, tensor
+from evenkeel.torch import _kernels
+from torch_cases import DEVICE, close, gradients, leave_calls_to_python, run_python, tensor
 
 
 def complex_numbers():
@@ -22,8 +23,6 @@ def nested():
 CALLS = {  # what only PyTorch can compute, of a library, and a part of the reason
     "complex numbers": (lambda library: library.rms_norm(complex_numbers(), (8,)), "x is complex64"),
     "a wider weight": (lambda library: library.rms_norm(tensor((4, 8)), (8,), tensor((8,), "f64")), "f64 does not go"),
-    "a negative eps": (lambda library: library.layer_norm(tensor((4, 8)), (8,), eps=-0.1), r"eps \(-0.1\)"),
-    "too many columns": (lambda library: library.layer_norm(tensor((1, 2**24 + 1), "bf16"), (2**24 + 1,)), "16777217"),
     "a nested tensor": (
         lambda library: library.layer_norm(nested(), (8,), tensor((8,)), tensor((8,))).to_padded_tensor(0.0),
         "",
@@ -49,14 +48,14 @@ def test_pytorch_computes_with_one_warning(name, fallback):
 
 def test_the_warning_points_at_the_caller(fallback):
     with pytest.warns(RuntimeWarning) as caught:
-        ek.layer_norm(tensor((4, 8)), (8,), eps=-0.1)
+        ek.rms_norm(complex_numbers(), (8,))
     assert caught[0].filename == __file__
 
 
 def test_each_reason_has_a_warning(fallback):
     with pytest.warns(RuntimeWarning) as caught:
-        for eps in (-0.1, -0.2, -0.1, -0.2):
-            ek.layer_norm(tensor((4, 8)), (8,), eps=eps)
+        for dtype in (torch.complex64, torch.complex128) * 2:
+            ek.rms_norm(complex_numbers().to(dtype), (8,))
     assert len(caught) == 2
 
 
@@ -73,7 +72,7 @@ def test_it_is_silent_where_that_is_asked_for(fallback):
     fallback("silent")
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        ek.layer_norm(tensor((4, 8)), (8,), eps=-0.1)
+        ek.rms_norm(complex_numbers(), (8,))
 
 
 def test_gradients_are_pytorch_s_then(fallback):
@@ -91,6 +90,37 @@ def test_another_choice_is_refused_and_changes_nothing(fallback):
     with pytest.raises(ValueError, match="choice is 'loud': it must be one of 'warn', 'error', 'silent'"):
         fallback("loud")
     assert fallback("warn") == "warn"
+
+
+VALUES = {  # that PyTorch accepts and evenkeel does not: a call of a library, and the words of the error
+    "a negative eps": (lambda library: library.layer_norm(tensor((4, 8)), (8,), eps=-0.1), r"eps \(-0.1\)"),
+    "too many columns": (lambda library: library.layer_norm(tensor((1, 2**24 + 1), "bf16"), (2**24 + 1,)), "16777217"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("choice", ["warn", "silent"])
+@pytest.mark.parametrize("name", VALUES)
+def test_values_that_only_pytorch_accepts_are_raised_and_not_left_to_it(name, choice, fallback):
+    fallback(choice)
+    call, words = VALUES[name]
+    call(F)
+    with pytest.raises(ValueError, match=words):
+        call(ek)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("recorded", [False, True], ids=["no gradient", "gradient"])
+@pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, NotImplementedError])
+def test_an_error_of_evenkeel_s_own_is_raised_and_not_left_to_pytorch(error, recorded, fallback, monkeypatch):
+    def failing(*call):
+        raise error("a defect")
+
+    leave_calls_to_python(monkeypatch)
+    monkeypatch.setattr(_kernels._core, "forward", failing)
+    x = torch.ones(4, 8).requires_grad_(recorded)
+    with pytest.raises(error, match="a defect"):
+        ek.layer_norm(x, (8,))
 
 
 def test_mistakes_stay_mistakes(fallback):
@@ -118,14 +148,14 @@ import torch, warnings
 warnings.simplefilter("error")
 try:
     import evenkeel.torch as ek
-    ek.layer_norm(torch.ones(2, 3), (3,), eps=-0.1)
+    ek.rms_norm(torch.ones(2, 3, dtype=torch.complex64), (3,))
     print("silent")
 except Exception as error:
     print(type(error).__name__, error)
 """
 ANSWERS = {
-    "warn": "RuntimeWarning evenkeel.torch.layer_norm left",
-    "error": "NotImplementedError evenkeel.torch.layer_norm left",
+    "warn": "RuntimeWarning evenkeel.torch.rms_norm left",
+    "error": "NotImplementedError evenkeel.torch.rms_norm left",
     "silent": "silent",
     "loud": "ValueError EVENKEEL_FALLBACK is 'loud': it must be one of 'warn', 'error', 'silent'",
 }

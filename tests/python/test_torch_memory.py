@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,9 +13,11 @@ from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import evenkeel.torch as ek  # noqa: E402
-from evenkeel.torch import _kernels, _memory, _only_memory  # noqa: E402
+from evenkeel.torch import _kernels, _ledger, _only_memory  # noqa: E402
+from torch_cases import Wrapped, close, tensor  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning"),
@@ -159,7 +163,7 @@ def test_on_a_gpu_the_workspace_of_backward_is_counted(monkeypatch):
 
 
 def test_on_a_gpu_sizes_are_those_of_its_blocks():
-    ledger = _memory._Ledger()
+    ledger = _ledger.Ledger()
     with FakeTensorMode():
         tensors = [torch.empty(size, device="cuda", dtype=torch.uint8) for size in (1, 512, 513)]
         assert ledger.enter(tensors) == 512 + 512 + 1024
@@ -171,6 +175,19 @@ def test_on_a_gpu_sizes_are_those_of_its_blocks():
 def test_copies_of_what_does_not_lie_in_rows_are_counted(dims):
     x = torch.randn(8, 64, 512)
     assert ek.memory_estimate(Pooled(dims), x.shape) == measured_on_the_cpu(lambda: Pooled(dims), x.clone)
+
+
+def test_a_result_that_is_copied_to_channels_last_is_counted():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = ek.RMSNorm(16)
+
+        def forward(self, x):
+            return self.norm(x.to(memory_format=torch.channels_last))
+
+    x = torch.randn(2, 8, 16, 16)
+    assert ek.memory_estimate(Model(), x.shape) == measured_on_the_cpu(Model, x.clone)
 
 
 def test_a_model_of_tokens_takes_a_tensor_and_counts_tied_weights_once():
@@ -190,6 +207,24 @@ def test_several_inputs():
     bilinear = nn.Bilinear(20, 30, 40)
     shapes = (torch.empty(16, 20), torch.empty(16, 30))
     assert ek.memory_estimate(bilinear, shapes) > ek.memory_estimate(bilinear, [t[:8] for t in shapes])
+
+
+def test_inputs_that_are_not_tensors_are_passed_on():
+    class Repeated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = ek.LayerNorm(64)
+
+        def forward(self, x, count, others, scale=None):
+            assert type(count) is int and scale is None and type(others["y"]) is type(x)
+            for _ in range(count):
+                x = self.norm(x)
+            return x + others["y"]
+
+    x, others = torch.empty(100, 64), {"y": torch.empty(64), "name": "y"}
+    once, thrice = (ek.memory_estimate(Repeated(), (x, count, others, None)) for count in (1, 3))
+    assert thrice.saved - once.saved == 2 * (x.nbytes + 3 * 4 * 100)
+    assert torch.is_tensor(others["y"]) and type(others["y"]) is torch.Tensor
 
 
 def test_an_input_that_needs_a_gradient_has_one():
@@ -271,6 +306,127 @@ def test_the_model_and_the_random_state_stay_as_they_are():
     assert not any(module.training for module in model.modules())
     assert torch.equal(torch.get_rng_state(), random)
     assert type(model(torch.ones(2, 8))) is torch.Tensor
+
+
+def hooked(seen):
+    """A model with every kind of hook. They note their calls, and what they belong to cannot be copied."""
+
+    class Hook:
+        lock = threading.Lock()
+
+        def __init__(self, name):
+            self.name = name
+
+        def __call__(self, *_):
+            seen.append(self.name)
+
+        def __deepcopy__(self, memo):
+            raise AssertionError("copied")
+
+    model = nn.Sequential(nn.Linear(8, 8), ek.LayerNorm(8))
+    for module in model.modules():
+        module.register_forward_pre_hook(Hook("forward_pre_hook"))
+        module.register_forward_hook(Hook("forward_hook"), always_call=True)
+        module.register_full_backward_pre_hook(Hook("full_backward_pre_hook"))
+        module.register_full_backward_hook(Hook("full_backward_hook"))
+    for parameter in model.parameters():
+        parameter.register_hook(Hook("hook"))
+        parameter.register_post_accumulate_grad_hook(Hook("post_accumulate_grad_hook"))
+    everywhere = torch.nn.modules.module
+    handles = [
+        everywhere.register_module_forward_pre_hook(Hook("module_forward_pre_hook")),
+        everywhere.register_module_forward_hook(Hook("module_forward_hook")),
+        everywhere.register_module_full_backward_pre_hook(Hook("module_full_backward_pre_hook")),
+        everywhere.register_module_full_backward_hook(Hook("module_full_backward_hook")),
+    ]
+    return model, handles
+
+
+def test_no_hook_of_the_user_runs():
+    seen = []
+    model, handles = hooked(seen)
+    expected = nn.Sequential(nn.Linear(8, 8), ek.LayerNorm(8))
+    try:
+        estimate = ek.memory_estimate(model, (16, 8))
+        assert not seen
+        model(torch.ones(16, 8, requires_grad=True)).sum().backward()
+        assert len(set(seen)) == 10
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert repr(estimate) == repr(ek.memory_estimate(expected, (16, 8)))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_hooks_that_compute_a_parameter_do():
+    model = nn.utils.weight_norm(nn.Linear(8, 8))
+    estimate = ek.memory_estimate(model, (16, 8))
+    assert estimate.parameters == estimate.gradients == 4 * (8 * 8 + 8 + 8)
+
+
+def test_a_model_that_sets_the_seed_sets_its_own():
+    class Seeds(nn.Module):
+        def forward(self, x):
+            torch.manual_seed(7)
+            return x * torch.rand(())
+
+    random = torch.get_rng_state()
+    ek.memory_estimate(Seeds(), (3,))
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+# ---- other threads ----
+
+
+class Paused(nn.Module):
+    """A norm that waits for another thread. The events belong to the class: the module is copied."""
+
+    inside, go_on = threading.Event(), threading.Event()
+
+    def __init__(self):
+        super().__init__()
+        self.norm = ek.LayerNorm(40)
+
+    def forward(self, x):
+        self.inside.set()
+        assert self.go_on.wait(60)
+        return self.norm(x)
+
+
+def beside_an_estimate(call):
+    """Calls while another thread is in the middle of an estimate, which it returns."""
+    Paused.inside.clear()
+    Paused.go_on.clear()
+    with ThreadPoolExecutor(1) as others:
+        estimate = others.submit(ek.memory_estimate, Paused(), (6, 40))
+        try:
+            assert Paused.inside.wait(60)
+            call()
+        finally:
+            Paused.go_on.set()
+        return estimate.result()
+
+
+def test_norms_of_other_threads_compute_meanwhile():
+    x, weight, dy = tensor((6, 40)).requires_grad_(), tensor((40,), seed=1), tensor((6, 40), seed=2)
+    expected = F.layer_norm(x, (40,), weight)
+    (correct,) = torch.autograd.grad(expected, x, dy)
+
+    def call():
+        close(ek.layer_norm(Wrapped(x.detach()), (40,), weight).inner, expected)
+        with FlopCounterMode(display=False):
+            y = ek.layer_norm(x, (40,), weight)
+        close(y, expected)
+        close(torch.autograd.grad(y, x, dy)[0], correct)
+
+    beside_an_estimate(call)
+
+
+def test_estimates_of_several_threads_do_not_disturb_each_other():
+    alone = ek.memory_estimate(ek.LayerNorm(40), (6, 40))
+    found = []
+    assert beside_an_estimate(lambda: found.append(ek.memory_estimate(ek.LayerNorm(40), (6, 40)))) == alone
+    assert found == [alone]
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])

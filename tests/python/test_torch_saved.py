@@ -12,8 +12,10 @@ import evenkeel.torch as ek
 from torch_cases import (
     DEVICE,
     Wrapped,
+    both_norms,
     every_dtype,
     every_norm,
+    gpu_only,
     gradients,
     require_gradients,
     same_bits,
@@ -40,6 +42,62 @@ def test_x_weight_and_the_statistics_are_saved_each_once(norm, dtype):
     (stats,) = saved[len(kept) :]
     assert stats.numel() == norm.statistics * 30
     assert stats.dtype == (torch.float64 if dtype == "f64" else torch.float32)
+
+
+@every_dtype
+@both_norms
+def test_the_storage_of_what_is_saved_belongs_to_pytorch(norm, dtype):
+    """A storage that came through DLPack cannot be resized, and record_stream does nothing for it."""
+    x, weight, bias = require_gradients(tensor((6, 40), dtype), *norm.affine((40,), dtype))
+    saved = saved_by(lambda: norm.ours(x, (40,), weight, bias))
+    assert [t.untyped_storage().resizable() for t in saved] == [True] * 3
+
+
+@gpu_only
+@both_norms
+def test_a_hook_may_copy_on_another_stream(norm):
+    """As activation offloading does: the memory of the statistics is reused only after the copy."""
+    operands, dy = (tensor((5000, 40)), *norm.affine((40,))), tensor((5000, 40), seed=2)
+    expected = gradients(lambda x, *affine: norm.ours(x, (40,), *affine), operands, dy)
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+
+    def copy_later(t):
+        side.wait_stream(main)
+        t.record_stream(side)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(50_000_000)
+            return t.clone()
+
+    def call(x, *affine):
+        with saved_tensors_hooks(copy_later, lambda t: t):
+            y = norm.ours(x, (40,), *affine)
+        overwriting = [torch.full((norm.statistics, 5000), torch.nan, device=DEVICE) for _ in range(8)]
+        main.wait_stream(side)
+        del overwriting
+        return y
+
+    found = gradients(call, operands, dy)
+    assert all(a is b is None or same_bits(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_rms_norm_in_training_takes_an_inference_tensor(scattered):
+    with torch.inference_mode():
+        x = tensor((8, 6)).t() if scattered else tensor((6, 8))
+    module, dy = ek.RMSNorm(8, device=DEVICE), tensor((6, 8), seed=1)
+    assert x.is_inference() and module.weight.requires_grad
+    y = module(x)
+    y.backward(dy)
+    (expected,) = gradients(lambda weight: ek.rms_norm(x.clone(), (8,), weight), [module.weight], dy)
+    assert same_bits(y, ek.rms_norm(x.clone(), (8,), module.weight)) and same_bits(module.weight.grad, expected)
+
+
+@pytest.mark.parametrize("library", [torch.nn.functional, ek], ids=["PyTorch", "evenkeel"])
+def test_layer_norm_in_training_does_not(library):
+    with torch.inference_mode():
+        x = tensor((6, 8))
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        library.layer_norm(x, (8,), tensor((8,), seed=1).requires_grad_())
 
 
 def test_a_copy_of_a_scattered_x_is_not_kept():

@@ -125,6 +125,20 @@ def test_results_lie_as_pytorch_s_do(x, recorded):
         assert results[0].stride() == results[1].stride()
 
 
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 8), (2, 1, 4, 8), (2, 3, 1, 8), (2, 3, 4, 5, 8)], ids=str)
+@pytest.mark.parametrize("dims", [1, 3])
+def test_results_of_channels_last_lie_as_pytorch_s_do(op, shape, dims):
+    x = torch.randn(shape).to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
+    x.requires_grad_()
+    for recorded in (False, True):
+        with torch.set_grad_enabled(recorded):
+            y, expected = (getattr(n, op)(x, shape[-dims:]) for n in (evenkeel.torch, torch.nn.functional))
+        assert y.stride() == expected.stride() and torch.allclose(y, expected, atol=1e-5)
+    found, correct = (torch.autograd.grad(t, x, torch.ones_like(t))[0] for t in (y, expected))
+    assert found.stride() == correct.stride() and torch.allclose(found, correct, atol=1e-5)
+
+
 def test_a_negation_of_rows_of_one_element_is_carried_out():
     z = torch.randn(4, 1, dtype=torch.cfloat).conj().imag
     assert torch.equal(evenkeel.rms_norm(z, eps=1e-3), evenkeel.rms_norm(z.resolve_neg(), eps=1e-3))

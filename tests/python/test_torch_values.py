@@ -30,7 +30,8 @@ def check(norm, x, shape, weight, bias, eps=1e-5):
     """With autograd and without it, the result is that of float64."""
     expected = norm.theirs(wide(x)[0], shape, *wide(weight, bias), eps)
     y = norm.ours(x, shape, weight, bias, eps)
-    assert type(y) is torch.Tensor and y.dtype == x.dtype and y.device == x.device and y.is_contiguous()
+    assert type(y) is torch.Tensor and y.dtype == x.dtype and y.device == x.device
+    assert y.is_contiguous() or (norm.op == "rms_norm" and y.stride() == x.stride())  # of channels_last
     close(y, expected)
     recorded = norm.ours(x.detach().requires_grad_(), shape, weight, bias, eps)
     assert recorded.requires_grad and same_bits(recorded, y)

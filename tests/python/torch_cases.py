@@ -62,6 +62,7 @@ every_norm = pytest.mark.parametrize("norm", NORMS, ids=str)
 both_norms = pytest.mark.parametrize("norm", [LAYER, RMS], ids=str)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 cpu_only = pytest.mark.skipif(DEVICE != "cpu", reason="about the CPU")
+gpu_only = pytest.mark.skipif(DEVICE == "cpu", reason="about a GPU")
 
 
 def tensor(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):

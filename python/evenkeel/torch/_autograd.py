@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C import _has_storage
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import Function
 
@@ -16,6 +17,8 @@ from evenkeel._core import eager_backward, eager_keep
 from evenkeel.torch import _kernels, _only_memory
 from evenkeel.torch._kernels import LAYER_NORM, Gradients, Shape
 from evenkeel.torch._plain import is_plain, sees_operations
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 # norm, shape, eps, whether only memory is estimated, the dtype of a bias that comes without a weight
 Options = tuple[int, Shape, float | None, bool, torch.dtype | None]
@@ -57,24 +60,38 @@ def _formula(
 
 
 class Refused(Exception):
-    """evenkeel cannot serve a call; the text says why. (What hooks of autograd raise is another matter.)"""
+    """The kernels do not have the dtypes, the layout or the device of a call; the text says which."""
 
 
-def _is_array(x: Tensor) -> bool:
-    """Whether x has elements at strides, as sparse and nested tensors do not: no result like it can be made."""
-    return x.layout is torch.strided and not x.is_nested
+def _is_readable(tensor: Tensor) -> bool:
+    """Whether the kernels have its dtype, its layout and its device."""
+    has_elements_at_strides = tensor.layout is torch.strided and not tensor.is_nested and _has_storage(tensor)
+    return has_elements_at_strides and tensor.dtype in _DTYPES and tensor.device.type in ("cpu", "cuda")
 
 
-def attempt(norm: int, x: Tensor, *call: Any) -> tuple[Tensor, Tensor | None]:
-    """_kernels.forward, or Refused."""
+def _is_unsupported(failure: Exception, x: Tensor, *others: Tensor | None) -> bool:
+    """Whether a call failed because the kernels do not have its dtypes, its layout or its device."""
+    tensors = [x, *(t for t in others if t is not None)]
+    if not all(map(_is_readable, tensors)):
+        return True
+    if isinstance(failure, NotImplementedError):
+        return x.is_cuda  # an old GPU
+    return isinstance(failure, TypeError) and len({t.dtype for t in tensors}) > 1
+
+
+def attempt(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, statistics: bool
+) -> tuple[Tensor, Tensor | None]:
+    """_kernels.forward, or Refused. An error is PyTorch's where PyTorch refuses the call too, else evenkeel's own."""
     try:
-        return _kernels.forward(norm, x, *call)
-    except (ValueError, TypeError, NotImplementedError) as error:
-        raise Refused(str(error)) from error
-    except RuntimeError as error:
-        if _is_array(x):
-            raise
-        raise Refused(str(error).partition("\n")[0]) from error
+        return _kernels.forward(norm, x, shape, weight, bias, eps, statistics)
+    except (ValueError, TypeError, RuntimeError) as error:
+        failure = error
+    if _is_unsupported(failure, x, weight, bias):
+        raise Refused(str(failure).partition("\n")[0]) from failure
+    if not isinstance(failure, RuntimeError):
+        pytorch_norm(norm, x, shape, weight, bias, eps)
+    raise failure
 
 
 def forward(

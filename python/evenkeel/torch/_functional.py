@@ -1,8 +1,9 @@
 """layer_norm and rms_norm as PyTorch has them: who serves a call, and with what autograd.
 
-A call on plain tensors goes straight to the kernels. Where PyTorch must see the operation itself (subclasses, modes,
-transforms, tracing), or where evenkeel cannot serve it, PyTorch's own does; so do wrong arguments, which then raise
-PyTorch's own errors. SPDX-License-Identifier: MIT
+A call on plain tensors goes straight to the kernels. PyTorch's own function computes where PyTorch must see the
+operation (subclasses, modes, transforms, tracing) and where evenkeel has no kernel for a dtype, a layout or a device.
+Wrong arguments raise PyTorch's errors; what PyTorch accepts and evenkeel does not raises evenkeel's.
+SPDX-License-Identifier: MIT
 """
 
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from evenkeel.torch import _kernels
 from evenkeel.torch._autograd import Norm, Refused, attempt, backward, forward, norm_apply, pytorch_norm
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
+from evenkeel.torch._ledger import is_estimated
 from evenkeel.torch._plain import is_plain, sees_operations
 
 _OPS = {LAYER_NORM: "layer_norm", RMS_NORM: "rms_norm"}
@@ -39,6 +41,8 @@ if _kernels.HAS_EXCHANGE:
         Tensor,
         Parameter,
         torch.empty_like,
+        Tensor.new_empty,
+        {"dtype": torch.float32},
         Tensor.contiguous,
         Tensor.is_neg,
         torch.get_num_threads,
@@ -55,12 +59,14 @@ if _kernels.HAS_EXCHANGE:
         ),
     )
 
-# While memory_estimate runs a model on tensors without memory.
-estimating = False
-
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def _savable(tensor: Any) -> Any:
+    """A copy of an inference tensor, which autograd does not save. PyTorch's rms_norm on the CPU accepts one."""
+    return tensor.clone() if tensor is not None and tensor.is_inference() else tensor
 
 
 # ---- autocast ----
@@ -84,7 +90,7 @@ def _cast(tensor: Tensor | None, device_type: str) -> Tensor | None:
 
 def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> Tensor:
     """A call that is not on plain tensors alone, or is watched."""
-    if estimating and tuple(x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
+    if is_estimated() and tuple(x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
         made = forward(norm, x, shape, weight, bias, eps, True)
         y: Tensor = Norm.apply(x, weight, bias, made)  # type: ignore[no-untyped-call]
         return y
@@ -97,20 +103,25 @@ def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tens
 def _compute(
     norm: int, shape: Shape, eps: float | None, x: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """Plain tensors. What evenkeel refuses PyTorch computes, or refuses in its own words."""
+    """Plain tensors. PyTorch computes what the kernels do not have."""
+    if x is None or x.is_meta or 0 in shape:  # a mistake, or nothing to compute
+        return pytorch_norm(norm, x, shape, weight, bias, eps)
+    recorded = _needs_gradient(x, weight, bias)
+    if recorded and norm == RMS_NORM:
+        x, weight = _savable(x), _savable(weight)
     served: Tensor | None = eager_compute(norm, x, shape, weight, bias, eps)
     if served is not None:
         return served
     try:
-        if _needs_gradient(x, weight, bias):
-            made = forward(norm, x, shape, weight, bias, eps, False)
-            return norm_apply(x, weight, bias, made)
-        return attempt(norm, x, shape, weight, bias, eps, False)[0]
+        if not recorded:
+            return attempt(norm, x, shape, weight, bias, eps, False)[0]
+        made = forward(norm, x, shape, weight, bias, eps, False)
     except Refused as refusal:
         reason = str(refusal)
+    else:
+        return norm_apply(x, weight, bias, made)
     y = pytorch_norm(norm, x, shape, weight, bias, eps)
-    if not x.is_meta and 0 not in shape:  # nothing to compute there: PyTorch's result is ours
-        fall_back(_OPS[norm], reason)
+    fall_back(_OPS[norm], reason)
     return y
 
 

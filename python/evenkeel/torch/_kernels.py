@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from evenkeel import _core
 
@@ -60,6 +61,13 @@ def _resolved(tensor: Any) -> Any:
     return None if tensor is None else tensor.resolve_neg()
 
 
+def like_pytorch(norm: int, x: Tensor, result: Tensor) -> Tensor:
+    """The result in PyTorch's strides: its rms_norm keeps channels_last, its layer_norm does not."""
+    if norm == LAYER_NORM or suggest_memory_format(x) is torch.contiguous_format:
+        return result
+    return torch.empty_like(x).copy_(result)
+
+
 def empty_outputs(norm: int, x: Tensor, shape: Shape, statistics: bool) -> tuple[Tensor, Tensor | None]:
     """y and the statistics of forward, not computed."""
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -80,7 +88,7 @@ def forward(
         x, weight, bias = _readable(x, weight, bias)
     if _core.forward(norm, x, shape, weight, bias, *outputs) is None:
         _core.forward(norm, x.contiguous(), shape, _contiguous(weight), _contiguous(bias), *outputs)
-    return y, stats
+    return like_pytorch(norm, x, y), stats
 
 
 def empty_gradients(
@@ -92,6 +100,10 @@ def empty_gradients(
         torch.empty(shape, dtype=weight_dtype, device=x.device) if need_dweight else None,
         torch.empty(shape, dtype=weight_dtype, device=x.device) if need_dbias else None,
     )
+
+
+def with_dx_like_pytorch(norm: int, x: Tensor, gradients: Gradients) -> Gradients:
+    return gradients if gradients.dx is None else gradients._replace(dx=like_pytorch(norm, x, gradients.dx))
 
 
 def workspace_bytes(
@@ -129,4 +141,4 @@ def backward(
     if _core.backward(norm, dy, x, shape, weight, stats, *outputs) is None:
         copies = tuple(map(Tensor.contiguous, stats)) if isinstance(stats, tuple) else stats.contiguous()
         _core.backward(norm, dy.contiguous(), x.contiguous(), shape, _contiguous(weight), copies, *outputs)
-    return gradients
+    return with_dx_like_pytorch(norm, x, gradients)

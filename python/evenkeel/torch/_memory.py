@@ -1,30 +1,28 @@
 """How much memory a model needs for one forward and backward, found without any.
 
-The model runs on fake tensors, which have a shape, a dtype and a device but no memory, while a ledger follows each
-storage from its making to its end. evenkeel's norms allocate there what they really do. SPDX-License-Identifier: MIT
+A copy of the model runs on fake tensors, which have a shape, a dtype and a device but no memory, while a ledger follows
+each storage from its creation to its end. evenkeel's norms allocate there what they allocate otherwise.
+SPDX-License-Identifier: MIT
 """
 
 import copy
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from evenkeel.torch import _functional
+from evenkeel.torch._ledger import Ledger
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-InputShape = Sequence[int] | Tensor | Sequence[Tensor]
-
-_CUDA_BLOCK = 512  # what PyTorch's allocator rounds sizes up to there
+InputShape = Sequence[int] | Tensor | Sequence[Any]
 
 
 class MemoryEstimate(int):
@@ -61,76 +59,73 @@ def _readable(size: float) -> str:
     return f"{size:.4g} TiB"
 
 
-class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The bytes that live, and the most there were: sees every operation's results, and every storage's end."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live = self.peak = 0
-        self._known: set[int] = set()
-
-    def enter(self, tensors: Iterable[Any]) -> int:
-        """Follows the storages from now on; returns the bytes of those that are new."""
-        before = self.live
-        for tensor in tensors:
-            if isinstance(tensor, Tensor):
-                self._enter(tensor)
-        self.peak = max(self.peak, self.live)
-        return self.live - before
-
-    def _enter(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
-        if key not in self._known:
-            if tensor.is_cuda:
-                size = -(-size // _CUDA_BLOCK) * _CUDA_BLOCK
-            self._known.add(key)
-            self.live += size
-            weakref.finalize(storage, self._leave, key, size)
-
-    def _leave(self, key: int, size: int) -> None:
-        self._known.remove(key)
-        self.live -= size
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.enter(tree_leaves(result))
-        return result
-
-
 def _size(tensors: Iterable[Tensor]) -> int:
     """Of their storages, each counted once."""
     return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())
 
 
-def _inputs(model: Module, input_shape: InputShape, dtype: torch.dtype | None) -> list[Tensor]:
-    """Without memory, where the model is: of the shape, or like the tensors."""
+# ---- the copy of the model ----
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def _that_compute_parameters(hooks: dict[int, Any]) -> dict[int, Any]:
+    """The hooks of weight_norm, spectral_norm and pruning. All others are the user's, and are not run."""
+    return OrderedDict(
+        (key, hook) for key, hook in hooks.items() if getattr(hook, "__module__", "").startswith("torch.nn.utils.")
+    )
+
+
+def _call(module: Module, *args: Any, **kwargs: Any) -> Any:
+    """Module.__call__ without the hooks that are registered for all modules."""
+    for hook in module._forward_pre_hooks.values():
+        hook(module, args)
+    return module.forward(*args, **kwargs)
+
+
+def _copied(model: Module) -> Module:
+    """In training, without the user's hooks: neither run nor copied."""
+    hooks = (getattr(module, name) for module in model.modules() for name in _HOOKS)
+    twin: Module = copy.deepcopy(model, {id(each): _that_compute_parameters(each) for each in hooks})
+    for module in twin.modules():
+        vars(module)["_call_impl"] = partial(_call, module)
+    return twin.train()
+
+
+# ---- its inputs ----
+
+
+def _inputs(model: Module, given: InputShape, dtype: torch.dtype | None) -> list[Any]:
+    """Tensors without memory where the model is, of the shape or like those given; what is not a tensor as it is."""
     tensors = list(chain(model.parameters(), model.buffers()))
     device = tensors[0].device if tensors else None
-    examples = [input_shape] if isinstance(input_shape, Tensor) else [e for e in input_shape if isinstance(e, Tensor)]
-    if not examples:
+    arguments = [given] if isinstance(given, Tensor) else list(given)
+    if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(arguments)):
         if dtype is None:
             dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
-        return [torch.empty(tuple(input_shape), dtype=dtype, device=device)]
+        return [torch.empty(tuple(given), dtype=dtype, device=device)]
     if dtype is not None:
         raise ValueError(f"dtype ({dtype}) is for an input_shape of numbers: a tensor has its own")
-    return [torch.empty(e.shape, dtype=e.dtype, device=device, requires_grad=e.requires_grad) for e in examples]
+
+    def like(example: Tensor) -> Tensor:
+        return torch.empty(example.shape, dtype=example.dtype, device=device, requires_grad=example.requires_grad)
+
+    result: list[Any] = tree_map_only(Tensor, like, arguments)
+    return result
 
 
-@contextmanager
-def _estimating() -> Iterator[None]:
-    _functional.estimating = True
-    try:
-        yield
-    finally:
-        _functional.estimating = False
+# ---- the estimate ----
 
 
-def _step(model: Module, inputs: list[Tensor], ledger: _Ledger) -> MemoryEstimate:
+def _gpus_in_use() -> range:
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
+
+
+def _step(model: Module, inputs: list[Any], ledger: Ledger) -> MemoryEstimate:
     """y = model(x); y.backward(gradient), with everything in sight alive to the end."""
     parameters = ledger.enter(model.parameters())
     buffers = ledger.enter(model.buffers())
-    ledger.enter(inputs)
+    ledger.enter(tree_leaves(inputs))
     start = ledger.live
     with ledger:
         result = model(*inputs)
@@ -146,8 +141,10 @@ def memory_estimate(model: Module, input_shape: InputShape, dtype: torch.dtype |
     """The peak in bytes of y = model(x), y.backward(gradient) in training, from a model without gradients.
 
     Counted is all that lives: parameters, buffers, x, what forward saves, y and its gradient, gradients, temporaries.
-    x has the shape, and the dtype or else that of the model's first parameter; or it is like the tensor given, or the
-    several tensors. Nothing is computed or allocated, on any device, and the model stays as it is.
+    x has the shape, and the dtype or else that of the model's first parameter; or it is like the tensor given. Of a
+    tuple or list that contains a tensor, every element is an argument of the model: tensors give their shape and dtype,
+    other values are passed as they are. Nothing is computed or allocated, on any device. The model stays as it is, and
+    hooks do not run, neither the model's nor those for all modules.
     """
     # Here and not above: this import takes a good part of a second.
     from torch._subclasses.fake_tensor import (
@@ -159,16 +156,16 @@ def memory_estimate(model: Module, input_shape: InputShape, dtype: torch.dtype |
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.inference_mode(False), FakeCopyMode(fake):
-        twin = copy.deepcopy(model).train()
+        twin = _copied(model)
     try:
         with (
+            torch.random.fork_rng(_gpus_in_use()),
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
-            _estimating(),
             fake,
         ):
-            return _step(twin, _inputs(twin, input_shape, dtype), _Ledger())
+            return _step(twin, _inputs(twin, input_shape, dtype), Ledger())
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise NotImplementedError(
             f"the model looks at the values of tensors, of which there are none: {error}"

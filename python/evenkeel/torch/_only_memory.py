@@ -45,10 +45,10 @@ def _workspace(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradie
 def forward(
     norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, statistics: bool
 ) -> tuple[Tensor, Tensor | None]:
-    outputs = _kernels.empty_outputs(norm, x, shape, statistics)
+    y, stats = _kernels.empty_outputs(norm, x, shape, statistics)
     if not _is_rows(x, shape):
         x.contiguous()
-    return outputs
+    return _kernels.like_pytorch(norm, x, y), stats
 
 
 def backward(
@@ -63,4 +63,4 @@ def backward(
     copies = () if _is_rows(dy, shape) and _is_rows(x, shape) else (dy.contiguous(), x.contiguous())
     workspace = _workspace(norm, x, shape, weight, gradients)
     del copies, workspace  # they have lived at the same time
-    return gradients
+    return _kernels.with_dx_like_pytorch(norm, x, gradients)
