@@ -181,15 +181,18 @@ static void add_call(const struct call *f)
 		add_kernel(&recipes[i], f->dtypes.dtype, f->row_cols);
 }
 
-/* What most calls are, and of the rest every so many-th: a prime, so that in turn each value of each field meets
- * those of the others. */
+/* Every so many-th call, more of the usual ones: a prime, so that in turn each value of each field meets those of the
+ * others. Not by the seed: the same text compiles to the same code. */
 static void consider(const struct call *f, bool usual)
 {
-	static const int measured_steps[] = {5003, 307, 1}, other_steps[] = {20011, 1999, 31};
+	static const int64_t measured_steps[] = {5003, 307, 1}, other_steps[] = {20011, 1999, 31};
+	static const int64_t usual_steps[] = {INT64_MAX, 3, 1};
+	static int64_t usual_calls;
 	bool measured = arch == MEASURED_ARCH;
 	int64_t step = (measured ? measured_steps : other_steps)[test_mode];
-	bool wants_usual = test_mode == TEST_LONG || (measured && test_mode == TEST_DEFAULT);
-	if ((usual && wants_usual) || considered % step == 0)
+	bool wanted =
+		usual && (measured || test_mode == TEST_LONG) && ++usual_calls % usual_steps[test_mode] == 0;
+	if (wanted || considered % step == 0)
 		add_call(f);
 	considered++;
 }
