@@ -151,18 +151,19 @@ def report(stage, options):
     stage.pytest(PYTHON, "tests/report", *marked, *ignored)
 
 
-def sanitized(stage, folder, sanitize, selection, levels):
+def sanitized(stage, folder, sanitize, selection, levels, flags=FAST_TO_COMPILE):
     if not links(os.environ.get("CC") or "cc", f"-fsanitize={sanitize}"):
         stage.skip(f"the compiler cannot link -fsanitize={sanitize}; install its sanitizer runtime")
     elif stage.build(folder, f"-DEVENKEEL_SANITIZE={sanitize}", "-DEVENKEEL_TEST_MODE=short",
                      f"-DEVENKEEL_LEVELS={levels}", "-DEVENKEEL_BUILD_EXAMPLES=OFF", "-DEVENKEEL_BUILD_CLI=OFF",
-                     FAST_TO_COMPILE):
+                     flags):
         stage.ctest(folder, *selection, env=SANITIZERS[sanitize])
 
 
 def asan_short(stage, options):
     """bad arguments, guard pages and failing allocations under AddressSanitizer and UndefinedBehaviorSanitizer"""
-    sanitized(stage, "build-asan-short", "address,undefined", ["-R", SANITIZED_IN_SHORT], "scalar")
+    sanitized(stage, "build-asan-short", "address,undefined", ["-R", SANITIZED_IN_SHORT], "scalar",
+              "-DCMAKE_C_FLAGS_RELEASE=-O0 -g1")
 
 
 def asan(stage, options):

@@ -92,7 +92,7 @@ static const struct choice forward_16bit_few[] = {
 /* Rows that start anywhere, and come through shared memory. */
 static const struct choice forward_16bit_shifted[] = {
 	FORWARD(1024, 1, 1, 1, 2, 64),
-	FORWARD(2048, 1, 1, 2, 2, 104), /* 16384x1500: .75, two warps .67 */
+	FORWARD(2048, 1, 1, 2, 2, 88),  /* 16384x1500: .75, two warps .67 */
 	FORWARD(16384, 0, 1, 1, 1, 64), /* 1000x3333: .68, by shuffles .45; 513x12345: .53, two segments a warp .49 */
 	FORWARD(32768, 0, 1, 2, 1, 128),
 	FORWARD(65536, 0, 2, 2, 1, 128),

@@ -17,6 +17,8 @@ from report.__main__ import main
 from report.page import machine_file
 from report.read import read_files
 
+pytestmark = pytest.mark.slow  # each makes the page again
+
 SECTIONS = ("share", "speedup", "roofline", "accuracy", "cost", "memory", "support", "results", "libraries", "machines")
 
 
