@@ -185,7 +185,7 @@ static void add_call(const struct call *f)
  * others. Not by the seed: the same text compiles to the same code. */
 static void consider(const struct call *f, bool usual)
 {
-	static const int64_t measured_steps[] = {5003, 307, 1}, other_steps[] = {20011, 1999, 31};
+	static const int64_t measured_steps[] = {5003, 307, 1}, other_steps[] = {20011, 3989, 31};
 	static const int64_t usual_steps[] = {INT64_MAX, 3, 1};
 	static int64_t usual_calls;
 	bool measured = arch == MEASURED_ARCH;

@@ -12,7 +12,7 @@ from build import ROOT, commands, ctest, jobs
 
 LOGS = ROOT / "build" / "logs"
 IN_CI = bool(os.environ.get("CI"))
-HEARTBEAT_SECONDS = 20  # between lines of progress where the output is not a terminal
+HEARTBEAT_SECONDS = 60  # between lines of progress where the output is not a terminal
 
 # Ninja's [3/188], ctest's 3/27 Test, pytest's [ 42%].
 DONE_OF_ALL = re.compile(r"^\[(\d+)/(\d+)\]|^\s*(\d+)/(\d+) Test +#|\[ *(\d+)%\]$")
