@@ -22,8 +22,9 @@ from stage import IN_CI, LOGS, Display, Stage, minutes
 PYTHON = ROOT / ".venv" / "bin" / "python"
 FAST_TO_COMPILE = "-DCMAKE_C_FLAGS_RELEASE=-O0 -g1"  # under a sanitizer the kernels take a minute each at -O1
 SANITIZED_LEVELS = "scalar;avx2" if os.uname().machine == "x86_64" else ""  # AVX-512's masked accesses are not seen
-# rules compares two scalar implementations of the contract, cuda_compile calls NVRTC: slow, with no memory of ours
-NOT_SANITIZED = "^(rules|cuda_compile)$"
+# rules compares two scalar implementations of the contract, cuda_compile calls NVRTC, cuda_bytes counts what the kernels
+# of cuda_bits move: slow, with no memory of ours that other tests do not touch
+NOT_SANITIZED = "^(rules|cuda_compile|cuda_bytes)$"
 # The programs that hand the library bad arguments, guard pages, damaged files and failing allocations.
 SANITIZED_IN_SHORT = "^(arguments|cache|context|cuda_errors|guard|memory|pack|table|threads)$"
 # qemu-user cannot fork a program that has threads, and is slow on huge mappings; of the bits, sentences that take it

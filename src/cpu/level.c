@@ -7,7 +7,8 @@
 
 #include "detect.h"
 
-extern const struct ek_norm_kernels ek_norm_scalar, ek_norm_avx2, ek_norm_avx512, ek_norm_avx512bf16, ek_norm_neon;
+extern const struct ek_norm_kernels ek_norm_scalar, ek_norm_avx2, ek_norm_avx512, ek_norm_avx512bf16,
+	ek_norm_neon;
 
 static bool always(void)
 {
