@@ -63,6 +63,7 @@ both_norms = pytest.mark.parametrize("norm", [LAYER, RMS], ids=str)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 cpu_only = pytest.mark.skipif(DEVICE != "cpu", reason="about the CPU")
 gpu_only = pytest.mark.skipif(DEVICE == "cpu", reason="about a GPU")
+exchange_only = pytest.mark.skipif(not _kernels.HAS_EXCHANGE, reason="this PyTorch has no C exchange API")
 
 
 def tensor(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):
