@@ -13,9 +13,8 @@ import evenkeel.torch as ek
 from evenkeel.torch import _autograd, _kernels
 from torch_cases import (
     DEVICE,
-    DTYPES,
     LAYER,
-    NORMS,
+    any_call,
     both_norms,
     close,
     every_dtype,
@@ -23,7 +22,6 @@ from torch_cases import (
     gradients,
     require_gradients,
     same_bits,
-    strided,
     tensor,
     wide,
 )
@@ -105,15 +103,10 @@ def test_x_of_any_layout(layout):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_any_shape_strides_dtype_and_operands(data):
-    dtype = data.draw(st.sampled_from(sorted(DTYPES)))
-    norm = data.draw(st.sampled_from(NORMS))
-    x = data.draw(strided(dtype))
-    dy = data.draw(st.sampled_from([torch.ones((), dtype=x.dtype, device=DEVICE).expand(x.shape), x.flip(0), x.cos()]))
-    shape = tuple(x.shape[-data.draw(st.integers(1, x.dim())) :])
-    mixed = dtype in ("f16", "bf16") and data.draw(st.booleans())
-    check(norm, x, *norm.affine(shape, "f32" if mixed else dtype), dy, shape, eps=0.5)  # short rows may vary little
+@given(any_call(), st.sampled_from([lambda x: x.new_ones(()).expand(x.shape), lambda x: x.flip(0), torch.cos]))
+def test_any_shape_strides_dtype_and_operands(call, make_dy):
+    norm, x, shape, *affine = call
+    check(norm, x, *affine, make_dy(x), shape, eps=0.5)  # short rows may vary little
 
 
 # ---- exactly what is needed ----

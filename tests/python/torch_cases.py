@@ -84,6 +84,16 @@ def strided(draw, dtype):
     return x.expand(sizes).permute(order)
 
 
+@st.composite
+def any_call(draw):
+    """(norm, x, normalized shape, weight, bias): a norm with operands of any dtype that go together, x strided."""
+    dtype, norm = draw(st.sampled_from(sorted(DTYPES))), draw(st.sampled_from(NORMS))
+    x = draw(strided(dtype))
+    shape = tuple(x.shape[-draw(st.integers(1, x.dim())) :])
+    has_f32_weights = dtype in ("f16", "bf16") and draw(st.booleans())
+    return norm, x, shape, *norm.affine(shape, "f32" if has_f32_weights else dtype)
+
+
 def wide(*tensors):
     """The same values in float64, without history."""
     return [None if t is None else t.detach().double() for t in tensors]
