@@ -183,7 +183,7 @@ def test_gradients_are_averaged_as_with_pytorch_s_norms(tmp_path):
 
 # PyTorch 2.10 and newer have the attribute, and the extension reads it.
 WITHOUT = "import torch, sys, pytest; del torch.Tensor.__dlpack_c_exchange_api__; sys.exit(pytest.main(sys.argv[1:]))"
-FILES = ("test_torch_values.py", "test_torch_gradients.py", "test_torch_errors.py", "test_torch_explicit.py")
+FILES = [f"test_torch_{subject}.py" for subject in ("values", "gradients", "calls", "errors", "explicit")]
 
 
 @exchange_only
