@@ -1,4 +1,4 @@
-"""What test_torch_parallel.py runs twice: `one_of_two.py RANK STORE`, a process of a group of two on gloo, which trains
+"""What test_torch_process.py runs twice: `one_of_two.py RANK STORE`, a process of a group of two on gloo, which trains
 on its half of a batch and prints the gradients. SPDX-License-Identifier: MIT"""
 
 import json

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import evenkeel.torch as ek
-from evenkeel.torch import _kernels
-from torch_cases import DEVICE, DTYPES, cpu_only, leave_calls_to_python, tensor
+from torch_cases import DEVICE, DTYPES, cpu_only, tensor
 
 OTHER = "meta"  # a device that is always there, and not the one of the tests
 
@@ -147,29 +146,6 @@ def test_modules_say_the_same(module):
     ):
         expected = outcome(lambda x=x: plain(8, device=DEVICE)(x))
         assert outcome(lambda x=x: module(8, device=DEVICE)(x)) == expected
-
-
-@pytest.mark.parametrize("recorded", [False, True])
-def test_a_failure_of_the_device_is_not_left_to_pytorch(recorded, monkeypatch):
-    def failing(*args):
-        raise RuntimeError("the GPU is gone")
-
-    leave_calls_to_python(monkeypatch)
-    monkeypatch.setattr(_kernels, "forward", failing)
-    with pytest.raises(RuntimeError, match="the GPU is gone"):
-        ek.layer_norm(tensor((4, 8)).requires_grad_(recorded), (8,))
-
-
-@pytest.mark.parametrize("error", [RuntimeError, ValueError, TypeError])
-def test_nor_is_a_failure_in_backward(error, monkeypatch):
-    def failing(*args):
-        raise error("no such thing")
-
-    y = ek.layer_norm(tensor((4, 8)).requires_grad_(), (8,))
-    leave_calls_to_python(monkeypatch)
-    monkeypatch.setattr(_kernels, "backward", failing)
-    with pytest.raises(error, match="no such thing"):
-        y.sum().backward()
 
 
 def test_a_wrong_gradient_is_refused():

@@ -6,18 +6,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from torch.profiler import ProfilerActivity, profile  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
-
-import evenkeel.torch as ek  # noqa: E402
-from evenkeel.torch import _kernels, _ledger, _only_memory  # noqa: E402
-from torch_cases import Wrapped, close, tensor  # noqa: E402
+import evenkeel.torch as ek
+from evenkeel.torch import _kernels, _ledger, _only_memory
+from torch_cases import Wrapped, close, tensor
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning"),

@@ -66,6 +66,15 @@ def test_results_are_those_of_pytorch_s_module(ours, theirs):
         close(one(x), other(x))
 
 
+def test_the_modules_compute_what_the_functions_do():
+    x = tensor((6, 40))
+    for module in (ek.LayerNorm(40, device=DEVICE), ek.RMSNorm(40, device=DEVICE)):
+        torch.nn.init.normal_(module.weight)
+        function = ek.layer_norm if isinstance(module, ek.LayerNorm) else ek.rms_norm
+        operands = (module.weight, module.bias) if isinstance(module, ek.LayerNorm) else (module.weight,)
+        assert same_bits(module(x), function(x, (40,), *operands, module.eps))
+
+
 @both
 def test_states_go_both_ways(ours, theirs):
     for source, target in ((filled(ours(40)), theirs(40)), (filled(theirs(40)), ours(40))):

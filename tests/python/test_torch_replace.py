@@ -3,23 +3,19 @@
 import ast
 import copy
 import gc
-import os
 import pathlib
 import pickle
 import re
-import subprocess
-import sys
 import weakref
 
 import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch.nn.utils import parametrizations, parametrize  # noqa: E402
-
-import evenkeel.torch as ek  # noqa: E402
-from evenkeel.torch import _huggingface  # noqa: E402
+import evenkeel.torch as ek
+from evenkeel.torch import _huggingface
+from torch_cases import run_python
 
 ROOT = pathlib.Path(__file__).parents[2]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2, torch.float64: 1e-12}
@@ -369,18 +365,11 @@ def test_a_pickle_of_a_class_that_has_a_forward_of_its_own_by_now(monkeypatch):
 
 
 LOADS = """
-import sys, torch
-model, x, y = torch.load(sys.argv[1], weights_only=False)
+import torch
+model, x, y = torch.load({path!r}, weights_only=False)
 import evenkeel.torch
-assert torch.equal(model(x), y) and evenkeel.torch.restore(model) == 3
+print(torch.equal(model(x), y), evenkeel.torch.restore(model))
 """
-
-
-def in_a_process(*arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.slow
@@ -388,7 +377,7 @@ def test_another_process_reads_a_replaced_model(tmp_path):
     model, x = small_model(), example()
     ek.replace(model)
     torch.save((model, x, model(x)), tmp_path / "model.pt")
-    in_a_process("-c", LOADS, tmp_path / "model.pt")
+    assert run_python(LOADS.format(path=str(tmp_path / "model.pt"))) == "True 3"
 
 
 # ---- what others do with modules ----
@@ -564,4 +553,4 @@ def test_the_table_has_the_classes_with_the_formula_and_no_others():
 @pytest.mark.slow
 def test_the_example_runs():
     pytest.importorskip("transformers")
-    assert "5 norms" in in_a_process(ROOT / "examples" / "replace_norms.py")
+    assert "5 norms" in run_python((ROOT / "examples" / "replace_norms.py").read_text())

@@ -63,6 +63,7 @@ both_norms = pytest.mark.parametrize("norm", [LAYER, RMS], ids=str)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 cpu_only = pytest.mark.skipif(DEVICE != "cpu", reason="about the CPU")
 gpu_only = pytest.mark.skipif(DEVICE == "cpu", reason="about a GPU")
+exchange_only = pytest.mark.skipif(not _kernels.HAS_EXCHANGE, reason="this PyTorch has no C exchange API")
 
 
 def tensor(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):
@@ -81,6 +82,16 @@ def strided(draw, dtype):
     x = tensor(base, dtype, seed=draw(st.integers(0, 99)))
     x = x[tuple(slice(None, None, 1 if is_wide else step) for step, is_wide in zip(steps, expanded, strict=True))]
     return x.expand(sizes).permute(order)
+
+
+@st.composite
+def any_call(draw):
+    """(norm, x, normalized shape, weight, bias): a norm with operands of any dtype that go together, x strided."""
+    dtype, norm = draw(st.sampled_from(sorted(DTYPES))), draw(st.sampled_from(NORMS))
+    x = draw(strided(dtype))
+    shape = tuple(x.shape[-draw(st.integers(1, x.dim())) :])
+    has_f32_weights = dtype in ("f16", "bf16") and draw(st.booleans())
+    return norm, x, shape, *norm.affine(shape, "f32" if has_f32_weights else dtype)
 
 
 def wide(*tensors):
