@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "cpu/fpenv.h"
+
 #define NAME(status) [status] = #status
 static const char *const names[] = {
 	NAME(EK_OK),
@@ -27,9 +29,11 @@ static _Thread_local char message[1024];
 ek_status ek_fail(ek_status status, const char *format, ...)
 {
 	va_list values;
+	struct ek_fpenv saved = ek_fpenv_enter(); /* printf rounds decimals by the caller's mode */
 	va_start(values, format);
 	vsnprintf(message, sizeof message, format, values);
 	va_end(values);
+	ek_fpenv_leave(saved);
 	return status;
 }
 
