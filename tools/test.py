@@ -229,9 +229,9 @@ class Entry(typing.NamedTuple):
 
 
 ENTRIES = {entry.function.__name__: entry for entry in (
-    Entry(build, 50, 0), Entry(docs, 3, 0), Entry(cli, 20, 0), Entry(python, 90, 180), Entry(c, 90, 240),
-    Entry(asan_short, 40, 0), Entry(consumers, 5, 60), Entry(report, 10, 20), Entry(package, 0, 50), Entry(asan, 0, 150),
-    Entry(tsan, 0, 60), Entry(clang, 0, 150), Entry(neon, 0, 150), Entry(fuzz, 0, 60))}
+    Entry(build, 70, 0), Entry(docs, 3, 0), Entry(cli, 30, 0), Entry(python, 60, 90), Entry(c, 90, 260),
+    Entry(asan_short, 70, 0), Entry(consumers, 5, 30), Entry(report, 12, 60), Entry(package, 0, 55), Entry(asan, 0, 180),
+    Entry(tsan, 0, 35), Entry(clang, 0, 200), Entry(neon, 0, 180), Entry(fuzz, 0, 100))}
 
 
 def chosen(options):
