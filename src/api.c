@@ -73,7 +73,7 @@ static ek_status fail_unknown_level(const char *source, const char *name)
 			strncat(list, ", ", sizeof list - strlen(list) - 1);
 		strncat(list, ek_level_at(i)->name, sizeof list - strlen(list) - 1);
 	}
-	return ek_fail(EK_ERROR_ARGUMENT, "%s \"%.64s\" is none of %s", source, name, list);
+	return ek_fail(EK_ERROR_ARGUMENT, "%s \"%.64s\" is unknown; expected %s", source, name, list);
 }
 
 /* By the option, else by the environment, else the best. */

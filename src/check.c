@@ -33,10 +33,11 @@ static bool is_dtype(ek_dtype dtype)
 
 ek_status ek_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype)
 {
-	REQUIRE(is_dtype(dtype), EK_ERROR_DTYPE, "dtype (%d) is none of %s", (int)dtype, DTYPE_LIST);
+	REQUIRE(is_dtype(dtype), EK_ERROR_DTYPE, "dtype (%d) is unknown; expected %s", (int)dtype,
+		DTYPE_LIST);
 	if ((int)*weight_dtype == 0)
 		*weight_dtype = dtype;
-	REQUIRE(is_dtype(*weight_dtype), EK_ERROR_DTYPE, "weight_dtype (%d) is none of %s",
+	REQUIRE(is_dtype(*weight_dtype), EK_ERROR_DTYPE, "weight_dtype (%d) is unknown; expected %s",
 		(int)*weight_dtype, DTYPE_LIST);
 	REQUIRE(goes_with[dtype][*weight_dtype], EK_ERROR_DTYPE,
 		"weight_dtype %s does not go with dtype %s (allowed: %s%s)", ek_dtype_name(*weight_dtype),

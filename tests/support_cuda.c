@@ -202,7 +202,7 @@ void expect_works(const char *what, ek_context *ctx)
 
 /* ---- verdicts ---- */
 
-void judge(const char *what, ek_status status, ek_status wanted, const char *const *parts)
+void expect_status(const char *what, ek_status status, ek_status wanted, const char *const *parts)
 {
 	const char *message = ek_error(NULL);
 	EXPECT(status == wanted, "%s: answered %s (\"%s\"), expected %s", what, ek_status_name(status),
@@ -217,7 +217,7 @@ void open_refused(const char *what, ek_options options, ek_status wanted, const 
 	struct living before = living();
 	ek_context *ctx = (ek_context *)&options;
 	ek_status status = ek_open(&ctx, &options);
-	judge(what, status, wanted, parts);
+	expect_status(what, status, wanted, parts);
 	EXPECT(status == EK_OK || !ctx, "%s: *ctx is %p after a failure, expected NULL", what, (void *)ctx);
 	if (status == EK_OK)
 		ek_close(ctx);

@@ -81,7 +81,7 @@ void expect_works(const char *what, ek_context *ctx);
 /* ---- verdicts ---- */
 
 /* The status of a call, and parts of its message. */
-void judge(const char *what, ek_status status, ek_status wanted, const char *const *parts);
+void expect_status(const char *what, ek_status status, ek_status wanted, const char *const *parts);
 #define SAYS(...) ((const char *const[]){__VA_ARGS__, NULL})
 void open_refused(const char *what, ek_options options, ek_status wanted, const char *const *parts);
 

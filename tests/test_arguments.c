@@ -61,8 +61,8 @@ static ek_norm_backward_args backward_args(void)
 }
 
 /* The verdict on a call that should have been refused: status, message, and nothing written. */
-static void judge(const char *what, ek_status status, ek_status wanted, const ek_context *of,
-		  const char *const *parts)
+static void expect_status(const char *what, ek_status status, ek_status wanted, const ek_context *of,
+			  const char *const *parts)
 {
 	const char *message = ek_error(of);
 	EXPECT(status == wanted, "%s: answered %s (\"%s\"), expected %s", what, ek_status_name(status),
@@ -75,30 +75,30 @@ static void judge(const char *what, ek_status status, ek_status wanted, const ek
 }
 
 /* REFUSED(forward, STATUS, change of a.field, parts of the message …): by the call, and by what prepares it */
-#define REFUSED(pass, wanted, change, ...)                                                        \
-	do {                                                                                      \
-		ek_norm_##pass##_args a = pass##_args();                                          \
-		change;                                                                           \
-		judge(#pass ": " #change, ek_norm_##pass(ctx, &a), wanted, ctx,                   \
-		      (const char *const[]){__VA_ARGS__, NULL});                                  \
-		judge(#pass "_prepare: " #change, ek_norm_##pass##_prepare(ctx, &a), wanted, ctx, \
-		      (const char *const[]){__VA_ARGS__, NULL});                                  \
+#define REFUSED(pass, wanted, change, ...)                                                                \
+	do {                                                                                              \
+		ek_norm_##pass##_args a = pass##_args();                                                  \
+		change;                                                                                   \
+		expect_status(#pass ": " #change, ek_norm_##pass(ctx, &a), wanted, ctx,                   \
+			      (const char *const[]){__VA_ARGS__, NULL});                                  \
+		expect_status(#pass "_prepare: " #change, ek_norm_##pass##_prepare(ctx, &a), wanted, ctx, \
+			      (const char *const[]){__VA_ARGS__, NULL});                                  \
 	} while (0)
 #define BOTH(wanted, change, ...)                               \
 	do {                                                    \
 		REFUSED(forward, wanted, change, __VA_ARGS__);  \
 		REFUSED(backward, wanted, change, __VA_ARGS__); \
 	} while (0)
-#define ALLOWED(pass, change)                                                                           \
-	do {                                                                                            \
-		ek_norm_##pass##_args a = pass##_args();                                                \
-		change;                                                                                 \
-		judge(#pass "_prepare: " #change, ek_norm_##pass##_prepare(ctx, &a), EK_OK, ctx,        \
-		      (const char *const[]){NULL});                                                     \
-		ek_status status = ek_norm_##pass(ctx, &a);                                             \
-		EXPECT(status == EK_OK, #pass ": " #change ": answered %s: %s", ek_status_name(status), \
-		       ek_error(ctx));                                                                  \
-		memcpy(&arena, &before, sizeof(arena));                                                 \
+#define ALLOWED(pass, change)                                                                            \
+	do {                                                                                             \
+		ek_norm_##pass##_args a = pass##_args();                                                 \
+		change;                                                                                  \
+		expect_status(#pass "_prepare: " #change, ek_norm_##pass##_prepare(ctx, &a), EK_OK, ctx, \
+			      (const char *const[]){NULL});                                              \
+		ek_status status = ek_norm_##pass(ctx, &a);                                              \
+		EXPECT(status == EK_OK, #pass ": " #change ": answered %s: %s", ek_status_name(status),  \
+		       ek_error(ctx));                                                                   \
+		memcpy(&arena, &before, sizeof(arena));                                                  \
 	} while (0)
 
 static void good_arguments_are_taken(void)
@@ -120,27 +120,29 @@ static void missing_pointers(void)
 	REFUSED(backward, EK_ERROR_ARGUMENT, a.dy = NULL, "dy", "NULL");
 	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx = a.dweight = a.dbias = NULL, "dx", "dweight", "dbias",
 		"NULL");
-	judge("forward without args", ek_norm_forward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
-	judge("backward without args", ek_norm_backward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
+	expect_status("forward without args", ek_norm_forward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
+		      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
+	expect_status("backward without args", ek_norm_backward(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
+		      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
 	ek_norm_forward_args f = forward_args();
 	ek_norm_backward_args b = backward_args();
 	size_t bytes = 77;
-	judge("forward without ctx", ek_norm_forward(NULL, &f), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
-	judge("backward without ctx", ek_norm_backward(NULL, &b), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
-	judge("forward_prepare without args", ek_norm_forward_prepare(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
-	judge("backward_prepare without ctx", ek_norm_backward_prepare(NULL, &b), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
-	judge("workspace without ctx", ek_norm_backward_workspace(NULL, &b, &bytes), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
-	judge("workspace without args", ek_norm_backward_workspace(ctx, NULL, &bytes), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
-	judge("workspace without bytes", ek_norm_backward_workspace(ctx, &b, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"bytes is NULL: give the address", NULL});
+	expect_status("forward without ctx", ek_norm_forward(NULL, &f), EK_ERROR_ARGUMENT, NULL,
+		      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
+	expect_status("backward without ctx", ek_norm_backward(NULL, &b), EK_ERROR_ARGUMENT, NULL,
+		      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
+	expect_status("forward_prepare without args", ek_norm_forward_prepare(ctx, NULL), EK_ERROR_ARGUMENT,
+		      ctx, (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
+	expect_status("backward_prepare without ctx", ek_norm_backward_prepare(NULL, &b), EK_ERROR_ARGUMENT,
+		      NULL, (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
+	expect_status("workspace without ctx", ek_norm_backward_workspace(NULL, &b, &bytes),
+		      EK_ERROR_ARGUMENT, NULL,
+		      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
+	expect_status("workspace without args", ek_norm_backward_workspace(ctx, NULL, &bytes),
+		      EK_ERROR_ARGUMENT, ctx,
+		      (const char *const[]){"args is NULL: give the address of an ek_norm_", NULL});
+	expect_status("workspace without bytes", ek_norm_backward_workspace(ctx, &b, NULL), EK_ERROR_ARGUMENT,
+		      ctx, (const char *const[]){"bytes is NULL: give the address", NULL});
 	EXPECT(bytes == 77, "a refused ek_norm_backward_workspace wrote %zu", bytes);
 }
 
@@ -230,17 +232,18 @@ static void struct_sizes(void)
 	BOTH(EK_ERROR_STRUCT_SIZE, a.size = 5, "size", "(5)", "evenkeel.h", EK_VERSION_STRING);
 	ek_context *made = (ek_context *)&arena;
 	ek_options options = {.size = sizeof(options) + 8};
-	judge("options of a later version", ek_open(&made, &options), EK_ERROR_STRUCT_SIZE, NULL,
-	      (const char *const[]){"size", NULL});
+	expect_status("options of a later version", ek_open(&made, &options), EK_ERROR_STRUCT_SIZE, NULL,
+		      (const char *const[]){"size", NULL});
 	EXPECT(!made, "*ctx is %p after a refused ek_open, expected NULL", (void *)made);
 	ek_description description = {.size = 3, .threads = 12345};
-	judge("description of another size", ek_describe(ctx, &description), EK_ERROR_STRUCT_SIZE, ctx,
-	      (const char *const[]){"size", "3", NULL});
+	expect_status("description of another size", ek_describe(ctx, &description), EK_ERROR_STRUCT_SIZE,
+		      ctx, (const char *const[]){"size", "3", NULL});
 	EXPECT(description.threads == 12345, "a refused ek_describe wrote");
-	judge("no description", ek_describe(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"description is NULL: give the address of an ek_description", NULL});
-	judge("description without ctx", ek_describe(NULL, &description), EK_ERROR_ARGUMENT, NULL,
-	      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
+	expect_status(
+		"no description", ek_describe(ctx, NULL), EK_ERROR_ARGUMENT, ctx,
+		(const char *const[]){"description is NULL: give the address of an ek_description", NULL});
+	expect_status("description without ctx", ek_describe(NULL, &description), EK_ERROR_ARGUMENT, NULL,
+		      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
 }
 
 static void statistics_that_do_not_go_together(void)
@@ -280,8 +283,8 @@ static void bad_workspaces(void)
 	EXPECT(ek_norm_backward_workspace(ctx, &a, &bytes) == EK_OK && bytes == workspace_size,
 	       "%zu bytes, and %zu without pointers: %s", workspace_size, bytes, ek_error(ctx));
 	a.cols = 0;
-	judge("workspace of no columns", ek_norm_backward_workspace(ctx, &a, &bytes), EK_ERROR_ARGUMENT, ctx,
-	      (const char *const[]){"cols", NULL});
+	expect_status("workspace of no columns", ek_norm_backward_workspace(ctx, &a, &bytes),
+		      EK_ERROR_ARGUMENT, ctx, (const char *const[]){"cols", NULL});
 }
 
 static void overlaps_that_are_refused(void)
@@ -359,10 +362,11 @@ static void zero_rows(void)
 {
 	ek_norm_forward_args f = forward_args();
 	f.rows = 0;
-	judge("forward of zero rows", ek_norm_forward(ctx, &f), EK_OK, ctx, (const char *const[]){NULL});
+	expect_status("forward of zero rows", ek_norm_forward(ctx, &f), EK_OK, ctx,
+		      (const char *const[]){NULL});
 	f.x = f.y = NULL;
-	judge("forward of zero rows without pointers", ek_norm_forward(ctx, &f), EK_OK, ctx,
-	      (const char *const[]){NULL});
+	expect_status("forward of zero rows without pointers", ek_norm_forward(ctx, &f), EK_OK, ctx,
+		      (const char *const[]){NULL});
 	for (int l = -1; l < level_count(); l++) {
 		ek_context *level =
 			context_of((struct setting){l < 0 ? "reference" : level_name(l), 1, PLAIN});

@@ -219,18 +219,18 @@ static void a_refused_call_leaves_the_current_context(void)
 	struct work w = work_make(ctx, small);
 	ek_norm_forward_args args = w.forward;
 	args.x = w.start;
-	judge("host memory", ek_norm_forward(ctx, &args), EK_ERROR_ARGUMENT, SAYS("x"));
+	expect_status("host memory", ek_norm_forward(ctx, &args), EK_ERROR_ARGUMENT, SAYS("x"));
 	EXPECT(!current_context(), "a refused call leaves a CUDA context");
 	fail("cuLaunchKernelEx=701");
-	judge("no launch", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
-	      SAYS("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
+	expect_status("no launch", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+		      SAYS("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
 	EXPECT(!current_context(), "a failed call leaves a CUDA context");
 	fail("cuCtxPushCurrent_v2=201");
-	judge("no context", ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
-	      SAYS("entering the CUDA context", "CUDA_ERROR_INVALID_CONTEXT"));
+	expect_status("no context", ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
+		      SAYS("entering the CUDA context", "CUDA_ERROR_INVALID_CONTEXT"));
 	fail("cuCtxGetCurrent=4");
-	judge("no current context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
-	      SAYS("entering the CUDA context", "CUDA_ERROR_DEINITIALIZED"));
+	expect_status("no current context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+		      SAYS("entering the CUDA context", "CUDA_ERROR_DEINITIALIZED"));
 	fail(NULL);
 	EXPECT(is_untouched(&w), "bytes were written");
 	expect_runs("after refusals", &w);
@@ -249,8 +249,8 @@ static void a_destroyed_context_ends_no_process(void)
 	standin.context_destroy(theirs); /* and what it holds, the memory and the modules */
 	EXPECT(ek_norm_forward(ctx, &w.forward) != EK_OK && ek_error(ctx)[0], "a call without a context");
 	pop();
-	judge("a destroyed CUDA context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
-	      SAYS("entering the CUDA context", "GPU 0"));
+	expect_status("a destroyed CUDA context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+		      SAYS("entering the CUDA context", "GPU 0"));
 	ek_close(ctx);
 	free(w.start);
 	free(w.wanted);
@@ -295,7 +295,7 @@ static void a_call_takes_the_workspace_of_more_rows(void)
 	for (int i = 0; i < COUNT_OF(shapes); i++) {
 		struct work w = work_make(ctx, shapes[i]);
 		w.backward.rows = 2048; /* one row a slot: twice as many slots as 2049 rows have */
-		judge("fewer rows", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
+		expect_status("fewer rows", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
 		work_free(&w);
 	}
 	ek_close(ctx);
@@ -377,20 +377,22 @@ static void a_capture_without_prepare_is_refused(void)
 		CUstream stream = stream_make(ctx);
 		use_stream(&w, stream);
 		capture_begin(ctx, stream, mode);
-		judge("forward", ek_norm_forward(ctx, &w.forward), EK_ERROR_NOT_READY,
-		      SAYS("captured", "run the model once", "ek_norm_forward_prepare",
-			   "ek_norm_backward_prepare"));
-		judge("backward", ek_norm_backward(ctx, &w.backward), EK_ERROR_NOT_READY,
-		      SAYS("captured", "ek_norm_backward_prepare"));
-		judge("prepare, too late", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_NOT_READY,
-		      SAYS("before the capture"));
+		expect_status("forward", ek_norm_forward(ctx, &w.forward), EK_ERROR_NOT_READY,
+			      SAYS("captured", "run the model once", "ek_norm_forward_prepare",
+				   "ek_norm_backward_prepare"));
+		expect_status("backward", ek_norm_backward(ctx, &w.backward), EK_ERROR_NOT_READY,
+			      SAYS("captured", "ek_norm_backward_prepare"));
+		expect_status("prepare, too late", ek_norm_forward_prepare(ctx, &w.forward),
+			      EK_ERROR_NOT_READY, SAYS("before the capture"));
 		/* Another stream, or none, is not captured, and preparing on it does not break the capture. */
 		w.forward.stream = w.backward.stream = NULL;
-		judge("prepare beside it", ek_norm_forward_prepare(ctx, &w.forward), EK_OK, SAYS(NULL));
-		judge("prepare beside it", ek_norm_backward_prepare(ctx, &w.backward), EK_OK, SAYS(NULL));
+		expect_status("prepare beside it", ek_norm_forward_prepare(ctx, &w.forward), EK_OK,
+			      SAYS(NULL));
+		expect_status("prepare beside it", ek_norm_backward_prepare(ctx, &w.backward), EK_OK,
+			      SAYS(NULL));
 		use_stream(&w, stream);
-		judge("forward", ek_norm_forward(ctx, &w.forward), EK_OK, SAYS(NULL));
-		judge("backward", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
+		expect_status("forward", ek_norm_forward(ctx, &w.forward), EK_OK, SAYS(NULL));
+		expect_status("backward", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
 		CUgraphExec executable = capture_end(ctx, stream);
 		EXPECT(is_untouched(&w), "a captured call has run");
 		replay(ctx, executable, stream);
@@ -481,11 +483,12 @@ static void prepare_on_the_cpu_does_nothing(void)
 	w.backward.dweight = w.backward.dbias = NULL; /* and with them the workspace */
 	EXPECT(ek_norm_backward_prepare(ctx, &w.backward) == EK_OK, "%s", ek_error(ctx));
 	w.forward.cols = 0;
-	judge("cols 0", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_ARGUMENT, SAYS("cols (0)"));
-	judge("no args", ek_norm_backward_prepare(ctx, NULL), EK_ERROR_ARGUMENT,
-	      SAYS("args is NULL", "ek_norm_backward_args"));
-	judge("no ctx", ek_norm_forward_prepare(NULL, &w.forward), EK_ERROR_ARGUMENT,
-	      SAYS("ctx is NULL", "ek_open"));
+	expect_status("cols 0", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_ARGUMENT,
+		      SAYS("cols (0)"));
+	expect_status("no args", ek_norm_backward_prepare(ctx, NULL), EK_ERROR_ARGUMENT,
+		      SAYS("args is NULL", "ek_norm_backward_args"));
+	expect_status("no ctx", ek_norm_forward_prepare(NULL, &w.forward), EK_ERROR_ARGUMENT,
+		      SAYS("ctx is NULL", "ek_open"));
 	EXPECT(standin.count("cuCtxGetCurrent") == 0 && is_untouched(&w), "the GPU is asked");
 	work_free(&w);
 	ek_close(gpu);
@@ -587,7 +590,8 @@ static void no_memory_for_a_kernel(void)
 		atomic_store(&fail_after, -1);
 		refusals += status != EK_OK;
 		if (status != EK_OK)
-			judge("no memory", status, EK_ERROR_MEMORY, SAYS("ek_layer_norm_forward_f32_40"));
+			expect_status("no memory", status, EK_ERROR_MEMORY,
+				      SAYS("ek_layer_norm_forward_f32_40"));
 		EXPECT(standin.live("module") == (status == EK_OK), "a module without its kernel");
 		EXPECT(ek_norm_forward_prepare(ctx, &w.forward) == EK_OK, "with memory: %s", ek_error(ctx));
 		work_free(&w);

@@ -382,7 +382,7 @@ static const char *describe(const struct ek_recipe *recipe)
 }
 
 /* True: it spills or has a stack, where all should be in registers. */
-static bool judge(const struct kernel *kernel)
+static bool expect_status(const struct kernel *kernel)
 {
 	const struct ek_recipe *recipe = &kernel->recipe;
 	if (kernel->status != EK_OK || kernel->trouble[0]) {
@@ -468,7 +468,7 @@ static void check_listed(void)
 	compile_all();
 	int spilling = 0;
 	for (int i = 0; i < kernel_count; i++) {
-		spilling += judge(&kernels[i]);
+		spilling += expect_status(&kernels[i]);
 		note(&kernels[i]);
 	}
 	print_table();

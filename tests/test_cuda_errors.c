@@ -24,10 +24,10 @@ static void a_launch_fails(void)
 		for (int i = 0; i < COUNT_OF(cases); i++) {
 			struct living before = living();
 			fail(cases[i].failure);
-			judge(cases[i].failure, ek_norm_forward(ctx, &w.forward), cases[i].status,
-			      SAYS("GPU 0", cases[i].says));
-			judge(cases[i].failure, ek_norm_backward(ctx, &w.backward), cases[i].status,
-			      SAYS("GPU 0", cases[i].says));
+			expect_status(cases[i].failure, ek_norm_forward(ctx, &w.forward), cases[i].status,
+				      SAYS("GPU 0", cases[i].says));
+			expect_status(cases[i].failure, ek_norm_backward(ctx, &w.backward), cases[i].status,
+				      SAYS("GPU 0", cases[i].says));
 			fail(NULL);
 			EXPECT(is_untouched(&w), "%s: bytes were written", cases[i].failure);
 			if (warm)
@@ -44,18 +44,18 @@ static void a_launch_is_too_large(void)
 	ek_context *ctx = opened(gpu_options());
 	struct ek_launch launch = {.blocks = (int64_t)INT32_MAX + 1, .threads = 32, .cluster = 1};
 	fail(NULL);
-	judge("2^31 blocks", ek_kernel_launch(gpu_of(ctx), NULL, &launch, NULL), EK_ERROR_UNSUPPORTED,
-	      SAYS("2147483648 blocks", "2147483647"));
+	expect_status("2^31 blocks", ek_kernel_launch(gpu_of(ctx), NULL, &launch, NULL), EK_ERROR_UNSUPPORTED,
+		      SAYS("2147483648 blocks", "2147483647"));
 	EXPECT(standin.count("cuLaunchKernelEx") == 0, "launched after all");
 	ek_close(ctx);
 }
 
 static void judge_every_call(const char *what, struct work *w, const char *const *parts)
 {
-	judge(what, ek_norm_forward(w->ctx, &w->forward), EK_ERROR_CUDA, parts);
-	judge(what, ek_norm_backward(w->ctx, &w->backward), EK_ERROR_CUDA, parts);
-	judge(what, ek_norm_forward_prepare(w->ctx, &w->forward), EK_ERROR_CUDA, parts);
-	judge(what, ek_norm_backward_prepare(w->ctx, &w->backward), EK_ERROR_CUDA, parts);
+	expect_status(what, ek_norm_forward(w->ctx, &w->forward), EK_ERROR_CUDA, parts);
+	expect_status(what, ek_norm_backward(w->ctx, &w->backward), EK_ERROR_CUDA, parts);
+	expect_status(what, ek_norm_forward_prepare(w->ctx, &w->forward), EK_ERROR_CUDA, parts);
+	expect_status(what, ek_norm_backward_prepare(w->ctx, &w->backward), EK_ERROR_CUDA, parts);
 }
 
 /* After a fault of a kernel CUDA has nothing but errors. */
@@ -77,8 +77,8 @@ static void a_fault_stays(void)
 		size_t bytes = 0;
 		expect_runs("before the fault", &w);
 		fail(cases[i].failure);
-		judge(cases[i].failure, ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
-		      SAYS("GPU 0", cases[i].says, "of no more use", "start it anew"));
+		expect_status(cases[i].failure, ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
+			      SAYS("GPU 0", cases[i].says, "of no more use", "start it anew"));
 		int64_t calls = standin.count("cuLaunchKernelEx") + standin.count("cuPointerGetAttribute");
 		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "of no more use since"));
 		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "of no more use since"));
@@ -100,12 +100,12 @@ static void a_fault_stays(void)
 /* ---- arguments ---- */
 
 /* REFUSED(forward, STATUS, change of a.field, parts of the message …) */
-#define REFUSED(pass, wanted, change, ...)                                                       \
-	do {                                                                                     \
-		ek_norm_##pass##_args a = w.pass;                                                \
-		change;                                                                          \
-		judge(#pass ": " #change, ek_norm_##pass(w.ctx, &a), wanted, SAYS(__VA_ARGS__)); \
-		EXPECT(is_untouched(&w), #pass ": " #change ": bytes were written");             \
+#define REFUSED(pass, wanted, change, ...)                                                               \
+	do {                                                                                             \
+		ek_norm_##pass##_args a = w.pass;                                                        \
+		change;                                                                                  \
+		expect_status(#pass ": " #change, ek_norm_##pass(w.ctx, &a), wanted, SAYS(__VA_ARGS__)); \
+		EXPECT(is_untouched(&w), #pass ": " #change ": bytes were written");                     \
 	} while (0)
 
 /* The message begins with the argument's name. */
@@ -148,10 +148,10 @@ static void host_memory_is_refused(void)
 	ek_norm_backward_args b = w.backward; /* a workspace that is not needed may be anything */
 	b.dweight = b.dbias = NULL;
 	b.workspace = here;
-	judge("no sums", ek_norm_backward(ctx, &b), EK_OK, SAYS(NULL));
+	expect_status("no sums", ek_norm_backward(ctx, &b), EK_OK, SAYS(NULL));
 	ek_norm_forward_args f = w.forward;
 	f.x = here; /* prepare looks at pointers and does not follow them */
-	judge("prepare", ek_norm_forward_prepare(ctx, &f), EK_OK, SAYS(NULL));
+	expect_status("prepare", ek_norm_forward_prepare(ctx, &f), EK_OK, SAYS(NULL));
 	work_free(&w);
 	ek_close(ctx);
 }
@@ -186,10 +186,11 @@ static void workspaces_are_judged(void)
 	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace_size--, "workspace_size", needed, given);
 	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace = (char *)a.workspace + 32, "workspace", "64");
 	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace = (char *)a.workspace + 1, "workspace", "64");
-	judge("prepare", ek_norm_backward_prepare(ctx, &(ek_norm_backward_args){0}), EK_ERROR_STRUCT_SIZE,
-	      SAYS("size"));
+	expect_status("prepare", ek_norm_backward_prepare(ctx, &(ek_norm_backward_args){0}),
+		      EK_ERROR_STRUCT_SIZE, SAYS("size"));
 	w.backward.workspace_size--;
-	judge("prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_WORKSPACE, SAYS(needed, given));
+	expect_status("prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_WORKSPACE,
+		      SAYS(needed, given));
 	w.backward.workspace_size++;
 	expect_runs("after bad workspaces", &w);
 	work_free(&w);

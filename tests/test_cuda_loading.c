@@ -161,7 +161,7 @@ static void the_driver_fails_while_opening(void)
 static void forward_refused(const char *what, struct work *w, ek_status wanted, const char *const *parts)
 {
 	struct living before = living();
-	judge(what, ek_norm_forward(w->ctx, &w->forward), wanted, parts);
+	expect_status(what, ek_norm_forward(w->ctx, &w->forward), wanted, parts);
 	nothing_is_left(what, before);
 	EXPECT(standin.nvrtc_count("nvrtcCreateProgram") == standin.nvrtc_count("nvrtcDestroyProgram") ||
 		       getenv("EVENKEEL_STANDIN_FAIL"),
@@ -213,8 +213,8 @@ static void nvrtc_is_missing_in_a_child(void)
 	struct work w = work_make(ctx, small);
 	forward_refused("no NVRTC", &w, EK_ERROR_COMPILE,
 			SAYS("ek_layer_norm_forward_f32_40", "$EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so"));
-	judge("no NVRTC, prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
-	      SAYS("ek_layer_norm_backward_f32_40"));
+	expect_status("no NVRTC, prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
+		      SAYS("ek_layer_norm_backward_f32_40"));
 	work_free(&w);
 	ek_close(ctx);
 
@@ -411,8 +411,8 @@ static void an_image_does_not_load(void)
 	forward_refused("a default stream that is none", &w, EK_ERROR_ARGUMENT,
 			SAYS("stream (NULL) is none"));
 	fail("cuFuncSetAttribute=1"); /* backward asks for shared memory */
-	judge("no shared memory", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_CUDA,
-	      SAYS("loading ek_layer_norm_backward_f32_40", "CUDA_ERROR_INVALID_VALUE"));
+	expect_status("no shared memory", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_CUDA,
+		      SAYS("loading ek_layer_norm_backward_f32_40", "CUDA_ERROR_INVALID_VALUE"));
 	EXPECT(standin.count("cuModuleLoadData") == standin.count("cuModuleUnload"), "the module stays");
 	fail("cuThreadExchangeStreamCaptureMode=1");
 	expect_runs("when images load", &w);
@@ -469,7 +469,7 @@ static void a_refused_image_is_compiled_anew(void)
 	ctx = opened_with(folder);
 	w = work_make(ctx, small);
 	fail("cuModuleLoadData=209@1");
-	judge("of another architecture", ek_norm_forward_prepare(ctx, &w.forward), EK_OK, SAYS(NULL));
+	expect_status("of another architecture", ek_norm_forward_prepare(ctx, &w.forward), EK_OK, SAYS(NULL));
 	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 1, "compiled %d times",
 	       (int)standin.nvrtc_count("nvrtcCompileProgram"));
 	fail(NULL);
@@ -486,11 +486,11 @@ static void a_later_kernel_is_missing(void)
 		struct work w = work_make(ctx, small);
 		fail("nvrtcCompileProgram=6@2");
 		if (warm)
-			judge("prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
-			      SAYS(NULL));
+			expect_status("prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
+				      SAYS(NULL));
 		fail(warm ? "nvrtcCompileProgram=6" : "nvrtcCompileProgram=6@2");
-		judge("the second kernel", ek_norm_backward(ctx, &w.backward), EK_ERROR_COMPILE,
-		      SAYS("ek_layer_norm_backward_", "NVRTC_ERROR_COMPILATION"));
+		expect_status("the second kernel", ek_norm_backward(ctx, &w.backward), EK_ERROR_COMPILE,
+			      SAYS("ek_layer_norm_backward_", "NVRTC_ERROR_COMPILATION"));
 		EXPECT(standin.count("cuLaunchKernelEx") == 0 && is_untouched(&w), "bytes were written");
 		fail(NULL);
 		expect_runs("with all kernels", &w);

@@ -107,7 +107,7 @@ static void threads_make_a_kernel_once(void)
 	EXPECT(unloaded == ROUNDS * 8, "not each module is unloaded once");
 }
 
-/* Whoever waits for a thread that fails tries next; nobody is left waiting. */
+/* When a thread fails to make a kernel, one of the waiting threads tries next, and none waits forever. */
 static void a_failure_wakes_those_that_wait(void)
 {
 	struct ek_table *table = ek_table_create();

@@ -40,8 +40,8 @@ static ek_status check_dtype(const char *name, ek_dtype *dtype, ek_dtype otherwi
 {
 	if ((int)*dtype == 0)
 		*dtype = otherwise;
-	REQUIRE(ek_dtype_size(*dtype) > 0, EK_ERROR_DTYPE, "%s (%d) is none of f32, f16, bf16, f64", name,
-		(int)*dtype);
+	REQUIRE(ek_dtype_size(*dtype) > 0, EK_ERROR_DTYPE, "%s (%d) is unknown; expected f32, f16, bf16, f64",
+		name, (int)*dtype);
 	return EK_OK;
 }
 
@@ -49,8 +49,8 @@ static ek_status check_dtype(const char *name, ek_dtype *dtype, ek_dtype otherwi
 static ek_status check_dtypes(ek_cost_args *a)
 {
 	ek_dtype stats = a->stats_dtype, intermediate = a->intermediate_dtype;
-	REQUIRE(ek_dtype_size(a->dtype) > 0, EK_ERROR_DTYPE, "dtype (%d) is none of f32, f16, bf16, f64",
-		(int)a->dtype);
+	REQUIRE(ek_dtype_size(a->dtype) > 0, EK_ERROR_DTYPE,
+		"dtype (%d) is unknown; expected f32, f16, bf16, f64", (int)a->dtype);
 	PASS_ON(check_dtype("weight_dtype", &a->weight_dtype, a->dtype));
 	if (a->variant == EK_EVENKEEL)
 		PASS_ON(ek_check_dtypes(a->dtype, &a->weight_dtype));

@@ -364,7 +364,7 @@ def test_a_level_of_the_environment_that_does_not_exist_is_an_error_of_every_cal
     if "torch" in imports and not find_spec("torch"):
         pytest.skip("no PyTorch")
     printed = run_python(BAD_LEVEL.format(imports=imports, call=call), EVENKEEL_ISA="sse9")
-    expected = 'RuntimeError $EVENKEEL_ISA "sse9" is none of reference, scalar, '
+    expected = 'RuntimeError $EVENKEEL_ISA "sse9" is unknown; expected reference, scalar, '
     assert [line.startswith(expected) for line in printed.splitlines()] == [True, True], printed
 
 

@@ -82,7 +82,7 @@ static CUresult judge_cluster(const struct standin_launch *shape, const struct C
 	return shape->blocks % shape->cluster == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult judge(const CUlaunchConfig *config, CUfunction function, struct standin_launch *shape)
+static CUresult expect_status(const CUlaunchConfig *config, CUfunction function, struct standin_launch *shape)
 {
 	if (!object_is(KIND_FUNCTION, function) || !stream_is(config->hStream))
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -140,7 +140,7 @@ CUresult driver_launch(const CUlaunchConfig *config, CUfunction function, void *
 	if (!config || !parameters || !parameters[0] || extra)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct launch launch = {.function = function};
-	CUresult result = judge(config, function, &launch.shape);
+	CUresult result = expect_status(config, function, &launch.shape);
 	if (result != CUDA_SUCCESS)
 		return result;
 	CUgraph graph;
