@@ -1,4 +1,4 @@
-/* evenkeel: fused normalization kernels for transformers. The whole public API.
+/* evenkeel: fused normalization kernels for transformers. The whole public API, with evenkeel/cost.h, which is included.
  *
  *     ek_context *ctx;
  *     ek_status status = ek_open(&ctx, NULL);
@@ -15,8 +15,8 @@
  *
  * Conventions
  * - Every argument struct starts with its own size and is meant for designated initialisers: a field
- *   that is left out is zero, and zero is the default or "absent". Later versions append fields;
- *   a library also accepts the smaller structs of every version since 0.1.
+ *   that is left out is zero, and zero is the default or "absent". Later versions append fields; a library also
+ *   accepts the smaller structs of every version since 0.1, and writes no more of a struct than .size bytes.
  * - Tensors are matrices of `rows` rows of `cols` elements; a stride is the distance between the
  *   starts of neighbouring rows, in elements, and 0 means cols. A normalized shape of several
  *   dimensions is flattened by the caller: cols is its product, rows the product of the rest.
@@ -139,6 +139,10 @@ typedef struct ek_options {
 	/* Added after 0.1. 1: ek_open starts the worker threads, so that no call starts a thread or allocates memory
 	 * (except the first large one in a child after fork()). No effect with parallel_for and on EK_CUDA. */
 	int start_threads;
+
+	/* Added after 0.1. EK_CUDA: 1: the pointers of calls are not looked up. The caller knows that the GPU can access
+	 * them; a host pointer then makes the CUDA context unusable. */
+	int trust_pointers;
 } ek_options;
 
 /* Opens a context on one device; options may be NULL. On failure *ctx is NULL. Of the options only
@@ -152,8 +156,8 @@ typedef struct ek_options {
  * one. The primary one is retained until ek_close; any other must outlive ctx.
  * Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
  * allocates, but the first call with a new width, dtype or set of operands, which compiles (32 ms) or
- * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. Host memory given as x, y, dy, dx, weight,
- * dweight or workspace is found and refused, unless the GPU can read it; the other pointers are taken as they are. */
+ * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. Each pointer of a call is looked up, and
+ * host memory that the GPU cannot access is refused, unless trust_pointers is 1. */
 EK_API ek_status ek_open(ek_context **ctx, const ek_options *options);
 /* Ends the context's threads. No call may be running on it. NULL is allowed. */
 EK_API void ek_close(ek_context *ctx);
@@ -179,6 +183,35 @@ EK_API ek_status ek_describe(const ek_context *ctx, ek_description *description)
 /* The CPU levels of this build, slowest first: "reference" (the contract as scalar C, one thread), "scalar", …;
  * NULL past the last. *usable, if given, is set to 1 where this CPU can run it, else 0. */
 EK_API const char *ek_cpu_level(int index, int *usable);
+
+/* ---- GPUs: what EK_CUDA finds. No CUDA context is made. ---- */
+
+typedef struct ek_cuda_info {
+	size_t size;             /* sizeof(ek_cuda_info) */
+	int gpu_count;           /* GPUs that the driver sees */
+	int driver_version;      /* of CUDA, as far as the driver supports it: 12040 is 12.4; 0: no driver */
+	int nvrtc_version;       /* of NVRTC, which compiles kernels: 12040 is 12.4; 0: not found */
+	char gpu_missing[512];   /* why gpu_count is 0, and what to do; "" */
+	char nvrtc_missing[512]; /* why nvrtc_version is 0, and what to do; "" */
+	char nvrtc_path[512];    /* of NVRTC's library; "" */
+} ek_cuda_info;
+
+/* Fills info with the driver, the number of GPUs and NVRTC. EK_OK also where they are missing. */
+EK_API ek_status ek_describe_cuda(ek_cuda_info *info);
+
+typedef struct ek_gpu_info {
+	size_t size; /* sizeof(ek_gpu_info) */
+	int ordinal;
+	int arch; /* compute capability: 90 is 9.0 */
+	int multiprocessors;
+	int usable;     /* 1: the kernels run on it; 0: its compute capability is below 8.0 */
+	int64_t memory; /* bytes */
+	char name[96];
+} ek_gpu_info;
+
+/* Fills info with what the driver says of GPU ordinal, counted from 0. EK_ERROR_NO_DEVICE where it is not there, and
+ * ek_error() says why. */
+EK_API ek_status ek_describe_gpu(int ordinal, ek_gpu_info *info);
 
 /* ---- tensors ---- */
 
@@ -237,7 +270,7 @@ EK_API ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_
  * and over the rows: dweight = sum of dy * xhat, dbias = sum of dy.
  *
  * Statistics: any mean and rstd, taken as they are, also ones that are not x's own; mean_lo is optional
- * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are computed anew from x and eps, by forward's rules.
+ * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are recomputed from x and eps, by forward's rules.
  * Outputs: dx, dweight, dbias, each optional, at least one. dx may be dy or x with the same stride. */
 typedef struct ek_norm_backward_args {
 	size_t size; /* sizeof(ek_norm_backward_args) */
@@ -249,7 +282,7 @@ typedef struct ek_norm_backward_args {
 	int64_t dy_stride;
 	int64_t x_stride;
 	int64_t dx_stride;
-	double eps; /* used where statistics are computed anew */
+	double eps; /* used where statistics are recomputed */
 	const void *dy;
 	const void *x;
 	const void *weight;
@@ -276,100 +309,10 @@ EK_API ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm
 EK_API ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args);
 EK_API ek_status ek_norm_backward_prepare(ek_context *ctx, const ek_norm_backward_args *args);
 
-/* ---- what an op costs ----
- * FLOPs and bytes of a norm, kernel by kernel, as formulas and as numbers. Nothing is run, and no context is needed.
- * docs/cost.md says what is counted and why; `evenkeel explain` prints it.
- *
- *     ek_cost cost = {.size = sizeof cost};
- *     ek_norm_cost(&(ek_cost_args){.size = sizeof(ek_cost_args), .norm = EK_LAYER_NORM, .pass = EK_FORWARD,
- *         .variant = EK_EVENKEEL, .device = EK_CUDA, .dtype = EK_BF16, .batch_size = 8, .seq_len = 2048,
- *         .hidden_size = 4096}, &cost);
- *     printf("%s bytes read\n", cost.total.symbols.read_bytes); */
-
-typedef enum ek_pass { EK_FORWARD = 1, EK_BACKWARD = 2 } ek_pass;
-
-typedef enum ek_variant {
-	EK_REFERENCE = 1, /* the decomposition: one kernel after the other, each reading and writing memory */
-	EK_PYTORCH = 2,   /* what PyTorch 2.11 launches on a GPU */
-	EK_EVENKEEL = 3   /* what this library does on `device` */
-} ek_variant;
-
-/* Operands that a call goes without. */
-typedef enum ek_absent {
-	EK_NO_WEIGHT = 1,     /* backward: no dweight either */
-	EK_NO_BIAS = 2,       /* backward: no dbias */
-	EK_NO_STATISTICS = 4, /* EK_EVENKEEL: forward returns none, backward computes them anew */
-	EK_NO_MEAN_LO = 8     /* EK_EVENKEEL: mean and rstd alone */
-} ek_absent;
-
-typedef struct ek_cost_args {
-	size_t size; /* sizeof(ek_cost_args) */
-	ek_norm norm;
-	ek_pass pass;
-	ek_variant variant;
-	ek_device device;   /* of EK_EVENKEEL: the CPU does in one call what takes a GPU several kernels */
-	int64_t batch_size; /* 1 and more */
-	int64_t seq_len;    /* 1 and more; batch_size * seq_len are the rows */
-	int64_t hidden_size;
-	ek_dtype dtype;
-	ek_dtype weight_dtype; /* 0: dtype; EK_EVENKEEL: as of ek_norm_forward */
-	/* EK_REFERENCE. Casts at both ends where compute_dtype is not dtype (0: dtype). Statistics, and the tensors between
-	 * the casts, are counted at dtype's width, as analyses by hand do; these two count them as they are. */
-	ek_dtype compute_dtype;
-	ek_dtype stats_dtype;        /* 0: dtype */
-	ek_dtype intermediate_dtype; /* 0: dtype */
-	int absent;                  /* EK_NO_WEIGHT | …; 0: all operands are there */
-	/* EK_EVENKEEL on EK_CUDA: how many partial sums a GPU writes depends on these. 0: an H200 (90, 132). */
-	int arch; /* compute capability, 90 is 9.0 */
-	int multiprocessors;
-} ek_cost_args;
-
-#define EK_COST_TEXT 1024
-#define EK_COST_KERNELS 12
-#define EK_COST_SYMBOLS 16
-
-typedef struct ek_cost_kernel {
-	char name[96];
-	const char *type; /* "cast", "reduction", "elementwise", "fused"; "reference"; "total" */
-	char origin[192]; /* module -> function -> native op -> kernel */
-	int64_t flops, read_bytes, write_bytes;
-	/* The same as formulas: "3*batch_size*seq_len*hidden_size*a_bytes + …". */
-	struct {
-		char flops[EK_COST_TEXT], read_bytes[EK_COST_TEXT], write_bytes[EK_COST_TEXT];
-	} symbols;
-} ek_cost_kernel;
-
-typedef struct ek_cost_symbol {
-	const char *name;   /* "batch_size" */
-	const char *origin; /* "input.shape[0]" */
-	int64_t value;
-} ek_cost_symbol;
-
-typedef struct ek_cost {
-	size_t size; /* sizeof(ek_cost) */
-	int kernel_count;
-	ek_cost_kernel kernels[EK_COST_KERNELS]; /* in the order in which they run */
-	ek_cost_kernel total;
-	int symbol_count; /* those that the formulas use */
-	ek_cost_symbol symbols[EK_COST_SYMBOLS];
-} ek_cost;
-
-/* Fills cost. Bytes are those that a kernel needs from memory: every byte of a tensor once, however often it is looked
- * at. EK_ERROR_ARGUMENT also where a number does not fit 64 bits. */
-EK_API ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost);
-
-/* The cost of an expression of references, such as
- *     2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)
- *     + ${torch.nn.functional.rms_norm}(batch_size, seq_len + 1, 4*hidden_size)
- * Arguments are expressions of the same kind; a reference in one stands for what is being counted (FLOPs, bytes read or
- * bytes written). Of args it takes sizes, dtypes and absent operands. cost->kernels are the references, as they are
- * first met. A text that is wrong gets a message of three lines: what is wrong, the text, a caret under the place. */
-EK_API ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost *cost);
-
-/* The names that references may have; NULL past the last. */
-EK_API const char *ek_reference_name(int index);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include "evenkeel/cost.h"
+
 #endif

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "check.h"
-#include "dtype.h"
-#include "require.h"
+#include "core/dtype.h"
+#include "core/versions.h"
+#include "ops/norm/op.h"
 #include "tables.h"
 
 /* ---- arguments ---- */
@@ -36,27 +36,17 @@ static ek_status check_kind(const ek_cost_args *a)
 	return EK_OK;
 }
 
-static ek_status check_dtype(const char *name, ek_dtype *dtype, ek_dtype otherwise)
-{
-	if ((int)*dtype == 0)
-		*dtype = otherwise;
-	REQUIRE(ek_dtype_size(*dtype) > 0, EK_ERROR_DTYPE, "%s (%d) is unknown; expected f32, f16, bf16, f64",
-		name, (int)*dtype);
-	return EK_OK;
-}
-
 /* evenkeel is asked for what it can do; the others may have any dtypes. stats_dtype and intermediate_dtype stay 0 where they are dtype's. */
 static ek_status check_dtypes(ek_cost_args *a)
 {
 	ek_dtype stats = a->stats_dtype, intermediate = a->intermediate_dtype;
-	REQUIRE(ek_dtype_size(a->dtype) > 0, EK_ERROR_DTYPE,
-		"dtype (%d) is unknown; expected f32, f16, bf16, f64", (int)a->dtype);
-	PASS_ON(check_dtype("weight_dtype", &a->weight_dtype, a->dtype));
+	PASS_ON(ek_check_dtype("dtype", &a->dtype, 0));
+	PASS_ON(ek_check_dtype("weight_dtype", &a->weight_dtype, a->dtype));
 	if (a->variant == EK_EVENKEEL)
-		PASS_ON(ek_check_dtypes(a->dtype, &a->weight_dtype));
-	PASS_ON(check_dtype("compute_dtype", &a->compute_dtype, a->dtype));
-	PASS_ON(check_dtype("stats_dtype", &stats, a->dtype));
-	PASS_ON(check_dtype("intermediate_dtype", &intermediate, a->dtype));
+		PASS_ON(ek_norm_check_dtypes(a->dtype, &a->weight_dtype));
+	PASS_ON(ek_check_dtype("compute_dtype", &a->compute_dtype, a->dtype));
+	PASS_ON(ek_check_dtype("stats_dtype", &stats, a->dtype));
+	PASS_ON(ek_check_dtype("intermediate_dtype", &intermediate, a->dtype));
 	return EK_OK;
 }
 
@@ -78,13 +68,19 @@ static ek_status check_sizes(const ek_cost_args *a)
 	return EK_OK;
 }
 
-ek_status ek_cost_check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
+ek_status ek_cost_take(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
 {
 	REQUIRE(args, EK_ERROR_ARGUMENT, "args is NULL: give the address of an ek_cost_args");
 	REQUIRE(cost, EK_ERROR_ARGUMENT, "cost is NULL: give the address of an ek_cost");
 	REQUIRE_SIZE(args->size, ek_cost_args);
 	REQUIRE_SIZE(cost->size, ek_cost);
-	*resolved = *args;
+	*resolved = (ek_cost_args){.size = sizeof *resolved};
+	memcpy(resolved, args, args->size); /* the fields of later versions stay zero */
+	return EK_OK;
+}
+
+ek_status ek_cost_check(ek_cost_args *resolved)
+{
 	PASS_ON(check_kind(resolved));
 	PASS_ON(check_dtypes(resolved));
 	PASS_ON(check_sizes(resolved));
@@ -138,6 +134,18 @@ void ek_cost_list_symbols(ek_cost *cost, const bool *used, const int64_t *values
 						 .value = values[symbol]};
 }
 
+ek_cost_kernel *ek_cost_add_kernel(ek_cost *cost)
+{
+	return cost->kernel_count < EK_COST_KERNELS ? &cost->kernels[cost->kernel_count++] : NULL;
+}
+
+void ek_cost_name_total(ek_cost *cost, const char *origin)
+{
+	cost->total.type = "total";
+	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
+	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "%s", origin);
+}
+
 /* Who calls, up to the native op. */
 static const char *path_of(const ek_cost_args *a)
 {
@@ -188,7 +196,9 @@ static ek_status add_kernel(ek_cost *cost, const struct ek_facts *facts, const s
 	if (!wrong)
 		wrong = read_row(facts, row, &metrics, total);
 	REQUIRE(!wrong, EK_ERROR_ARGUMENT, "the cost of %s: %s", row->name, wrong);
-	ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++];
+	ek_cost_kernel *kernel = ek_cost_add_kernel(cost);
+	REQUIRE(kernel, EK_ERROR_ARGUMENT, "the cost of %s: there are more than EK_COST_KERNELS (%d) kernels",
+		row->name, EK_COST_KERNELS);
 	name_kernel(kernel, row, a);
 	return ek_cost_fill(kernel, &metrics, facts->values);
 }
@@ -199,17 +209,16 @@ ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost)
 	struct ek_facts facts;
 	struct ek_metrics total = {0};
 	bool used[EK_SYMBOL_COUNT] = {false};
-	PASS_ON(ek_cost_check(args, cost, &a));
-	ek_facts_find(&facts, &a, true);
-	memset(cost, 0, sizeof *cost);
-	cost->size = sizeof *cost;
+	PASS_ON(ek_cost_take(args, cost, &a));
+	PASS_ON(ek_cost_check(&a));
+	ek_norm_facts(&facts, &a, true);
+	ek_cost found = {.size = cost->size};
 	for (const struct ek_cost_row *row = ek_cost_rows(a.variant, a.pass, a.device); row->name; row++)
-		PASS_ON(add_kernel(cost, &facts, row, &a, &total));
-	cost->total.type = "total";
-	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
-	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "%s", path_of(&a));
-	PASS_ON(ek_cost_fill(&cost->total, &total, facts.values));
+		PASS_ON(add_kernel(&found, &facts, row, &a, &total));
+	ek_cost_name_total(&found, path_of(&a));
+	PASS_ON(ek_cost_fill(&found.total, &total, facts.values));
 	ek_cost_use_symbols(used, &total);
-	ek_cost_list_symbols(cost, used, facts.values);
+	ek_cost_list_symbols(&found, used, facts.values);
+	memcpy(cost, &found, found.size); /* an earlier version of the struct ends sooner */
 	return EK_OK;
 }

@@ -11,8 +11,14 @@ struct ek_metrics {
 	struct ek_polynomial of[EK_METRIC_COUNT];
 };
 
-/* Judges args and fills in the defaults. */
-ek_status ek_cost_check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved);
+/* Copies args, of any version; ek_cost_check then validates the copy and fills in the defaults. */
+ek_status ek_cost_take(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved);
+ek_status ek_cost_check(ek_cost_args *resolved);
+
+/* One kernel more; NULL where there are EK_COST_KERNELS. */
+ek_cost_kernel *ek_cost_add_kernel(ek_cost *cost);
+
+void ek_cost_name_total(ek_cost *cost, const char *origin);
 
 /* Prints and evaluates the formulas into a kernel of which name, type and origin are set. */
 ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics, const int64_t *values);

@@ -1,12 +1,12 @@
-/* What the names in the tables of kernels mean for given arguments: sizes, widths, and which operands are there. Called
- * by cost.c and references.c. SPDX-License-Identifier: MIT */
+/* What the names in an op's rows of kernels mean for given arguments: numbers, products of symbols, and sums of the bytes of
+ * operands. The op adds them (ops/NAME/cost.c); cost.c and references.c read rows with them. SPDX-License-Identifier: MIT */
 #ifndef EK_COST_FACTS_H
 #define EK_COST_FACTS_H
 
-#include "evenkeel.h"
+#include "core/operand.h"
 #include "expression.h"
 
-enum { EK_MOST_FACTS = 40 };
+enum { EK_MOST_FACTS = 40, EK_MOST_BYTES = 6 };
 
 /* A number, times a few symbols. */
 struct ek_fact {
@@ -16,17 +16,35 @@ struct ek_fact {
 	enum ek_symbol symbol[3];
 };
 
+/* The bytes of several operands. */
+struct ek_bytes {
+	const char *name;
+	struct ek_polynomial sum;
+};
+
 struct ek_facts {
-	int count;
+	int count, bytes_count; /* past the limits: ek_facts_read says so */
 	struct ek_fact at[EK_MOST_FACTS];
+	struct ek_bytes bytes[EK_MOST_BYTES];
 	int64_t values[EK_SYMBOL_COUNT]; /* of the symbols */
 };
 
-/* args are judged, their defaults filled in. What depends on the sizes beyond the formulas themselves (whether a kernel
- * is the vectorised one, how many partial sums there are) does so with `exact`; without, the usual case. */
-void ek_facts_find(struct ek_facts *facts, const ek_cost_args *args, bool exact);
+void ek_facts_add(struct ek_facts *facts, const char *name, int64_t number, int symbols,
+		  const enum ek_symbol *symbol);
+void ek_facts_add_number(struct ek_facts *facts, const char *name, int64_t number);
+void ek_facts_add_symbol(struct ek_facts *facts, const char *name, enum ek_symbol symbol, int64_t value);
 
-/* The polynomial of an expression of the tables. Returns NULL, or what is wrong with it. */
+/* How an op's sizes and dtypes are written in formulas. */
+struct ek_cost_symbols {
+	int size_count[EK_MOST_SIZES]; /* symbols of a size */
+	enum ek_symbol size[EK_MOST_SIZES][2];
+	enum ek_symbol (*dtype)(const struct ek_op *op, const struct ek_operand *operand);
+};
+/* Adds a fact: the bytes of those operands of the mask that args have. */
+void ek_facts_add_bytes(struct ek_facts *facts, const char *name, const struct ek_op *op, const void *args,
+			uint32_t operands, const struct ek_cost_symbols *symbols);
+
+/* The polynomial of an expression of the rows. Returns NULL, or what is wrong with it. */
 const char *ek_facts_read(const struct ek_facts *facts, const char *text, struct ek_polynomial *value);
 
 #endif

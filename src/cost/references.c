@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "check.h"
+#include "core/require.h"
 #include "cost.h"
-#include "status.h"
+#include "ops/norm/op.h"
 #include "tables.h"
 
 enum { MOST_TEXT = 300 }; /* so that the message has room for it */
@@ -144,7 +144,7 @@ static const char *formula(const struct expansion *e, const struct known *refere
 	args.pass = reference->pass;
 	if (args.norm == EK_RMS_NORM)
 		args.absent |= EK_NO_BIAS;
-	ek_facts_find(&facts, &args, false);
+	ek_norm_facts(&facts, &args, false);
 	ek_polynomial_number(value, 0);
 	const struct ek_cost_row *row = ek_cost_rows(args.variant, args.pass, args.device);
 	for (; row->name && !wrong; row++)
@@ -185,7 +185,7 @@ static const char *check_sizes(struct expansion *e, const struct ek_polynomial *
 static const char *check_dtypes(struct expansion *e, const struct known *reference)
 {
 	ek_dtype weight_dtype = e->args->weight_dtype;
-	if (reference->variant != EK_EVENKEEL || ek_check_dtypes(e->args->dtype, &weight_dtype) == EK_OK)
+	if (reference->variant != EK_EVENKEEL || ek_norm_check_dtypes(e->args->dtype, &weight_dtype) == EK_OK)
 		return NULL;
 	(void)snprintf(e->problem, sizeof e->problem, "%s", ek_error(NULL));
 	return e->problem;
@@ -266,7 +266,7 @@ static ek_status list_references(const struct expansion *e, ek_cost *cost, bool 
 	ek_status status = EK_OK;
 	for (int i = 0; i < e->count && status == EK_OK; i++) {
 		const struct known *met = &known[e->order[i]];
-		ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++];
+		ek_cost_kernel *kernel = &cost->kernels[cost->kernel_count++]; /* KNOWN_COUNT fit */
 		struct ek_metrics metrics;
 		for (int metric = 0; metric < EK_METRIC_COUNT; metric++) {
 			one.metric = (enum ek_metric)metric;
@@ -296,16 +296,14 @@ static ek_status check_not_negative(const ek_cost_kernel *total)
 	return EK_OK;
 }
 
-/* What a reference does not need of args gets values all the same, so that all can be judged as elsewhere. */
+/* Fields that references do not use get valid values, so that ek_cost_check can be used here as well. */
 static ek_status check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
 {
-	if (!args || args->size != sizeof *args)
-		return ek_cost_check(args, cost, resolved);
-	ek_cost_args any = *args;
-	any.norm = EK_LAYER_NORM;
-	any.pass = EK_FORWARD;
-	any.variant = EK_REFERENCE;
-	return ek_cost_check(&any, cost, resolved);
+	PASS_ON(ek_cost_take(args, cost, resolved));
+	resolved->norm = EK_LAYER_NORM;
+	resolved->pass = EK_FORWARD;
+	resolved->variant = EK_REFERENCE;
+	return ek_cost_check(resolved);
 }
 
 ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost *cost)
@@ -315,32 +313,24 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 	struct ek_metrics total;
 	bool used[EK_SYMBOL_COUNT] = {false};
 	char line[MOST_TEXT + 1];
-	ek_status status = take_text(text, line);
-	if (status == EK_OK)
-		status = check(args, cost, &a);
-	if (status != EK_OK)
-		return status;
-	ek_facts_find(&facts, &a, false);
+	PASS_ON(take_text(text, line));
+	PASS_ON(check(args, cost, &a));
+	ek_norm_facts(&facts, &a, false);
 	struct expansion e = {.args = &a, .values = facts.values};
 	const struct ek_meaning meaning = {.name = variable, .reference = reference, .user = &e};
-	memset(cost, 0, sizeof *cost);
-	cost->size = sizeof *cost;
+	ek_cost found = {.size = cost->size};
 	for (int metric = 0; metric < EK_METRIC_COUNT; metric++) {
 		e.metric = (enum ek_metric)metric;
 		struct ek_mistake mistake = ek_expression_read(line, &meaning, &total.of[metric]);
 		if (mistake.what)
 			return fail_at(line, mistake);
 	}
-	cost->total.type = "total";
-	(void)snprintf(cost->total.name, sizeof cost->total.name, "total");
-	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "the expression");
+	ek_cost_name_total(&found, "the expression");
 	ek_cost_use_symbols(used, &total);
-	status = list_references(&e, cost, used);
-	if (status == EK_OK)
-		status = ek_cost_fill(&cost->total, &total, facts.values);
-	if (status == EK_OK)
-		status = check_not_negative(&cost->total);
-	if (status == EK_OK)
-		ek_cost_list_symbols(cost, used, facts.values);
-	return status;
+	PASS_ON(list_references(&e, &found, used));
+	PASS_ON(ek_cost_fill(&found.total, &total, facts.values));
+	PASS_ON(check_not_negative(&found.total));
+	ek_cost_list_symbols(&found, used, facts.values);
+	memcpy(cost, &found, found.size); /* an earlier version of the struct ends sooner */
+	return EK_OK;
 }

@@ -3,10 +3,9 @@
 #ifndef EK_COST_TABLES_H
 #define EK_COST_TABLES_H
 
-#include "evenkeel.h"
-#include "polynomial.h"
+#include "facts.h"
 
-/* A kernel. The last five are expressions (expression.h) of the names that facts.c knows. */
+/* A kernel. The last five are expressions (expression.h) of names (facts.h). */
 struct ek_cost_row {
 	const char *name, *type;
 	const char *call; /* what comes last in its origin; NULL: nothing after the native op */
@@ -16,5 +15,10 @@ struct ek_cost_row {
 
 /* The rows of a variant and pass, up to one without a name. */
 const struct ek_cost_row *ek_cost_rows(ek_variant variant, ek_pass pass, ek_device device);
+
+/* What their names mean. args are validated, their defaults filled in. What depends on the sizes beyond the formulas
+ * themselves (whether a kernel is the vectorised one, how many partial sums there are) does so with `exact`; without, the
+ * usual case. */
+void ek_norm_facts(struct ek_facts *facts, const ek_cost_args *args, bool exact);
 
 #endif

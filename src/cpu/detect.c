@@ -1,5 +1,5 @@
 /* Features, name and caches of the CPU, from CPUID and XGETBV on x86-64, from HWCAP and /proc on arm64.
- * level.c asks for features, api.c for the name. SPDX-License-Identifier: MIT */
+ * level.c asks for features, open.c for the name. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include "detect.h"
 

@@ -1,5 +1,5 @@
 /* What the machine is: features and caches of its CPU (detect.c), how many threads this process may run
- * at once (affinity.c). level.c, api.c and `evenkeel info` ask. SPDX-License-Identifier: MIT */
+ * at once (affinity.c). level.c, open.c and `evenkeel info` ask. SPDX-License-Identifier: MIT */
 #ifndef EK_CPU_DETECT_H
 #define EK_CPU_DETECT_H
 

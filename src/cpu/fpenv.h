@@ -1,6 +1,6 @@
 /* The floating-point environment of the kernels: round to nearest, subnormals kept, nothing trapped.
- * api.c enters it around the work of a call, pool.c in its workers, tasks.c in tasks on a caller's threads,
- * cuda/norm.c to round eps. SPDX-License-Identifier: MIT */
+ * The CPU backends of the ops enter it around the work of a call, pool.c in its workers, tasks.c in tasks on a caller's
+ * threads; GPU plans to round eps. SPDX-License-Identifier: MIT */
 #ifndef EK_CPU_FPENV_H
 #define EK_CPU_FPENV_H
 

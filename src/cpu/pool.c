@@ -1,4 +1,4 @@
-/* The worker threads of a context: norm.c hands it the tasks of a call, ek_open and ek_close make and end it.
+/* The worker threads of a context: tasks.c hands it the tasks of a call, ek_open and ek_close make and end it.
  *
  * A call that owns the pool opens the job: places for workers. A worker that takes a place draws task numbers
  * until none are left, as the caller does. The caller then closes the job and waits for the workers that took

@@ -12,12 +12,12 @@
  *     d_store_part(p, a, n)              rounded, the first n lanes alone, n in 0 … WIDTH
  * and for two registers of 2 WIDTH neighbouring elements, in an order of d's own (even lanes, odd lanes):
  *     d_load2(p, v), d_load2_part(p, n, v)   all of them, or the first n
- *     d_store2(p, v), d_stream2(p, v)        rounded; past the caches, p aligned to what it fills
+ *     d_store2(p, v), d_store2_nontemporal(p, v)        rounded; past the caches, p aligned to what it fills
  *     d_first2(v, n), d_narrow, d_sum        v_first, v_narrow and v_sum for that order
  *     d_e_load2(p, v)                        elements of dtype e in d's order
  * which mean the same side by side, but for bf16 where simd_*.h says bf16_SPLIT, with vf_split(v) from side by side
  * to even and odd;
- * and stream_fence(), which ends a run of d_stream2, REGISTERS (how many there are) and GROUP. Pointers have any alignment otherwise.
+ * and nontemporal_fence(), which ends a run of d_store2_nontemporal, REGISTERS (how many there are) and GROUP. Pointers have any alignment otherwise.
  * SPDX-License-Identifier: MIT */
 #ifndef EK_CPU_SIMD_H
 #define EK_CPU_SIMD_H
@@ -25,8 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../ref/order.h"
-#include "sizes.h"
+#include "core/order.h"
+#include "core/sizes.h"
 
 #define INLINE static inline __attribute__((always_inline, unused))
 #define OUTLINE static __attribute__((noinline, unused)) /* keeps a loop's registers its own */
@@ -150,7 +150,7 @@ INLINE void fetch_lines(const void *p, int64_t bytes)
 		__builtin_prefetch((const char *)p + at);
 }
 
-/* The lines that a streamed row shares with its neighbours are written in the cache: brought there in time, they
+/* The lines that a stored non-temporally row shares with its neighbours are written in the cache: brought there in time, they
  * do not hold up the stores behind them. */
 INLINE void fetch_edges(const void *row, int64_t bytes)
 {
@@ -161,15 +161,15 @@ INLINE void fetch_edges(const void *row, int64_t bytes)
 		__builtin_prefetch(end - 1, 1);
 }
 
-/* Columns that are written with a segment. A streamed row is written in whole lines, so its spans lie to the right of
+/* Columns that are written with a segment. A stored non-temporally row is written in whole lines, so its spans lie to the right of
  * the segments, by the length of the head before the first line; the head goes with the first. */
 struct span {
 	int64_t from, to;
 };
 
-INLINE int64_t head_of(const void *row, int64_t size, int64_t cols, bool stream)
+INLINE int64_t head_of(const void *row, int64_t size, int64_t cols, bool nontemporal)
 {
-	return stream ? smaller((int64_t)(-(uintptr_t)row % LINE) / size, cols) : 0;
+	return nontemporal ? smaller((int64_t)(-(uintptr_t)row % LINE) / size, cols) : 0;
 }
 
 INLINE struct span span_of(int64_t start, int64_t head, int64_t cols)

@@ -103,7 +103,7 @@ INLINE void f32_store2(float *p, const vf v[2])
 	_mm512_storeu_ps(p, v[0]);
 	_mm512_storeu_ps(p + 16, v[1]);
 }
-INLINE void f32_stream2(float *p, const vf v[2])
+INLINE void f32_store2_nontemporal(float *p, const vf v[2])
 {
 	_mm512_stream_ps(p, v[0]);
 	_mm512_stream_ps(p + 16, v[1]);
@@ -117,7 +117,7 @@ INLINE void f64_store2(double *p, const vd v[2])
 	_mm512_storeu_pd(p, v[0]);
 	_mm512_storeu_pd(p + 8, v[1]);
 }
-INLINE void f64_stream2(double *p, const vd v[2])
+INLINE void f64_store2_nontemporal(double *p, const vd v[2])
 {
 	_mm512_stream_pd(p, v[0]);
 	_mm512_stream_pd(p + 8, v[1]);
@@ -208,10 +208,10 @@ INLINE __m256i bf16_round(vf a)
 }
 
 INLINE void f16_store2(uint16_t *p, const vf v[2]) { _mm512_storeu_si512(p, f16_round2(v)); }
-INLINE void f16_stream2(uint16_t *p, const vf v[2]) { _mm512_stream_si512((void *)p, f16_round2(v)); }
+INLINE void f16_store2_nontemporal(uint16_t *p, const vf v[2]) { _mm512_stream_si512((void *)p, f16_round2(v)); }
 INLINE void f16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, f16_round(a), n); }
 INLINE void bf16_store2(uint16_t *p, const vf v[2]) { _mm512_storeu_si512(p, bf16_round2(v)); }
-INLINE void bf16_stream2(uint16_t *p, const vf v[2]) { _mm512_stream_si512((void *)p, bf16_round2(v)); }
+INLINE void bf16_store2_nontemporal(uint16_t *p, const vf v[2]) { _mm512_stream_si512((void *)p, bf16_round2(v)); }
 INLINE void bf16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, bf16_round(a), n); }
 
-INLINE void stream_fence(void) { _mm_sfence(); }
+INLINE void nontemporal_fence(void) { _mm_sfence(); }

@@ -72,7 +72,7 @@ INLINE void f32_store2(float *p, const vf v[2])
 	vst1q_u8((void *)p, vreinterpretq_u8_f32(v[0]));
 	vst1q_u8((void *)(p + 4), vreinterpretq_u8_f32(v[1]));
 }
-INLINE void f32_stream2(float *p, const vf v[2]) { f32_store2(p, v); }
+INLINE void f32_store2_nontemporal(float *p, const vf v[2]) { f32_store2(p, v); }
 INLINE void f32_store_part(float *p, vf a, int n)
 {
 	float part[4];
@@ -92,7 +92,7 @@ INLINE void f64_store2(double *p, const vd v[2])
 	vst1q_u8((void *)p, vreinterpretq_u8_f64(v[0]));
 	vst1q_u8((void *)(p + 2), vreinterpretq_u8_f64(v[1]));
 }
-INLINE void f64_stream2(double *p, const vd v[2]) { f64_store2(p, v); }
+INLINE void f64_store2_nontemporal(double *p, const vd v[2]) { f64_store2(p, v); }
 INLINE void f64_store_part(double *p, vd a, int n)
 {
 	double part[2];
@@ -142,10 +142,10 @@ INLINE uint16x4_t bf16_round(vf a)
 }
 
 INLINE void f16_store2(uint16_t *p, const vf v[2]) { store_halves2(p, f16_round(v[0]), f16_round(v[1])); }
-INLINE void f16_stream2(uint16_t *p, const vf v[2]) { f16_store2(p, v); }
+INLINE void f16_store2_nontemporal(uint16_t *p, const vf v[2]) { f16_store2(p, v); }
 INLINE void f16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, f16_round(a), n); }
 INLINE void bf16_store2(uint16_t *p, const vf v[2]) { store_halves2(p, bf16_round(v[0]), bf16_round(v[1])); }
-INLINE void bf16_stream2(uint16_t *p, const vf v[2]) { bf16_store2(p, v); }
+INLINE void bf16_store2_nontemporal(uint16_t *p, const vf v[2]) { bf16_store2(p, v); }
 INLINE void bf16_store_part(uint16_t *p, vf a, int n) { store_halves_part(p, bf16_round(a), n); }
 
-INLINE void stream_fence(void) {}
+INLINE void nontemporal_fence(void) {}

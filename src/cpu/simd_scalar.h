@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../half.h"
+#include "core/half.h"
 
 typedef float vf;
 typedef double vd;
@@ -54,10 +54,10 @@ INLINE void vd_store(double *p, vd a) { *p = a; }
 		dtype##_store_part(p, a[0], 1);                                           \
 		dtype##_store_part(p + 1, a[1], 1);                                       \
 	}                                                                             \
-	INLINE void dtype##_stream2(element *p, const v a[2]) { dtype##_store2(p, a); }
+	INLINE void dtype##_store2_nontemporal(element *p, const v a[2]) { dtype##_store2(p, a); }
 SCALAR_DTYPE(f32, float, vf, (float), (float))
 SCALAR_DTYPE(f64, double, vd, (double), (double))
 SCALAR_DTYPE(f16, uint16_t, vf, ek_f16_to_float, ek_float_to_f16)
 SCALAR_DTYPE(bf16, uint16_t, vf, ek_bf16_to_float, ek_float_to_bf16)
 
-INLINE void stream_fence(void) {}
+INLINE void nontemporal_fence(void) {}

@@ -1,4 +1,4 @@
-/* The one way to more than one thread. Called by norm.c and wide.c. SPDX-License-Identifier: MIT */
+/* The one way to more than one thread. Called by the CPU backends of the ops. SPDX-License-Identifier: MIT */
 #include "tasks.h"
 
 #include "fpenv.h"

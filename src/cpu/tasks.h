@@ -2,8 +2,8 @@
 #ifndef EK_CPU_TASKS_H
 #define EK_CPU_TASKS_H
 
-#include "../context.h"
-#include "sizes.h"
+#include "core/context.h"
+#include "core/sizes.h"
 
 /* Runs run(arg, i) for each i in 0 … count-1: on the caller's parallel_for, on the pool, or here. */
 void ek_run_tasks(const ek_context *ctx, int64_t count, void (*run)(void *arg, int64_t i), void *arg);

@@ -1,0 +1,106 @@
+/* What an op costs: FLOPs and bytes of a norm, kernel by kernel, as formulas and as numbers. Nothing is run, and no
+ * context is needed. docs/cost.md says what is counted and why; `evenkeel explain` prints it. evenkeel.h includes this.
+ *
+ *     ek_cost cost = {.size = sizeof cost};
+ *     ek_norm_cost(&(ek_cost_args){.size = sizeof(ek_cost_args), .norm = EK_LAYER_NORM, .pass = EK_FORWARD,
+ *         .variant = EK_EVENKEEL, .device = EK_CUDA, .dtype = EK_BF16, .batch_size = 8, .seq_len = 2048,
+ *         .hidden_size = 4096}, &cost);
+ *     printf("%s bytes read\n", cost.total.symbols.read_bytes);
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef EVENKEEL_COST_H
+#define EVENKEEL_COST_H
+
+#include "../evenkeel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ek_pass { EK_FORWARD = 1, EK_BACKWARD = 2 } ek_pass;
+
+typedef enum ek_variant {
+	EK_REFERENCE = 1, /* the decomposition: one kernel after the other, each reading and writing memory */
+	EK_PYTORCH = 2,   /* what PyTorch 2.11 launches on a GPU */
+	EK_EVENKEEL = 3   /* what this library does on `device` */
+} ek_variant;
+
+/* Operands that a call goes without. */
+typedef enum ek_absent {
+	EK_NO_WEIGHT = 1,     /* backward: no dweight either */
+	EK_NO_BIAS = 2,       /* backward: no dbias */
+	EK_NO_STATISTICS = 4, /* EK_EVENKEEL: forward returns none, backward recomputes them */
+	EK_NO_MEAN_LO = 8     /* EK_EVENKEEL: mean and rstd alone */
+} ek_absent;
+
+typedef struct ek_cost_args {
+	size_t size; /* sizeof(ek_cost_args) */
+	ek_norm norm;
+	ek_pass pass;
+	ek_variant variant;
+	ek_device device;   /* of EK_EVENKEEL: the CPU does in one call what takes a GPU several kernels */
+	int64_t batch_size; /* 1 and more */
+	int64_t seq_len;    /* 1 and more; batch_size * seq_len are the rows */
+	int64_t hidden_size;
+	ek_dtype dtype;
+	ek_dtype weight_dtype; /* 0: dtype; EK_EVENKEEL: as of ek_norm_forward */
+	/* EK_REFERENCE. Casts at both ends where compute_dtype is not dtype (0: dtype). Statistics, and the tensors between
+	 * the casts, are counted at dtype's width, as analyses by hand do; these two count them as they are. */
+	ek_dtype compute_dtype;
+	ek_dtype stats_dtype;        /* 0: dtype */
+	ek_dtype intermediate_dtype; /* 0: dtype */
+	int absent;                  /* EK_NO_WEIGHT | …; 0: all operands are there */
+	/* EK_EVENKEEL on EK_CUDA: how many partial sums a GPU writes depends on these. 0: an H200 (90, 132). */
+	int arch; /* compute capability, 90 is 9.0 */
+	int multiprocessors;
+} ek_cost_args;
+
+#define EK_COST_TEXT 1024
+#define EK_COST_KERNELS 12
+#define EK_COST_SYMBOLS 16
+
+typedef struct ek_cost_kernel {
+	char name[96];
+	const char *type; /* "cast", "reduction", "elementwise", "fused"; "reference"; "total" */
+	char origin[192]; /* module -> function -> native op -> kernel */
+	int64_t flops, read_bytes, write_bytes;
+	/* The same as formulas: "3*batch_size*seq_len*hidden_size*a_bytes + …". */
+	struct {
+		char flops[EK_COST_TEXT], read_bytes[EK_COST_TEXT], write_bytes[EK_COST_TEXT];
+	} symbols;
+} ek_cost_kernel;
+
+typedef struct ek_cost_symbol {
+	const char *name;   /* "batch_size" */
+	const char *origin; /* "input.shape[0]" */
+	int64_t value;
+} ek_cost_symbol;
+
+typedef struct ek_cost {
+	size_t size; /* sizeof(ek_cost) */
+	int kernel_count;
+	ek_cost_kernel kernels[EK_COST_KERNELS]; /* in the order in which they run */
+	ek_cost_kernel total;
+	int symbol_count; /* those that the formulas use */
+	ek_cost_symbol symbols[EK_COST_SYMBOLS];
+} ek_cost;
+
+/* Fills cost. Bytes are those that a kernel needs from memory: every byte of a tensor once, however often it is looked
+ * at. EK_ERROR_ARGUMENT also where a number does not fit 64 bits. */
+EK_API ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost);
+
+/* The cost of an expression of references, such as
+ *     2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)
+ *     + ${torch.nn.functional.rms_norm}(batch_size, seq_len + 1, 4*hidden_size)
+ * Arguments are expressions of the same kind; a reference in one stands for what is being counted (FLOPs, bytes read or
+ * bytes written). Of args it takes sizes, dtypes and absent operands. cost->kernels are the references, as they are
+ * first met. A text that is wrong gets a message of three lines: what is wrong, the text, a caret under the place. */
+EK_API ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost *cost);
+
+/* The names that references may have; NULL past the last. */
+EK_API const char *ek_reference_name(int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

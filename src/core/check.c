@@ -1,0 +1,193 @@
+/* Overlapping memory, and what is said of arguments that check_op.h refuses. SPDX-License-Identifier: MIT */
+#include "check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "check_op.h"
+#include "require.h"
+
+/* ---- overlap ---- */
+
+static bool are_apart(const struct ek_region *a, const struct ek_region *b)
+{
+	return a->end <= b->begin || b->end <= a->begin;
+}
+
+/* Whether all its rows start at multiples of their distance from the first. */
+static bool is_regular(const struct ek_regions *regions, const struct ek_region *region)
+{
+	size_t element = ek_dtype_size(ek_operand_dtype(regions->op, region->operand, regions->args));
+	for (int dim = 0; dim < region->operand->rank - 1; dim++) {
+		int64_t stride = ek_operand_stride(regions->op, region->operand, dim, regions->args);
+		if (region->stride == 0 || (size_t)stride * element % region->stride != 0)
+			return false;
+	}
+	return region->stride != 0;
+}
+
+/* Of two operands whose rows are at the same distance, whether no row of one touches a row of the other: two column
+ * ranges of one wider matrix. */
+static bool rows_interleave(const struct ek_regions *regions, const struct ek_region *a,
+			    const struct ek_region *b)
+{
+	if (a->stride != b->stride || !is_regular(regions, a) || !is_regular(regions, b))
+		return false;
+	const struct ek_region *low = a->begin <= b->begin ? a : b;
+	const struct ek_region *high = low == a ? b : a;
+	size_t offset = (high->begin - low->begin) % low->stride;
+	return offset >= low->row && offset + high->row <= low->stride;
+}
+
+const struct ek_operand ek_workspace_operand = {.name = "workspace", .flags = EK_OUTPUT | EK_OPTIONAL};
+
+static bool may_be_in_place(const struct ek_regions *regions, const struct ek_region *output,
+			    const struct ek_region *input)
+{
+	return output->operand->in_place >> (input->operand - regions->op->operands) & 1;
+}
+
+/* Element for element: the same start, strides and length of rows. */
+static bool is_in_place(const struct ek_regions *regions, const struct ek_region *output,
+			const struct ek_region *input)
+{
+	const struct ek_operand *a = output->operand, *b = input->operand;
+	bool same = output->begin == input->begin && output->stride == input->stride &&
+		    output->row == input->row && a->rank == b->rank;
+	for (int dim = 0; same && dim < a->rank; dim++)
+		same = ek_operand_stride(regions->op, a, dim, regions->args) ==
+		       ek_operand_stride(regions->op, b, dim, regions->args);
+	return same;
+}
+
+EK_COLD static ek_status fail_overlap(const struct ek_region *a, const struct ek_region *b, bool in_place)
+{
+	return ek_fail(EK_ERROR_OVERLAP,
+		       "%s [0x%" PRIxPTR ", 0x%" PRIxPTR ") overlaps %s [0x%" PRIxPTR ", 0x%" PRIxPTR ")%s",
+		       a->operand->name, a->begin, a->end, b->operand->name, b->begin, b->end,
+		       in_place ? ": in place means the same address and the same stride" : "");
+}
+
+/* Each output against all that follows it, outputs and inputs; inputs may share memory. */
+ek_status ek_check_regions(const struct ek_regions *regions)
+{
+	const struct ek_region *at = regions->at;
+	for (int i = 0; i < regions->count; i++)
+		REQUIRE(at[i].begin < at[i].end, EK_ERROR_ARGUMENT,
+			"%s (0x%" PRIxPTR ") with its %zu bytes reaches past the end of the address space",
+			at[i].operand->name, at[i].begin, (size_t)(at[i].end - at[i].begin));
+	for (int i = 0; i < regions->outputs; i++) {
+		for (int j = i + 1; j < regions->count; j++) {
+			if (__builtin_expect(are_apart(&at[i], &at[j]), 1) ||
+			    rows_interleave(regions, &at[i], &at[j]))
+				continue;
+			bool in_place = j >= regions->outputs && may_be_in_place(regions, &at[i], &at[j]);
+			if (in_place && is_in_place(regions, &at[i], &at[j]))
+				continue;
+			return fail_overlap(&at[i], &at[j], in_place);
+		}
+	}
+	return EK_OK;
+}
+
+/* ---- messages ---- */
+
+ek_status ek_fail_null(const struct ek_op *op, const ek_context *ctx)
+{
+	if (!ctx)
+		return ek_fail(EK_ERROR_ARGUMENT, "ctx is NULL: make one with ek_open");
+	return ek_fail(EK_ERROR_ARGUMENT, "args is NULL: give the address of an %s_args", op->function);
+}
+
+ek_status ek_fail_args_size(const struct ek_op *op, size_t size)
+{
+	return ek_fail_struct_size(op->function, "_args", size, op->args_size);
+}
+
+ek_status ek_fail_size(const struct ek_size *size, int64_t value)
+{
+	if (size->most_name)
+		return ek_fail(EK_ERROR_ARGUMENT,
+			       "%s (%" PRId64 ") is not in %" PRId64 " to %s (%" PRId64 ")", size->name,
+			       value, size->least, size->most_name, size->most);
+	if (value < size->least)
+		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") must not be negative", size->name, value);
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") is more than memory can hold (%" PRId64 ")",
+		       size->name, value, size->most);
+}
+
+ek_status ek_fail_stride(const struct ek_op *op, const struct ek_operand *operand, int dim, const void *args)
+{
+	const struct ek_dim *d = &operand->dims[dim];
+	const struct ek_size *inner = &op->sizes[operand->dims[operand->rank - 1].size];
+	int64_t stride = *(const int64_t *)ek_field(args, d->stride);
+	int64_t most = *(const int64_t *)ek_field(args, inner->offset);
+	if (stride < 0)
+		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") must not be negative", d->stride_name,
+			       stride);
+	if (stride < most)
+		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") is smaller than %s (%" PRId64 ")",
+			       d->stride_name, stride, inner->name, most);
+	return ek_fail(EK_ERROR_ARGUMENT,
+		       "%s (%" PRId64 ") times %s (%" PRId64 ") of %s is more than memory can hold (%" PRId64
+		       " bytes)",
+		       d->stride_name, stride, op->sizes[d->size].name, ek_size_of(op, d->size, args),
+		       ek_dtype_name(ek_operand_dtype(op, operand, args)), (int64_t)PTRDIFF_MAX);
+}
+
+ek_status ek_fail_missing(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	int outer = operand->dims[0].size;
+	return ek_fail(EK_ERROR_ARGUMENT, "%s is NULL, with %s (%" PRId64 ")", operand->name,
+		       op->sizes[outer].name, ek_size_of(op, outer, args));
+}
+
+ek_status ek_fail_kind(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) must be NULL: %s has no %s", operand->name,
+		       ek_operand_pointer(operand, args),
+		       op->kind_names[*(const int *)ek_field(args, op->kind)], operand->name);
+}
+
+ek_status ek_fail_needs(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	const char *needed = op->operands[operand->needs.number - 1].name;
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) is given but %s is NULL; %s needs %s", operand->name,
+		       ek_operand_pointer(operand, args), needed, operand->name, needed);
+}
+
+ek_status ek_fail_no_output(const struct ek_op *op)
+{
+	char names[256] = "";
+	for (int i = 0; i < op->output_count; i++) {
+		size_t length = strlen(names);
+		(void)snprintf(names + length, sizeof names - length, "%s%s",
+			       i == 0                      ? ""
+			       : i == op->output_count - 1 ? " and "
+							   : ", ",
+			       op->operands[i].name);
+	}
+	return ek_fail(EK_ERROR_ARGUMENT, "%s are all NULL: at least one is needed", names);
+}
+
+ek_status ek_fail_stream(const void *stream)
+{
+	return ek_fail(EK_ERROR_ARGUMENT, "stream (%p) must be NULL on the CPU", stream);
+}
+
+ek_status ek_fail_accumulate(int accumulate)
+{
+	return ek_fail(EK_ERROR_ARGUMENT, "accumulate (%d) must be 0 or 1", accumulate);
+}
+
+ek_status ek_fail_workspace(const struct ek_op *op, const void *workspace, size_t size, size_t needed)
+{
+	REQUIRE(workspace, EK_ERROR_WORKSPACE, "workspace is NULL: %s_workspace asks for %zu bytes",
+		op->function, needed);
+	REQUIRE(size >= needed, EK_ERROR_WORKSPACE,
+		"workspace_size (%zu) is smaller than what %s_workspace asks for (%zu)", size, op->function,
+		needed);
+	return ek_fail(EK_ERROR_WORKSPACE,
+		       "workspace (%p) is %d bytes past a multiple of 64: it must be 64-byte aligned",
+		       workspace, (int)((uintptr_t)workspace % 64));
+}

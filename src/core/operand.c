@@ -1,0 +1,40 @@
+/* What follows from an op's tables at any time: for the program, Python and the tests. Calls themselves go through
+ * check.h, where the tables are constants. SPDX-License-Identifier: MIT */
+#include "operand.h"
+
+int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *operand, int dim, const void *args)
+{
+	const struct ek_dim *d = &operand->dims[dim];
+	int64_t stride = d->stride ? *(const int64_t *)ek_field(args, d->stride) : 0;
+	if (stride != 0 || dim == operand->rank - 1)
+		return stride != 0 ? stride : 1;
+	return ek_operand_stride(op, operand, dim + 1, args) *
+	       ek_size_of(op, operand->dims[dim + 1].size, args);
+}
+
+int64_t ek_operand_elements(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	int64_t elements = 1;
+	for (int dim = 0; dim < operand->rank; dim++)
+		elements *= ek_size_of(op, operand->dims[dim].size, args);
+	return elements;
+}
+
+size_t ek_operand_bytes(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	if (ek_operand_elements(op, operand, args) == 0)
+		return 0;
+	int64_t last = 0;
+	for (int dim = 0; dim < operand->rank; dim++)
+		last += (ek_size_of(op, operand->dims[dim].size, args) - 1) *
+			ek_operand_stride(op, operand, dim, args);
+	return (size_t)(last + 1) * ek_dtype_size(ek_operand_dtype(op, operand, args));
+}
+
+int ek_operand_named(const struct ek_op *op, const char *name)
+{
+	for (int i = 0; i < op->operand_count; i++)
+		if (strcmp(op->operands[i].name, name) == 0)
+			return i;
+	return -1;
+}

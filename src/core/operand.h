@@ -1,0 +1,135 @@
+/* The description of an op: its sizes and operands, as tables. Validation (check.h), the checks and kernel keys of the
+ * GPU (gpu/), the cost model, the program, Python and the tests read them; ops/registry.h lists the ops.
+ * SPDX-License-Identifier: MIT */
+#ifndef EK_CORE_OPERAND_H
+#define EK_CORE_OPERAND_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "evenkeel.h"
+
+struct ek_gpu_limits;
+struct ek_plan;
+
+/* Masks of operands have 32 bits. */
+enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24 };
+
+/* Offsets are those of fields of the op's argument struct; 0, where .size is, stands for "no such field". */
+
+/* A size, an int64_t of the arguments. */
+struct ek_size {
+	const char *name;
+	uint16_t offset;
+	int64_t least, most;
+	const char *most_name; /* of a limit that has a name; NULL: the limit is memory */
+};
+
+/* A dimension of an operand: which size, and the field of the distance between its elements. Without such a field, or
+ * where it is 0, the elements follow each other. */
+struct ek_dim {
+	uint8_t size;
+	uint16_t stride;
+	const char *stride_name;
+};
+
+enum ek_operand_flags {
+	EK_OUTPUT = 1,      /* the call writes it */
+	EK_OPTIONAL = 2,    /* NULL: absent */
+	EK_ACCUMULATES = 4, /* with .accumulate the call adds to it */
+	EK_CONSTANT = 8     /* GPU kernels are compiled for its presence */
+};
+
+struct ek_operand {
+	const char *name;
+	uint16_t pointer; /* offset of the pointer */
+	uint16_t
+		dtype; /* offset of its ek_dtype; 0: that of the arithmetic, EK_F64 where the op's dtype is, else EK_F32 */
+	uint8_t flags;
+	uint8_t rank;
+	struct ek_dim dims[EK_MOST_DIMS]; /* outermost first; the last has no stride */
+	uint32_t in_place;                /* of an output: the inputs, by number, whose memory it may share */
+	uint32_t kinds;                   /* the kinds of the op that have it, a bit each; 0: all */
+	struct {
+		uint8_t number; /* an operand that must be there beside it, numbered from 1; 0: none */
+		uint32_t kinds; /* for these kinds alone; 0: all */
+	} needs;
+};
+
+/* A direction of an op: forward or backward. */
+struct ek_op {
+	const char *function; /* "ek_norm_forward"; its arguments are an ek_norm_forward_args */
+	uint16_t args_size, first_args_size;             /* bytes now, and in the first version */
+	uint8_t size_count, operand_count, output_count; /* outputs come first */
+	struct ek_size sizes[EK_MOST_SIZES];
+	const struct ek_operand *operands;
+	/* Fields that are neither sizes nor operands. */
+	uint16_t kind, dtype, eps, accumulate, workspace, workspace_size, stream;
+	const char *const *kind_names; /* by the value of .kind */
+	/* The public functions. */
+	ek_status (*call)(ek_context *ctx, const void *args);
+	ek_status (*prepare)(ek_context *ctx, const void *args);
+	ek_status (*workspace_bytes)(const ek_context *ctx, const void *args,
+				     size_t *bytes); /* NULL: it needs none */
+	/* What a call with these resolved arguments would run on a GPU, which need not be there; with the kernels that
+	 * other numbers of rows need. */
+	void (*plan)(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan);
+};
+
+/* ---- fields of an argument struct ---- */
+
+static inline void *ek_field(const void *args, uint16_t offset)
+{
+	return (char *)(uintptr_t)args + offset;
+}
+
+/* A field that is a void * or const void *, hence memcpy. */
+static inline void *ek_pointer_field(const void *args, uint16_t offset)
+{
+	void *pointer;
+	memcpy(&pointer, ek_field(args, offset), sizeof pointer);
+	return pointer;
+}
+
+static inline void *ek_operand_pointer(const struct ek_operand *operand, const void *args)
+{
+	return ek_pointer_field(args, operand->pointer);
+}
+
+static inline void ek_operand_set(const struct ek_operand *operand, void *args, const void *pointer)
+{
+	memcpy(ek_field(args, operand->pointer), &pointer, sizeof pointer);
+}
+
+static inline int64_t ek_size_of(const struct ek_op *op, int size, const void *args)
+{
+	return *(const int64_t *)ek_field(args, op->sizes[size].offset);
+}
+
+/* Of resolved arguments. */
+static inline ek_dtype ek_operand_dtype(const struct ek_op *op, const struct ek_operand *operand,
+					const void *args)
+{
+	if (operand->dtype)
+		return *(const ek_dtype *)ek_field(args, operand->dtype);
+	return *(const ek_dtype *)ek_field(args, op->dtype) == EK_F64 ? EK_F64 : EK_F32;
+}
+
+static inline bool ek_operand_has_kind(const struct ek_operand *operand, int kind)
+{
+	return operand->kinds == 0 || operand->kinds >> kind & 1;
+}
+
+/* ---- how an operand lies in memory; of resolved arguments, or with strides of 0 where it is dense ---- */
+
+int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *operand, int dim,
+			  const void *args);
+/* Its elements, without the gaps between rows. */
+int64_t ek_operand_elements(const struct ek_op *op, const struct ek_operand *operand, const void *args);
+/* Bytes from its first element to its last, gaps included; 0 without elements. */
+size_t ek_operand_bytes(const struct ek_op *op, const struct ek_operand *operand, const void *args);
+
+/* The number of the operand of that name; -1: there is none. */
+int ek_operand_named(const struct ek_op *op, const char *name);
+
+#endif

@@ -1,0 +1,83 @@
+/* What a level exports: the norm kernels, one set per pair of activation and weight dtype. cpu.c decides which
+ * rows and columns each call gets. SPDX-License-Identifier: MIT */
+#ifndef EK_CPU_NORM_KERNELS_H
+#define EK_CPU_NORM_KERNELS_H
+
+#include <stdbool.h>
+
+#include "cpu/level.h"
+#include "op.h"
+
+/* Column sums of a task's rows: an aligned subtree of rule 6's tree. */
+struct ek_column_task {
+	int64_t first_row, end_row; /* starts with a slot */
+	int64_t slot_rows;          /* R */
+	void *result;               /* [2][cols]: dweight, dbias; real numbers */
+	void *scratch;              /* ek_column_scratch() such rows */
+};
+
+/* Rows of [2][cols] that a task needs beside its result: the leaf being summed, a chunk, and the pending
+ * subtrees of up to `leaves` leaves. */
+static inline int64_t ek_column_scratch(int64_t leaves)
+{
+	int64_t rows = 3;
+	for (; leaves > 1; leaves /= 2)
+		rows++;
+	return rows;
+}
+
+enum { EK_MOST_COLUMN_TASKS = 256 };
+
+/* Rows that a leaf of a task's tree covers: a slot, or two slots of one row, whose sum needs no pass of its own. */
+static inline int64_t ek_leaf_rows(int64_t slot_rows)
+{
+	return slot_rows == 1 ? 2 : slot_rows;
+}
+
+/* Pairs of rows that threads share, part by part of the columns (cpu_split.c): one is summed, the one before it written.
+ * Numbers are kept as double, which holds binary32 exactly. */
+enum { EK_MOST_PARTS = 64 };
+
+struct ek_split_row {
+	double mean, mean_lo, rstd, mean_g, mean_g_xhat;
+};
+
+struct ek_split {
+	int64_t row, part_cols, parts; /* row: the first that is summed */
+	int count, before;             /* rows of either pair: 0, 1 or 2 */
+	bool second;                   /* the sums are those of LayerNorm's second pass */
+	bool nontemporal;
+	double sums[2][2][EK_MOST_PARTS]; /* which sum, which row, which part */
+	struct ek_split_row now[2], old[2];
+	void *leaf; /* [2][cols]: the pair's leaf of the column sums; NULL: not wanted */
+};
+
+struct ek_norm_kernel {
+	/* Rows first … end-1, whole. */
+	void (*forward)(const ek_norm_forward_args *args, int64_t first, int64_t end, bool nontemporal);
+	void (*backward)(const ek_norm_backward_args *args, int64_t first, int64_t end, bool nontemporal);
+	void (*backward_with_sums)(const ek_norm_backward_args *args, const struct ek_column_task *task,
+				   bool nontemporal);
+	/* dweight and dbias of columns first … end-1 from the results of count tasks: [count][2][cols]. */
+	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
+			       int64_t first, int64_t end);
+	/* Steps of split rows. Those with a part run in parallel, the others between them. */
+	void (*split_first)(const ek_norm_forward_args *args, struct ek_split *split, int64_t part);
+	void (*split_second)(const ek_norm_forward_args *args, struct ek_split *split, int64_t part);
+	void (*split_finish)(const ek_norm_forward_args *args, struct ek_split *split);
+	void (*split_given)(const ek_norm_backward_args *args, struct ek_split *split);
+	void (*split_reduce)(const ek_norm_backward_args *args, struct ek_split *split, int64_t part);
+	void (*split_means)(const ek_norm_backward_args *args, struct ek_split *split);
+};
+
+struct ek_norm_kernels {
+#define EK_ROW(act, weight) const struct ek_norm_kernel *act##_##weight;
+	EK_NORM_DTYPES(EK_ROW)
+#undef EK_ROW
+};
+
+#define EK_NORM_LEVEL(name, usable) extern const struct ek_norm_kernels ek_norm_##name;
+EK_LEVELS(EK_NORM_LEVEL)
+#undef EK_NORM_LEVEL
+
+#endif

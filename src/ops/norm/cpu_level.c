@@ -1,0 +1,88 @@
+/* All norm kernels of one level, the table ek_norm_LEVEL (cpu_kernels.h). Compiled once per level: ISA_HEADER is its
+ * cpu/isa_….h, which names it and its vocabulary, and BASE_ISA where it shares kernels of another level.
+ * Each kernel source is included once per pair of dtypes, with
+ *     ACT, WEIGHT    the dtypes of activations and weights
+ *     T, TW          their elements          A(word), B(word)   their words of the vocabulary
+ *     real, vec      the arithmetic          V(word)            its words of the vocabulary
+ *     C(word)        the words for weights in the order of activations
+ *     N(name)        name, made unique
+ * SPDX-License-Identifier: MIT */
+#include ISA_HEADER
+
+#include <stddef.h>
+#include <string.h>
+
+#include "core/slots.h"
+#include "cpu_kernels.h"
+#include "cpu/simd.h"
+
+/* What a sweep over a row sums: x; d = x - m0 and its square; the square of x. */
+enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
+
+/* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
+enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
+
+/* Rows that go through a kernel together: four narrow ones, so that the latency of one row's sums hides behind the
+ * others'; two beyond pair_bytes (0: beyond the narrow ones), which share what weights cost; between them one. With the
+ * row before and the weights one row of up to 4 KB fits the L1 and two do not (16384x768 f32 backward .80 of a copy, in
+ * pairs .74); in forward one row at a time is as good up to 16 KB and better read in order. */
+enum {
+	MAX_TOGETHER = 4,
+	NARROW_BYTES = 1 << 10,
+	PAIR_FORWARD_BYTES = 16 << 10,
+	PAIR_BACKWARD_BYTES = 4 << 10
+};
+INLINE int64_t rows_together(int64_t row_bytes, int64_t pair_bytes)
+{
+	if (row_bytes <= NARROW_BYTES)
+		return MAX_TOGETHER;
+	return row_bytes <= pair_bytes ? 1 : 2;
+}
+
+#define LEVEL PASTE(ek_norm, ISA)
+#define T PASTE(ACT, element)
+#define TW PASTE(WEIGHT, element)
+#define A(word) PASTE(ACT, word)
+#define B(word) PASTE(WEIGHT, word)
+#define C(word) PASTE(PASTE(ACT, WEIGHT), word)
+#define real PASTE(ACT, real)
+#define vec PASTE(ACT, vec)
+#define N(name) PASTE(name, PASTE(ACT, WEIGHT))
+
+#define V(word) PASTE(vf, word)
+#define ACT bf16
+#define WEIGHT f32
+#include "cpu_kernels.inc.h"
+#define ACT bf16
+#define WEIGHT bf16
+#include "cpu_kernels.inc.h"
+#ifndef BASE_ISA
+#define ACT f32
+#define WEIGHT f32
+#include "cpu_kernels.inc.h"
+#define ACT f16
+#define WEIGHT f32
+#include "cpu_kernels.inc.h"
+#define ACT f16
+#define WEIGHT f16
+#include "cpu_kernels.inc.h"
+#undef V
+#define V(word) PASTE(vd, word)
+#define ACT f64
+#define WEIGHT f64
+#include "cpu_kernels.inc.h"
+#define BASE LEVEL
+#else
+#define BASE PASTE(ek_norm, BASE_ISA)
+extern const struct ek_norm_kernel PASTE(BASE, f32_f32), PASTE(BASE, f16_f32), PASTE(BASE, f16_f16),
+	PASTE(BASE, f64_f64);
+#endif
+
+const struct ek_norm_kernels LEVEL = {
+	.f32_f32 = &PASTE(BASE, f32_f32),
+	.f16_f32 = &PASTE(BASE, f16_f32),
+	.f16_f16 = &PASTE(BASE, f16_f16),
+	.bf16_f32 = &PASTE(LEVEL, bf16_f32),
+	.bf16_bf16 = &PASTE(LEVEL, bf16_bf16),
+	.f64_f64 = &PASTE(BASE, f64_f64),
+};

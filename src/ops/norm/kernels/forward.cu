@@ -1,0 +1,130 @@
+/* Forward of a norm whose row fits the registers of its threads: read once, summed, written once. Follows
+ * sums.cu; rows.cu explains the constants; HAS_WEIGHT and HAS_BIAS say which operands there
+ * are. A block has BLOCK_ROWS rows in hand (each ROW_WARPS warps), or many narrow ones. The number of rows is
+ * no constant. SPDX-License-Identifier: MIT */
+
+/* One quad of the result, from column c. */
+DEVICE quad normalized(quad v, struct statistics s, const struct forward_arguments *a, int c)
+{
+	real x[PER_QUAD], w[PER_QUAD], b[PER_QUAD];
+	widen(v, x);
+	if (HAS_WEIGHT)
+		widen_weights(load_weights(a->weight, c), w);
+	if (HAS_BIAS)
+		widen_weights(load_weights(a->bias, c), b);
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		x[e] = affine(xhat_of(x[e], s), w[e], b[e]);
+	return narrow(x);
+}
+
+/* The rows in hand, from the first on; zeros where there is none. */
+DEVICE void load_rows(quad (*v)[QUADS], u8 *trays, i64 first, const struct forward_arguments *a, struct position p)
+{
+#if ACCESS == ACCESS_SHIFTED
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++)
+		if (first + u * SUB_ROWS < a->rows)
+			fetch_shifted(trays + u * TRAYS_BYTES, a->x + (first + u * SUB_ROWS) * a->x_stride, a->x, p);
+	fetch_close();
+	FETCH_WAIT(0);
+	sync_warp();
+#endif
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		const u8 *x = a->x + (first + u * SUB_ROWS) * a->x_stride;
+		if (first + u * SUB_ROWS >= a->rows) {
+			UNROLL
+			for (int j = 0; j < QUADS; j++)
+				v[u][j] = no_quad();
+		} else if (ACCESS == ACCESS_SHIFTED) {
+			take_quads(v[u], QUADS, trays + u * TRAYS_BYTES, (int)((u64)x & 15));
+		} else {
+			load_row(v[u], x, p);
+		}
+	}
+}
+
+/* Quads whose weights are loaded before the first of them is stored: a load does not pass a store, and one at a time
+ * each would wait for its weights (1x4096 bf16: 2.23 us, four together 1.89; 1024x8192: 12.6, 10.8). As many as the
+ * registers have room for; one where a quad may be outside the row (4096x3584: 17.6 us, four together 18.3). */
+enum {
+	SAME_DTYPE = WEIGHT_ELEMENT == ELEMENT,
+	WARP_A_ROW = ROW_WARPS == 1 && WARP_SEGMENTS > 1,
+	TOGETHER = WARP_A_ROW ? (ACCESS != ACCESS_QUADS || !SAME_DTYPE ? 1 : WARP_SEGMENTS == 2 ? 4 : 2)
+		   : ACCESS == ACCESS_QUADS && CAPACITY != COLS ? 1 : SAME_DTYPE ? 4 : 2
+};
+
+/* Quad j of a result to memory, or into the tray. */
+DEVICE void put_quad(quad v, u8 *tray, i64 row, int j, const struct forward_arguments *a, struct position p)
+{
+	if (ACCESS == ACCESS_SHIFTED)
+		*(quad *)(tray + j * TRAY_STEP) = v;
+	else
+		store_strip(a->y + row * a->y_stride, v, column(p.first, j));
+}
+
+DEVICE void write_row(quad *v, u8 *tray, i64 row, struct statistics s, const struct forward_arguments *a, struct position p)
+{
+	UNROLL
+	for (int start = 0; start < QUADS; start += TOGETHER) {
+		if (TOGETHER == 1) { /* a branch less, and fewer registers */
+			if (HAS_QUAD(p.first, start))
+				put_quad(normalized(v[start], s, a, column(p.first, start)), tray, row, start, a, p);
+			continue;
+		}
+		UNROLL
+		for (int j = start; j < start + TOGETHER && j < QUADS; j++)
+			if (HAS_QUAD(p.first, j))
+				v[j] = normalized(v[j], s, a, column(p.first, j));
+		UNROLL
+		for (int j = start; j < start + TOGETHER && j < QUADS; j++)
+			if (HAS_QUAD(p.first, j))
+				put_quad(v[j], tray, row, j, a, p);
+	}
+}
+
+KERNEL(KERNEL_NAME, BOUND_THREADS, BLOCKS, forward_arguments)
+{
+	const int row_block = ROW_BLOCKS > 1 ? cluster_rank() : 0;
+	const struct position p = position_of(thread_index(), row_block);
+	const int sub = thread_index() % 32 / ROW_THREADS;
+	const i64 first = (block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group) * ROWS_AT_ONCE * SUB_ROWS + sub;
+	u8 *trays = tray_of(shared_memory() + BOARDS_BYTES, thread_index()); /* of ACCESS_SHIFTED */
+	quad v[ROWS_AT_ONCE][QUADS];
+	struct statistics s[ROWS_AT_ONCE];
+
+	if (first - sub >= a.rows)
+		return;
+	struct board board = make_board(shared_memory() + p.group * BOARD_BYTES);
+	wait_for_kernels_before();
+	let_next_kernel_start();
+	load_rows(v, trays, first, &a, p);
+	row_statistics(v, s, (real)a.eps, &board, p);
+	if (ACCESS == ACCESS_SHIFTED)
+		sync_warp(); /* all have taken theirs from the trays */
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		i64 row = first + u * SUB_ROWS;
+		if (row >= a.rows)
+			continue;
+		if (p.unit == 0 && p.lane == 0) {
+			if (a.mean)
+				store_real(a.mean, row, s[u].mean);
+			if (a.rstd)
+				store_real(a.rstd, row, s[u].rstd);
+			if (a.mean_lo)
+				store_real(a.mean_lo, row, s[u].mean_lo);
+		}
+		write_row(v[u], trays + u * TRAYS_BYTES, row, s[u], &a, p);
+	}
+	if (ACCESS != ACCESS_SHIFTED)
+		return;
+	sync_warp();
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		i64 row = first + u * SUB_ROWS;
+		if (row < a.rows)
+			store_shifted(a.y + row * a.y_stride, trays + u * TRAYS_BYTES, p);
+	}
+}

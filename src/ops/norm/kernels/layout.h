@@ -1,0 +1,140 @@
+/* What the host and the kernels of the norms share, in one text that both compile: kinds of kernels, argument structs and the
+ * layout of shared memory. The host includes it in C11 (policy.h); recipe.c puts it in front of the kernels, after words.cu,
+ * which defines DEVICE. SPDX-License-Identifier: MIT */
+#ifndef EK_NORM_LAYOUT_H
+#define EK_NORM_LAYOUT_H
+
+#ifdef DEVICE
+#define LAYOUT_ASSERT(condition) typedef char layout_assert[(condition) ? 1 : -1]
+#else
+#include "core/order.h"
+#define LAYOUT_ASSERT(condition) _Static_assert(condition, #condition)
+#endif
+
+/* KIND of a kernel. */
+#define KIND_FORWARD 1        /* forward.cu */
+#define KIND_BACKWARD 2       /* backward.cu */
+#define KIND_STAGED_FORWARD 3 /* staged.cu */
+#define KIND_STAGED_ROWS \
+	4 /* staged.cu: statistics and sums over rows, and dx where no column sums are wanted */
+#define KIND_STAGED_COLUMNS 5 /* staged.cu: dx and column sums */
+#define KIND_FOLD 6           /* columns.cu: partial column sums into fewer */
+#define KIND_FINAL 7          /* columns.cu: into the gradients */
+
+/* ELEMENT and WEIGHT_ELEMENT, the values of ek_dtype. */
+#define DTYPE_F32 1
+#define DTYPE_F16 2
+#define DTYPE_BF16 3
+#define DTYPE_F64 4
+
+/* ACCESS: how rows start in memory. */
+#define ACCESS_QUADS 0    /* at multiples of 16 bytes */
+#define ACCESS_SHIFTED 1  /* at multiples of the element size */
+#define ACCESS_ELEMENTS 2 /* anywhere */
+
+enum {
+	MOST_SUMS = 4,       /* column sums of an op */
+	ROW_NUMBERS = 8,     /* of a row, from KIND_STAGED_ROWS to KIND_STAGED_COLUMNS */
+	WALK_WARPS = 4,      /* of a block of KIND_STAGED_COLUMNS */
+	WALK_AHEAD = 8,      /* rows that each of its warps fetches ahead */
+	MOST_WALK_SLOTS = 4, /* slots that a warp walks, whose sums it folds */
+	COLUMN_WARPS = 8,    /* of a block of columns.cu */
+	FOLD_BY_THREAD = 16, /* up to so many partial sums are one thread's work */
+	FOLD_TOGETHER = 128  /* partial sums that a launch folds into one */
+};
+
+/* ---- arguments; strides in bytes, pointers of absent operands NULL ---- */
+
+struct forward_arguments {
+	const unsigned char *x;
+	unsigned char *y;
+	const unsigned char *weight, *bias;
+	void *mean, *rstd, *mean_lo;
+	long long x_stride, y_stride;
+	long long rows;
+	double eps;
+};
+LAYOUT_ASSERT(sizeof(struct forward_arguments) == 88);
+
+struct backward_arguments {
+	const unsigned char *x, *dy;
+	unsigned char *dx;
+	const unsigned char *weight;
+	const void *mean, *rstd, *mean_lo;
+	void *partials; /* [cluster][sum][PITCH] */
+	long long x_stride, dy_stride, dx_stride;
+	long long rows, slot_rows;
+	double eps;
+	void *slot_sums; /* of the chunks of a slot, where shared memory has no room for them; else NULL */
+};
+LAYOUT_ASSERT(sizeof(struct backward_arguments) == 120);
+
+struct staged_arguments {
+	const unsigned char *x, *dy;
+	unsigned char *y; /* dx in backward */
+	const unsigned char *weight, *bias;
+	void *mean, *rstd, *mean_lo;
+	void *numbers;  /* [rows][ROW_NUMBERS] */
+	void *partials; /* [walk][sum][PITCH] */
+	long long x_stride, dy_stride, y_stride;
+	long long rows, slot_rows;
+	double eps;
+	int walk_slots; /* slots that a warp walks: 1, 2 or 4 */
+	int unused;
+};
+LAYOUT_ASSERT(sizeof(struct staged_arguments) == 136);
+
+struct columns_arguments {
+	const void *partials;                /* [count][sum][PITCH] */
+	void *folded;                        /* KIND_FOLD: the same of the folded ones */
+	unsigned char *gradients[MOST_SUMS]; /* KIND_FINAL: where each sum goes */
+	long long count;
+	int each; /* partial sums that a thread loads: 1 to FOLD_BY_THREAD, a power of two */
+	int accumulate;
+};
+LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
+
+/* ---- shared memory, in bytes ---- */
+
+/* Quads (16 bytes) of a segment that a thread holds. */
+#define SEGMENT_QUADS_OF(cols, element_bytes) \
+	((((cols) < SEGMENT ? (cols) : SEGMENT) * (element_bytes) + 511) / 512)
+
+/* A board: two sides of places for the sums of a row's units, 16 or less, or a power of two of 32 and more; behind them the
+ * mbarriers of a cluster. */
+#define PLACES_OF(units)            \
+	((units) <= 16    ? (units) \
+	 : (units) <= 32  ? 32      \
+	 : (units) <= 64  ? 64      \
+	 : (units) <= 128 ? 128     \
+	 : (units) <= 256 ? 256     \
+			  : 512)
+#define BOARD_NUMBERS_OF(units, rows_at_once) ((units) == 1 ? 0 : 4 * (rows_at_once)*PLACES_OF(units))
+#define BOARD_BYTES_OF(units, rows_at_once, row_blocks, real_bytes) \
+	(BOARD_NUMBERS_OF(units, rows_at_once) * (real_bytes) + ((row_blocks) > 1 ? 16 : 0))
+#define BOARDS_BYTES_OF(block_rows, board_bytes) (((block_rows) * (board_bytes) + 127) / 128 * 128)
+
+/* Trays: a row for each row_threads threads of a block; a shifted row takes a quad more. */
+#define TRAY_QUADS_OF(quads, row_threads, shifted) ((quads) * (row_threads) + ((shifted) ? 1 : 0))
+#define TRAYS_BYTES_OF(quads, threads, row_threads, shifted) \
+	((threads) / (row_threads)*TRAY_QUADS_OF(quads, row_threads, shifted) * 16)
+
+/* Backward: the column sums of a thread; those that a block folds at once; weights kept there; the ring of trays, which
+ * the fold takes over. */
+#define THREAD_SUMS_BYTES_OF(sums, quads, element_bytes, real_bytes) \
+	((sums) * (quads)*16 / (element_bytes) * (real_bytes))
+#define FOLD_BYTES_OF(block_rows, fold_blocks, thread_sums_bytes, row_warps) \
+	(((block_rows) > 1    ? (block_rows) / 2                             \
+	  : (fold_blocks) > 1 ? 1                                            \
+			      : 0) *                                         \
+	 (thread_sums_bytes)*32 * (row_warps))
+#define KEPT_BYTES_OF(keep_weight, quads, element_bytes, weight_bytes, threads) \
+	((keep_weight) == 2 ? (quads)*16 / (element_bytes) * (weight_bytes) * (threads) : 0)
+#define RING_BYTES_OF(stages, rows_at_once, trays_bytes) ((stages)*2 * (rows_at_once) * (trays_bytes))
+
+/* Staged rows: a tile is a segment of x, or of x and dy. */
+#define TILE_BYTES_OF(quads, tensors) ((quads)*32 * 16 * (tensors))
+/* KIND_STAGED_COLUMNS: x and dy of a row in a strip of columns, and the row's numbers. */
+#define WALK_ROW_BYTES_OF(real_bytes) (2 * 32 * 16 + ROW_NUMBERS * (real_bytes))
+
+#endif

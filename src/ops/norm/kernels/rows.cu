@@ -1,0 +1,398 @@
+/* What the norm kernels share, first part: how a row lies in the registers of its threads, and how it gets there
+ * from memory and back. Placed after layout.h, before shift.cu. SPDX-License-Identifier: MIT
+ *
+ * Constants, given as -D:
+ *   KERNEL_NAME       of the function
+ *   KIND              of the kernel (layout.h)
+ *   ELEMENT           of the activations: DTYPE_… (layout.h)
+ *   WEIGHT_ELEMENT    of weight, bias and their gradients
+ *   COLS              elements in a row
+ *   CENTRED           1 LayerNorm, 0 RMSNorm
+ *   ACCESS            of rows: ACCESS_… (layout.h); shift.cu has ACCESS_SHIFTED
+ *   WEIGHT_ACCESS     of weight and bias: 0 they start at multiples of 16 bytes, 1 element by element
+ *   BYTES             1: some pointer is no multiple of its element size: byte by byte (with ACCESS_ELEMENTS)
+ *   ROW_WARPS         warps of a block that share a row
+ *   ROW_BLOCKS        blocks of a cluster that share a row
+ *   WARP_SEGMENTS     segments of 1024 elements that a warp holds: 1, 2, 4 or 8
+ *   BLOCK_ROWS        rows, or sets of ROWS_AT_ONCE rows for every ROW_THREADS threads, that a block has in hand
+ *   ROW_THREADS       threads of a warp that share a row: 32, or less where the row is narrow
+ *   ROWS_AT_ONCE      rows that a thread has in hand at once
+ *   BLOCKS            blocks that shall fit a multiprocessor
+ *   BOUND_THREADS     of how many threads they could be: both bound the registers of a thread
+ *   STAGED_UNITS      0, or in staged.cu the units of a row, which its warps take one after another
+ *   HAS_…             1: the call has that operand
+ *
+ * A lane of the contract is an element's number mod 256. A thread of a warp holds quads (16 bytes, PER_QUAD
+ * elements) of a segment; quad j of thread t starts at element (32 j + t) PER_QUAD, so that a warp reads
+ * whole lines, and a thread's elements fall on THREAD_LANES = 8 lanes, in GROUPS runs of PER_QUAD neighbours. */
+
+#ifndef HAS_BIAS
+#define HAS_BIAS 0 /* backward has none */
+#endif
+
+#if ELEMENT == DTYPE_F64
+typedef double real;
+enum { ELEMENT_BYTES = 8 };
+#define fma_real fma_f64
+#define mean_of(sum) ((sum) / COLS)
+#define sqrt_real sqrt_f64
+#define shuffle_xor shuffle_xor_f64
+#define send_real send_f64
+#else
+typedef float real;
+enum { ELEMENT_BYTES = ELEMENT == DTYPE_F32 ? 4 : 2 };
+#define fma_real fma_f32
+#define mean_of(sum) divide_f32(sum, COLS)
+#define sqrt_real sqrt_f32
+#define shuffle_xor shuffle_xor_f32
+#define send_real send_f32
+#endif
+
+enum {
+	THREAD_LANES = 8,
+	WEIGHT_BYTES = WEIGHT_ELEMENT == DTYPE_F64 ? 8 : WEIGHT_ELEMENT == DTYPE_F32 ? 4 : 2,
+	PER_QUAD = 16 / ELEMENT_BYTES,
+	WARP_ELEMENTS = 32 * PER_QUAD, /* from a quad of a thread to its next */
+	SEGMENT_QUADS = SEGMENT_QUADS_OF(COLS, ELEMENT_BYTES),
+	GROUPS_OF_LANES = THREAD_LANES / PER_QUAD,
+	GROUPS = SEGMENT_QUADS < GROUPS_OF_LANES ? SEGMENT_QUADS : GROUPS_OF_LANES,
+	QUADS = WARP_SEGMENTS * SEGMENT_QUADS,
+	UNITS = STAGED_UNITS ? STAGED_UNITS : ROW_WARPS * ROW_BLOCKS, /* a unit is what a warp sums up of a row */
+	CAPACITY = STAGED_UNITS ? (COLS + SEGMENT - 1) / SEGMENT * SEGMENT : UNITS * WARP_SEGMENTS * SEGMENT,
+	SUB_ROWS = 32 / ROW_THREADS,
+	THREADS = 32 * ROW_WARPS * BLOCK_ROWS,
+	TAIL_QUAD = (COLS - 1) % SEGMENT / WARP_ELEMENTS, /* of a segment: the one that may end inside */
+	TAIL_ELEMENTS = COLS % PER_QUAD
+};
+
+#define ROW_BYTES (COLS * ELEMENT_BYTES) /* under 2^28 */
+
+/* Where a thread stands in its row. */
+struct position {
+	int lane;  /* thread of its ROW_THREADS */
+	int unit;  /* of the row */
+	int group; /* which row of the block */
+	int first; /* column of its first quad */
+};
+
+DEVICE struct position position_of(int thread, int row_block)
+{
+	struct position p;
+	int warp = thread / 32;
+	p.lane = thread % ROW_THREADS;
+	/* One row a block needs no division; but it is only with many segments that the compiler spills less for it. */
+	int one_row = BLOCK_ROWS == 1 && WARP_SEGMENTS >= (ACCESS == ACCESS_SHIFTED ? 2 : 4);
+	p.unit = row_block * ROW_WARPS + (one_row ? warp : warp % ROW_WARPS);
+	p.group = one_row ? 0 : warp / ROW_WARPS;
+	p.first = p.unit * WARP_SEGMENTS * SEGMENT + p.lane * PER_QUAD;
+	return p;
+}
+
+/* Column of quad j of a thread. */
+DEVICE int column(int first, int j)
+{
+	return first + j / SEGMENT_QUADS * SEGMENT + j % SEGMENT_QUADS * WARP_ELEMENTS;
+}
+
+/* Whether quad j has an element in the row, and element e of it. */
+#define HAS_QUAD(first, j) (CAPACITY == COLS || column(first, j) < COLS)
+#define HAS_ELEMENT(first, j, e)                                                                    \
+	(TAIL_ELEMENTS == 0 || (j) % SEGMENT_QUADS != TAIL_QUAD ? HAS_QUAD(first, j)               \
+								 : column(first, j) + (e) < COLS)
+
+DEVICE quad no_quad(void)
+{
+	quad v;
+	v.w[0] = v.w[1] = v.w[2] = v.w[3] = 0;
+	return v;
+}
+
+/* ---- elements ---- */
+
+/* The numbers of a quad, and back with one rounding. */
+DEVICE void widen(quad v, real *x)
+{
+#if ELEMENT == DTYPE_F32
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		x[i] = f32_of_bits(v.w[i]);
+#elif ELEMENT == DTYPE_F16
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		x[2 * i] = f32_of_f16(v.w[i] & 0xffff);
+		x[2 * i + 1] = f32_of_f16(v.w[i] >> 16);
+	}
+#elif ELEMENT == DTYPE_BF16
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		x[2 * i] = f32_of_bits(v.w[i] << 16);
+		x[2 * i + 1] = f32_of_bits(v.w[i] & 0xffff0000u);
+	}
+#else
+	UNROLL
+	for (int i = 0; i < 2; i++)
+		x[i] = f64_of_bits(v.w[2 * i], v.w[2 * i + 1]);
+#endif
+}
+
+DEVICE quad narrow(const real *x)
+{
+	quad v;
+#if ELEMENT == DTYPE_F32
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = bits_of_f32(x[i]);
+#elif ELEMENT == DTYPE_F16
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = pack_f16(x[2 * i], x[2 * i + 1]);
+#elif ELEMENT == DTYPE_BF16
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
+#else
+	UNROLL
+	for (int i = 0; i < 2; i++) {
+		v.w[2 * i] = low_bits_of_f64(x[i]);
+		v.w[2 * i + 1] = high_bits_of_f64(x[i]);
+	}
+#endif
+	return v;
+}
+
+/* The bits of one element of `bytes` bytes in memory, at any address where BYTES says so. */
+DEVICE u64 load_bits(const u8 *from, int bytes)
+{
+#if BYTES
+	u64 bits = 0;
+	UNROLL
+	for (int i = 0; i < bytes; i++)
+		bits |= (u64)load_one(u8, from + i) << 8 * i;
+	return bits;
+#else
+	return bytes == 2 ? load_one(u16, from) : bytes == 4 ? load_one(u32, from) : load_one(u64, from);
+#endif
+}
+
+DEVICE void store_bits(u8 *to, int bytes, u64 bits)
+{
+#if BYTES
+	UNROLL
+	for (int i = 0; i < bytes; i++)
+		store_one(u8, to + i, (u8)(bits >> 8 * i));
+#else
+	if (bytes == 2)
+		store_one(u16, to, (u16)bits);
+	else if (bytes == 4)
+		store_one(u32, to, (u32)bits);
+	else
+		store_one(u64, to, bits);
+#endif
+}
+
+/* Element e of a quad, as bits. */
+DEVICE u64 quad_bits(quad v, int e)
+{
+	if (ELEMENT_BYTES == 2)
+		return v.w[e / 2] >> 16 * (e % 2) & 0xffff;
+	if (ELEMENT_BYTES == 4)
+		return v.w[e];
+	return (u64)v.w[2 * (e & 1) + 1] << 32 | v.w[2 * (e & 1)];
+}
+
+DEVICE quad put_bits(quad v, int e, u64 bits)
+{
+	if (ELEMENT_BYTES == 2)
+		v.w[e / 2] |= (u32)bits << 16 * (e % 2);
+	else if (ELEMENT_BYTES == 4)
+		v.w[e] = (u32)bits;
+	else {
+		v.w[2 * (e & 1)] = (u32)bits;
+		v.w[2 * (e & 1) + 1] = (u32)(bits >> 32);
+	}
+	return v;
+}
+
+/* A statistic in memory. */
+DEVICE real load_real(const void *from, i64 i)
+{
+	u64 bits = load_bits((const u8 *)from + i * sizeof(real), sizeof(real));
+#if ELEMENT == DTYPE_F64
+	return f64_of_bits((u32)bits, (u32)(bits >> 32));
+#else
+	return f32_of_bits((u32)bits);
+#endif
+}
+
+DEVICE void store_real(void *to, i64 i, real value)
+{
+#if ELEMENT == DTYPE_F64
+	u64 bits = (u64)high_bits_of_f64(value) << 32 | low_bits_of_f64(value);
+#else
+	u64 bits = bits_of_f32(value);
+#endif
+	store_bits((u8 *)to + i * sizeof(real), sizeof(real), bits);
+}
+
+/* One element of weight, bias or their gradients. */
+DEVICE real load_weight(const u8 *from, i64 i)
+{
+	u64 bits = load_bits(from + i * WEIGHT_BYTES, WEIGHT_BYTES);
+#if WEIGHT_ELEMENT == DTYPE_F64
+	return f64_of_bits((u32)bits, (u32)(bits >> 32));
+#elif WEIGHT_ELEMENT == DTYPE_F32
+	return f32_of_bits((u32)bits);
+#elif WEIGHT_ELEMENT == DTYPE_F16
+	return f32_of_f16((u32)bits);
+#else
+	return f32_of_bits((u32)bits << 16);
+#endif
+}
+
+DEVICE void store_weight(u8 *to, i64 i, real value)
+{
+#if WEIGHT_ELEMENT == DTYPE_F64
+	u64 bits = (u64)high_bits_of_f64(value) << 32 | low_bits_of_f64(value);
+#elif WEIGHT_ELEMENT == DTYPE_F32
+	u64 bits = bits_of_f32(value);
+#elif WEIGHT_ELEMENT == DTYPE_F16
+	u64 bits = pack_f16(value, 0) & 0xffff;
+#else
+	u64 bits = pack_bf16(value, 0) & 0xffff;
+#endif
+	store_bits(to + i * WEIGHT_BYTES, WEIGHT_BYTES, bits);
+}
+
+/* PER_QUAD neighbours of weight or bias, as they are in memory. */
+enum { WEIGHT_WORDS = PER_QUAD * WEIGHT_BYTES / 4 };
+struct weights {
+	u32 w[WEIGHT_WORDS];
+};
+
+/* From column c; zeros past the end of the row. */
+DEVICE struct weights load_weights(const u8 *from, int c)
+{
+	struct weights v;
+	if (WEIGHT_ACCESS == 0 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS)) {
+		UNROLL
+		for (int i = 0; i < WEIGHT_WORDS; i += 4) {
+			quad q = load_shared_by_all(from + c * WEIGHT_BYTES + 4 * i);
+			UNROLL
+			for (int k = 0; k < 4; k++)
+				v.w[i + k] = q.w[k];
+		}
+		return v;
+	}
+	UNROLL
+	for (int i = 0; i < WEIGHT_WORDS; i++)
+		v.w[i] = 0;
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		u64 bits = c + e < COLS ? load_bits(from + (c + e) * WEIGHT_BYTES, WEIGHT_BYTES) : 0;
+		v.w[e * WEIGHT_BYTES / 4] |= (u32)(WEIGHT_BYTES == 2 ? bits << 16 * (e % 2) : bits);
+		if (WEIGHT_BYTES == 8)
+			v.w[(e * WEIGHT_BYTES / 4 + 1) % WEIGHT_WORDS] = (u32)(bits >> 32);
+	}
+	return v;
+}
+
+DEVICE void widen_weights(struct weights v, real *w)
+{
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+#if WEIGHT_ELEMENT == DTYPE_F32
+		w[e] = f32_of_bits(v.w[e]);
+#elif WEIGHT_ELEMENT == DTYPE_F16
+		w[e] = f32_of_f16(e % 2 ? v.w[e / 2] >> 16 : v.w[e / 2] & 0xffff);
+#elif WEIGHT_ELEMENT == DTYPE_BF16
+		w[e] = f32_of_bits(e % 2 ? v.w[e / 2] & 0xffff0000u : v.w[e / 2] << 16);
+#else
+		w[e] = f64_of_bits(v.w[2 * e], v.w[2 * e + 1]);
+#endif
+	}
+}
+
+/* ---- numbers of the arithmetic in quads: column sums on their way ---- */
+
+enum { REALS = 16 / sizeof(real) };
+
+DEVICE quad quad_of_sums(const real *sums)
+{
+	quad v;
+#if ELEMENT == DTYPE_F64
+	v.w[0] = low_bits_of_f64(sums[0]);
+	v.w[1] = high_bits_of_f64(sums[0]);
+	v.w[2] = low_bits_of_f64(sums[1]);
+	v.w[3] = high_bits_of_f64(sums[1]);
+#else
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v.w[i] = bits_of_f32(sums[i]);
+#endif
+	return v;
+}
+
+DEVICE void sums_of_quad(quad v, real *sums)
+{
+#if ELEMENT == DTYPE_F64
+	sums[0] = f64_of_bits(v.w[0], v.w[1]);
+	sums[1] = f64_of_bits(v.w[2], v.w[3]);
+#else
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		sums[i] = f32_of_bits(v.w[i]);
+#endif
+}
+
+DEVICE void add_reals(real *to, const real *other)
+{
+	UNROLL
+	for (int i = 0; i < REALS; i++)
+		to[i] = to[i] + other[i];
+}
+
+/* ---- rows in and out; shift.cu has those that start anywhere ---- */
+
+/* The elements of a row from column c on that there are; c may be before its start. */
+DEVICE quad load_elements(const u8 *row, int c)
+{
+	quad v = no_quad();
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		if (c + e >= 0 && c + e < COLS)
+			v = put_bits(v, e, load_bits(row + (c + e) * ELEMENT_BYTES, ELEMENT_BYTES));
+	return v;
+}
+
+/* The first `count` elements of a quad that starts at `to`. */
+DEVICE void store_elements(u8 *to, quad v, int count)
+{
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		if (e < count)
+			store_bits(to + e * ELEMENT_BYTES, ELEMENT_BYTES, quad_bits(v, e));
+}
+
+/* One quad of a row, from column c, where ACCESS is not ACCESS_SHIFTED. */
+DEVICE quad load_strip(const u8 *row, int c)
+{
+	if (ACCESS == ACCESS_QUADS && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
+		return load_once(row + c * ELEMENT_BYTES);
+	return load_elements(row, c);
+}
+
+DEVICE void store_strip(u8 *row, quad v, int c)
+{
+	if (ACCESS == ACCESS_QUADS && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS))
+		store_once(row + c * ELEMENT_BYTES, v);
+	else
+		store_elements(row + c * ELEMENT_BYTES, v, COLS - c);
+}
+
+/* A thread's quads of a row, zeros past its end. */
+DEVICE void load_row(quad *v, const u8 *row, struct position p)
+{
+	UNROLL
+	for (int j = 0; j < QUADS; j++)
+		v[j] = HAS_QUAD(p.first, j) ? load_strip(row, column(p.first, j)) : no_quad();
+}

@@ -1,0 +1,543 @@
+/* The norms of rows that no registers hold, and of what backward.cu has no room for. Follows sums.cu;
+ * rows.cu explains most constants (WARP_SEGMENTS is 1, ACCESS is not ACCESS_SHIFTED, STAGED_UNITS over 0). Further ones:
+ *   KIND            KIND_STAGED_… (layout.h)
+ *   UNIT_SEGMENTS   neighbouring segments that are summed up before they go on the board: a power of two up to 32
+ *   TILES           segments that a warp has in shared memory at once
+ * All of x and dy comes through shared memory, by asynchronous copies of which every thread reads its own alone.
+ * SPDX-License-Identifier: MIT */
+
+/* Of ROW_NUMBERS, which are whole quads. */
+enum { MEAN, RSTD, SHIFT, MEAN_GX, MEAN_G };
+
+/* Starts the fetch of one quad of a row, from column c; zeros past its end. */
+DEVICE void fetch_quad(u8 *to, const u8 *row, int c)
+{
+#if ACCESS == ACCESS_QUADS
+	const int left = (COLS - c) * ELEMENT_BYTES;
+	if (TAIL_ELEMENTS != 0 && left < 16)
+		fetch_some(to, row + c * ELEMENT_BYTES, left);
+	else
+		fetch(to, row + c * ELEMENT_BYTES);
+#else
+	*(quad *)to = load_elements(row, c);
+#endif
+}
+
+#if KIND != KIND_STAGED_COLUMNS
+
+enum {
+	TENSORS = KIND == KIND_STAGED_FORWARD ? 1 : 2,
+	SEGMENTS = (COLS + SEGMENT - 1) / SEGMENT,
+	TEAM = ROW_WARPS * ROW_BLOCKS,
+	MOST_TURNS = (UNITS + TEAM - 1) / TEAM * UNIT_SEGMENTS,
+	AHEAD = TILES < 3 ? TILES : 3, /* segments that a warp has on the way, in tiles of their own */
+	KEPT = TILES - AHEAD,
+	TILE_BYTES = TILE_BYTES_OF(QUADS, 1),
+	BATCH = 4 /* quads of which all is loaded before the first is used */
+	/* shared memory: boards, then [warp][tile][x, dy][quad][lane] */
+};
+
+/* ---- turns: the segments of a row that are a warp's, which it walks to and fro ---- */
+
+struct walk {
+	const u8 *x, *dy; /* the row */
+	u8 *tiles;        /* this thread's part of the first */
+	struct board board;
+	int lane, group;
+	int unit;  /* its first; TEAM further on is the next */
+	int turns; /* segments of all its units */
+};
+
+/* How a pass finds a tensor: not at all, for the first time, or as the pass before left it. */
+enum reading { NOT, FIRST, AGAIN };
+
+/* A pass back starts with what the pass forth has read last, which is still in its tiles; so does the next forth. */
+struct pass {
+	int back;
+	enum reading x, dy;
+};
+
+DEVICE struct pass pass_of(int number, enum reading dy)
+{
+	struct pass pass;
+	pass.back = number % 2;
+	pass.x = number == 0 ? FIRST : AGAIN;
+	pass.dy = dy;
+	return pass;
+}
+
+/* Neighbouring units are of different blocks, which have the same to do then. */
+DEVICE struct walk walk_of(struct position p, int row_block)
+{
+	const int warp = thread_index() / 32;
+	struct walk w;
+	w.x = w.dy = 0;
+	w.tiles = shared_memory() + BOARDS_BYTES + warp * TILES * TENSORS * TILE_BYTES + p.lane * 16;
+	w.lane = p.lane;
+	w.group = p.group;
+	w.unit = warp % ROW_WARPS * ROW_BLOCKS + row_block;
+	const int units = w.unit < UNITS ? (UNITS - 1 - w.unit) / TEAM + 1 : 0;
+	const int has_last = units > 0 && (UNITS - 1 - w.unit) % TEAM == 0;
+	w.turns = units * UNIT_SEGMENTS - (has_last ? UNITS * UNIT_SEGMENTS - SEGMENTS : 0);
+	return w;
+}
+
+DEVICE int turn_at(const struct walk *w, struct pass pass, int step)
+{
+	return pass.back ? w->turns - 1 - step : step;
+}
+
+DEVICE int unit_of(const struct walk *w, int turn)
+{
+	return w->unit + turn / UNIT_SEGMENTS * TEAM;
+}
+
+/* Column of this thread's first quad. */
+DEVICE int first_of(const struct walk *w, int turn)
+{
+	return (unit_of(w, turn) * UNIT_SEGMENTS + turn % UNIT_SEGMENTS) * SEGMENT + w->lane * PER_QUAD;
+}
+
+/* The first turns stay where they are from the first pass on, the others take turns in AHEAD tiles. */
+DEVICE u8 *tile_of(const struct walk *w, int turn, int tensor)
+{
+	int tile = turn < KEPT || MOST_TURNS <= TILES ? turn : KEPT + (turn - KEPT) % AHEAD;
+	return w->tiles + (tile * TENSORS + tensor) * TILE_BYTES;
+}
+
+/* Whether the tile does not contain it yet. */
+DEVICE int is_away(const struct walk *w, struct pass pass, enum reading reading, int turn)
+{
+	if (reading != AGAIN)
+		return reading == FIRST;
+	if (MOST_TURNS <= TILES)
+		return 0;
+	return pass.back ? turn >= KEPT && turn < w->turns - AHEAD : turn >= TILES;
+}
+
+DEVICE void fetch_segment(u8 *to, const u8 *row, int first)
+{
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		if (HAS_QUAD(first, j))
+			fetch_quad(to + j * 32 * 16, row, column(first, j));
+		if (ACCESS != ACCESS_QUADS && j % BATCH == BATCH - 1)
+			sync_warp(); /* no loads beyond it: they would take all registers */
+	}
+}
+
+/* One group of fetches for every step, an empty one too: steps are what is waited for. */
+DEVICE void fetch_step(const struct walk *w, struct pass pass, int step)
+{
+	const int turn = turn_at(w, pass, step);
+	if (step < w->turns && is_away(w, pass, pass.x, turn))
+		fetch_segment(tile_of(w, turn, 0), w->x, first_of(w, turn));
+	if (step < w->turns && is_away(w, pass, pass.dy, turn))
+		fetch_segment(tile_of(w, turn, TENSORS - 1), w->dy, first_of(w, turn));
+	fetch_close();
+}
+
+DEVICE void start_pass(const struct walk *w, struct pass pass)
+{
+	UNROLL
+	for (int step = 0; step < AHEAD; step++)
+		fetch_step(w, pass, step);
+}
+
+DEVICE quad take_quad(const u8 *tile, int first, int j)
+{
+	return HAS_QUAD(first, j) ? load_fetched(tile + j * 32 * 16) : no_quad();
+}
+
+/* Weight or bias of quads j, j + 1, … of a batch. */
+DEVICE void load_batch(struct weights *to, const u8 *from, int first, int j)
+{
+	UNROLL
+	for (int i = 0; i < BATCH && j + i < QUADS; i++)
+		to[i] = load_weights(from, HAS_QUAD(first, j + i) ? column(first, j + i) : 0);
+}
+
+/* ---- sums over the row ---- */
+
+struct row {
+	struct statistics s;
+	real m0;
+};
+
+enum term { VALUES, SQUARES, GRADIENTS };
+
+/* The terms of one quad; weights of GRADIENTS alone. */
+DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, quad v, quad dy, struct weights weights,
+		     int first, int j)
+{
+	real x[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
+	widen(v, x);
+	if (term == GRADIENTS) {
+		widen(dy, d);
+		if (HAS_WEIGHT)
+			widen_weights(weights, w);
+	}
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		int there = HAS_ELEMENT(first, j, e);
+		if (term == VALUES) {
+			ADD_TERM(lanes[0], j, e, x[e]);
+		} else if (term == SQUARES) {
+			real t = there ? CENTRED ? x[e] - r.m0 : x[e] : 0;
+			ADD_PRODUCT(lanes[0], j, e, t, t);
+			if (CENTRED)
+				ADD_TERM(lanes[CENTRED], j, e, t);
+		} else {
+			real h = there ? xhat_of(x[e], r.s) : 0;
+			real g = there ? HAS_WEIGHT ? d[e] * w[e] : d[e] : 0;
+			ADD_PRODUCT(lanes[0], j, e, g, h);
+			if (CENTRED)
+				ADD_TERM(lanes[CENTRED], j, e, g);
+		}
+	}
+}
+
+DEVICE void add_segment(real (*lanes)[THREAD_LANES], int term, struct row r, const struct staged_arguments *a,
+			const struct walk *w, int turn)
+{
+	const int first = first_of(w, turn);
+	const u8 *x = tile_of(w, turn, 0), *dy = tile_of(w, turn, TENSORS - 1);
+	struct weights weights[BATCH];
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		if (term == GRADIENTS && HAS_WEIGHT && j % BATCH == 0)
+			load_batch(weights, a->weight, first, j);
+		quad v = take_quad(x, first, j);
+		add_quad(lanes, term, r, v, term == GRADIENTS ? take_quad(dy, first, j) : v, weights[j % BATCH],
+			 first, j);
+	}
+}
+
+/* n sums over the row; every thread of it gets them. */
+DEVICE void staged_sums(real *sums, int n, int term, struct pass pass, struct row r, const struct staged_arguments *a,
+		      struct walk *w)
+{
+	real shares[2] = {0, 0}; /* of a unit: each segment's in the lanes of its number */
+	if (UNITS > 1)
+		open_round(&w->board, n);
+	start_pass(w, pass);
+	for (int step = 0; step < w->turns; step++) {
+		const int turn = turn_at(w, pass, step), in_unit = turn % UNIT_SEGMENTS;
+		const int ends_unit = in_unit == (pass.back ? 0 : UNIT_SEGMENTS - 1) || step + 1 == w->turns;
+		real lanes[2][THREAD_LANES], segment[2];
+		FETCH_WAIT(AHEAD - 1);
+		add_segment(lanes, term, r, a, w, turn);
+		fetch_step(w, pass, step + AHEAD);
+		UNROLL
+		for (int k = 0; k < n; k++)
+			close_segment(lanes[k]);
+		fold_lanes(lanes, segment, n, 1, w->lane);
+		spread_sums(segment, n, w->lane);
+		UNROLL
+		for (int k = 0; k < n; k++)
+			shares[k] = w->lane % UNIT_SEGMENTS == in_unit ? segment[k] : shares[k];
+		if (UNITS == 1 || !ends_unit)
+			continue;
+		UNROLL
+		for (int k = 0; k < n; k++) {
+			UNROLL
+			for (int h = 1; h < UNIT_SEGMENTS; h *= 2)
+				shares[k] = shares[k] + shuffle_xor(shares[k], h);
+			put_share(&w->board, k, unit_of(w, turn), shares[k], w->lane);
+			shares[k] = 0;
+		}
+	}
+	if (UNITS > 1)
+		take_sums(&w->board, sums, n, w->group, w->lane);
+	UNROLL
+	for (int k = 0; UNITS == 1 && k < n; k++)
+		sums[k] = shares[k] + 0;
+}
+
+enum { STATISTICS_PASSES = CENTRED ? 2 : 1 };
+
+DEVICE struct statistics staged_statistics(const struct staged_arguments *a, struct walk *w)
+{
+	struct row r;
+	real sums[2];
+	r.m0 = 0;
+	if (CENTRED) {
+		staged_sums(sums, 1, VALUES, pass_of(0, NOT), r, a, w);
+		r.m0 = mean_of(sums[0]);
+	}
+	staged_sums(sums, CENTRED ? 2 : 1, SQUARES, pass_of(STATISTICS_PASSES - 1, NOT), r, a, w);
+	return statistics_of(r.m0, sums, (real)a->eps);
+}
+
+/* ---- the row that is written ---- */
+
+/* One quad of y or dx. */
+DEVICE quad result_of(quad v, quad dy, struct statistics s, real mean_gx, real mean_g, struct weights weight,
+		      struct weights bias)
+{
+	real x[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
+	widen(v, x);
+	widen(dy, d);
+	if (HAS_WEIGHT)
+		widen_weights(weight, w);
+#if KIND == KIND_STAGED_FORWARD
+	real b[PER_QUAD];
+	if (HAS_BIAS)
+		widen_weights(bias, b);
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		x[e] = affine(xhat_of(x[e], s), w[e], b[e]);
+#else
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		x[e] = dx_of(xhat_of(x[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
+#endif
+	return narrow(x);
+}
+
+DEVICE void write_segment(u8 *to, struct statistics s, real mean_gx, real mean_g, const struct staged_arguments *a,
+			  const struct walk *w, int turn)
+{
+	const int first = first_of(w, turn);
+	const u8 *x = tile_of(w, turn, 0), *dy = tile_of(w, turn, TENSORS - 1);
+	struct weights weight[BATCH], bias[BATCH];
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		if (HAS_WEIGHT && j % BATCH == 0)
+			load_batch(weight, a->weight, first, j);
+		if (KIND == KIND_STAGED_FORWARD && HAS_BIAS && j % BATCH == 0)
+			load_batch(bias, a->bias, first, j);
+		if (!HAS_QUAD(first, j))
+			continue;
+		quad v = take_quad(x, first, j);
+		store_strip(to,
+			    result_of(v, KIND == KIND_STAGED_FORWARD ? v : take_quad(dy, first, j), s, mean_gx, mean_g,
+				      weight[j % BATCH], bias[j % BATCH]),
+			    column(first, j));
+	}
+}
+
+/* A thread writes what it alone reads, and has read: x or dy may be written over. */
+DEVICE void write_row(u8 *to, struct pass pass, struct statistics s, real mean_gx, real mean_g,
+		      const struct staged_arguments *a, const struct walk *w)
+{
+	start_pass(w, pass);
+	for (int step = 0; step < w->turns; step++) {
+		FETCH_WAIT(AHEAD - 1);
+		write_segment(to, s, mean_gx, mean_g, a, w, turn_at(w, pass, step));
+		fetch_step(w, pass, step + AHEAD);
+	}
+}
+
+KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
+{
+	const int row_block = ROW_BLOCKS > 1 ? cluster_rank() : 0;
+	const struct position p = position_of(thread_index(), row_block);
+	const i64 number = block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group;
+	const int speaks = p.unit == 0 && p.lane == 0;
+	struct walk w = walk_of(p, row_block);
+
+	if (BLOCK_ROWS > 1 && number >= a.rows)
+		return;
+	w.board = make_board(shared_memory() + p.group * BOARD_BYTES);
+	wait_for_kernels_before();
+	let_next_kernel_start();
+	w.x = a.x + number * a.x_stride;
+#if KIND == KIND_STAGED_FORWARD
+	struct statistics s = staged_statistics(&a, &w);
+	if (speaks) {
+		if (a.mean)
+			store_real(a.mean, number, s.mean);
+		if (a.rstd)
+			store_real(a.rstd, number, s.rstd);
+		if (a.mean_lo)
+			store_real(a.mean_lo, number, s.mean_lo);
+	}
+	write_row(a.y + number * a.y_stride, pass_of(STATISTICS_PASSES, NOT), s, 0, 0, &a, &w);
+#else
+	enum { PASSES = HAS_RSTD ? 0 : STATISTICS_PASSES };
+	struct row r;
+	real sums[2] = {0, 0};
+	w.dy = a.dy + number * a.dy_stride;
+	r.m0 = 0;
+	if (HAS_RSTD) {
+		r.s.rstd = load_real(a.rstd, number);
+		r.s.mean = CENTRED ? load_real(a.mean, number) : 0;
+		r.s.mean_lo = CENTRED && a.mean_lo ? load_real(a.mean_lo, number) : 0;
+		finish_statistics(&r.s);
+	} else {
+		r.s = staged_statistics(&a, &w);
+	}
+	if (HAS_DX)
+		staged_sums(sums, CENTRED ? 2 : 1, GRADIENTS, pass_of(PASSES, FIRST), r, &a, &w);
+	const real mean_gx = mean_of(sums[0]), mean_g = mean_of(sums[CENTRED]);
+	if (HAS_DWEIGHT + HAS_DBIAS == 0) {
+		write_row(a.y + number * a.y_stride, pass_of(PASSES + 1, AGAIN), r.s, mean_gx, mean_g, &a, &w);
+	} else if (speaks) {
+		real *to = (real *)a.numbers + number * ROW_NUMBERS;
+		store_one(real, to + MEAN, r.s.mean);
+		store_one(real, to + RSTD, r.s.rstd);
+		store_one(real, to + SHIFT, r.s.shift);
+		store_one(real, to + MEAN_GX, mean_gx);
+		store_one(real, to + MEAN_G, mean_g);
+	}
+#endif
+}
+
+#else
+
+enum {
+	SUMS = HAS_DWEIGHT + HAS_DBIAS,
+	PITCH = (COLS + REALS - 1) / REALS * REALS,
+	STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS, /* of columns, a quad a thread */
+	NUMBER_QUADS = ROW_NUMBERS / REALS,
+	WALK_ROW_BYTES = WALK_ROW_BYTES_OF((int)sizeof(real)),
+	WALK_LEVELS = 2                          /* of the tree over the slots of a walk */
+	/* shared memory: [warp][WALK_AHEAD][row] */
+};
+
+/* Column sums of a thread's quad. */
+struct sums {
+	real of[2][PER_QUAD]; /* dweight, dbias */
+};
+
+DEVICE struct sums no_sums(void)
+{
+	struct sums s;
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		s.of[0][e] = s.of[1][e] = 0;
+	return s;
+}
+
+DEVICE struct sums both(struct sums a, struct sums b)
+{
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		a.of[0][e] = a.of[0][e] + b.of[0][e];
+		a.of[1][e] = a.of[1][e] + b.of[1][e];
+	}
+	return a;
+}
+
+/* Where a warp walks: rows row … end-1, the columns of a strip. */
+struct walk {
+	u8 *ring;
+	i64 row, end;
+	int stage; /* of the ring: the row's */
+	int lane, c;
+};
+
+/* The numbers are fetched by some lanes for all. */
+DEVICE void fetch_row(const struct walk *w, i64 row, int stage, const struct staged_arguments *a)
+{
+	u8 *to = w->ring + stage * WALK_ROW_BYTES + w->lane * 16;
+	if (row < w->end) {
+		if (w->c < COLS) {
+			fetch_quad(to, a->x + row * a->x_stride, w->c);
+			fetch_quad(to + 32 * 16, a->dy + row * a->dy_stride, w->c);
+		}
+		if (w->lane < NUMBER_QUADS)
+			fetch(to + 2 * 32 * 16, (const real *)a->numbers + row * ROW_NUMBERS + w->lane * REALS);
+	}
+	fetch_close();
+}
+
+/* dx of the next row, and what it adds to the column sums. */
+DEVICE void walk_row(struct sums *sums, struct weights weights, struct walk *w, const struct staged_arguments *a)
+{
+	const u8 *from = w->ring + w->stage * WALK_ROW_BYTES;
+	real x[PER_QUAD], d[PER_QUAD], weight[PER_QUAD], numbers[ROW_NUMBERS];
+	struct statistics s;
+	FETCH_WAIT(WALK_AHEAD - 1);
+	sync_warp(); /* the numbers are there for all lanes */
+	widen(load_fetched(from + w->lane * 16), x);
+	widen(load_fetched(from + (32 + w->lane) * 16), d);
+	UNROLL
+	for (int i = 0; i < NUMBER_QUADS; i++)
+		sums_of_quad(load_fetched(from + (2 * 32 + i) * 16), numbers + i * REALS);
+	sync_warp(); /* all lanes have read them */
+	fetch_row(w, w->row + WALK_AHEAD, w->stage, a);
+	if (HAS_WEIGHT && HAS_DX)
+		widen_weights(weights, weight);
+	s.mean = numbers[MEAN];
+	s.rstd = numbers[RSTD];
+	s.shift = numbers[SHIFT];
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		real h = xhat_of(x[e], s), g = HAS_WEIGHT && HAS_DX ? d[e] * weight[e] : d[e];
+		x[e] = dx_of(h, g, numbers[MEAN_GX], numbers[MEAN_G], s.rstd);
+		sums->of[0][e] = fma_real(d[e], h, sums->of[0][e]);
+		sums->of[1][e] = sums->of[1][e] + d[e];
+	}
+	if (HAS_DX && w->c < COLS)
+		store_strip(a->y + w->row * a->y_stride, narrow(x), w->c);
+	w->row++;
+	w->stage = w->stage + 1 == WALK_AHEAD ? 0 : w->stage + 1;
+}
+
+/* The next slot, in chunks. */
+DEVICE struct sums walk_slot(struct weights weights, struct walk *w, const struct staged_arguments *a)
+{
+	const i64 end = w->row + a->slot_rows < w->end ? w->row + a->slot_rows : w->end;
+	struct sums total = no_sums();
+	while (w->row < end) {
+		const i64 chunk_end = w->row + CHUNK_ROWS < end ? w->row + CHUNK_ROWS : end;
+		struct sums chunk = no_sums();
+		while (w->row < chunk_end)
+			walk_row(&chunk, weights, w, a);
+		total = both(total, chunk);
+	}
+	return total;
+}
+
+/* A warp walks the rows of walk_slots slots in one strip of columns, and folds them. */
+KERNEL(KERNEL_NAME, 32 * WALK_WARPS, 3, staged_arguments)
+{
+	const int warp_in_block = thread_index() / 32;
+	const i64 warp = block_index() * WALK_WARPS + warp_in_block, number = warp / STRIPS;
+	const int strip = STRIPS - 1 - (int)(warp % STRIPS); /* what KIND_STAGED_ROWS read last is the likeliest in the L2 */
+	const i64 walk_rows = a.walk_slots * a.slot_rows;
+	struct sums sums = no_sums(), left[WALK_LEVELS];
+	struct weights weights;
+	struct walk w;
+
+	w.row = number * walk_rows;
+	w.end = w.row + walk_rows < a.rows ? w.row + walk_rows : a.rows;
+	w.ring = shared_memory() + warp_in_block * WALK_AHEAD * WALK_ROW_BYTES;
+	w.stage = 0;
+	w.lane = thread_index() % 32;
+	w.c = strip * WARP_ELEMENTS + w.lane * PER_QUAD;
+	wait_for_kernels_before();
+	let_next_kernel_start();
+	if (w.row >= a.rows)
+		return;
+	for (int i = 0; i < WALK_AHEAD; i++)
+		fetch_row(&w, w.row + i, i, &a);
+	if (HAS_WEIGHT && HAS_DX)
+		weights = load_weights(a.weight, w.c < COLS ? w.c : 0);
+	for (int slot = 0; slot < a.walk_slots; slot++) { /* those that are not there add +0 */
+		sums = walk_slot(weights, &w, &a);
+		UNROLL
+		for (int level = 0; level < WALK_LEVELS; level++) {
+			if ((slot + 1) % (1 << level) != 0)
+				continue;
+			if (slot >> level & 1)
+				sums = both(left[level], sums);
+			else
+				left[level] = sums;
+		}
+	}
+	real *to = (real *)a.partials + number * SUMS * PITCH + w.c;
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e += REALS) {
+		if (w.c + e >= COLS)
+			continue;
+		if (HAS_DWEIGHT)
+			store_kept(to + e, quad_of_sums(sums.of[0] + e));
+		if (HAS_DBIAS)
+			store_kept(to + (i64)(SUMS - 1) * PITCH + e, quad_of_sums(sums.of[1] + e));
+	}
+}
+
+#endif

@@ -1,0 +1,344 @@
+/* What the norm kernels share, third part: sums over a row in the order of the contract (docs/numerics.md, rule 2), and
+ * what is made of them (rules 3 to 5). Placed between shift.cu and a kernel; rows.cu has the constants.
+ * SPDX-License-Identifier: MIT */
+
+/* ---- sums over a row ---- */
+
+/* Adds the terms of quad j to the lanes; the first term of a lane is where it starts. */
+#define LANE(j, e) ((j) % GROUPS_OF_LANES * PER_QUAD + (e))
+#define ADD_TERM(lanes, j, e, term) \
+	((lanes)[LANE(j, e)] = (j) < GROUPS_OF_LANES ? (term) : (lanes)[LANE(j, e)] + (term))
+#define ADD_PRODUCT(lanes, j, e, a, b) \
+	((lanes)[LANE(j, e)] = (j) < GROUPS_OF_LANES ? (a) * (b) : fma_real(a, b, (lanes)[LANE(j, e)]))
+
+/* The tree over n neighbours, n a constant. */
+DEVICE real fold_array(real *a, int n)
+{
+	UNROLL
+	for (int h = 1; h < n; h *= 2) {
+		UNROLL
+		for (int i = 0; i + h < n; i += 2 * h)
+			a[i] = a[i] + a[i + h];
+	}
+	return a[0];
+}
+
+/* The tree over the threads of a row takes n sums at once, n a power of two. In a step two threads share what they have: one goes
+ * on with the first half of the sums, the other, whose number has the step's bit, with the second. So n sums take few more
+ * shuffles than one. Two sums of rows that leave no thread idle stay side by side: 2048x4096 .91, shared .89. */
+enum {
+	FILLED = UNITS == 1 ? COLS % WARP_ELEMENTS == 0 : CAPACITY == COLS,
+	SIDE_BY_SIDE = FILLED && GROUPS == 1 && WARP_SEGMENTS == 1 && ROWS_AT_ONCE == 1 ? 2 : 1
+};
+
+/* Among how many threads n sums are shared: a power of two, and no more than a row has. */
+DEVICE int shared_by(int n)
+{
+	const int most = n > SIDE_BY_SIDE ? n / SIDE_BY_SIDE : 1;
+	return most < ROW_THREADS ? most : ROW_THREADS;
+}
+
+/* The step between threads whose numbers differ in bit h. */
+DEVICE void fold_step(real *sums, int n, int h, int lane)
+{
+	const int second = (lane & h) != 0, shared = h < shared_by(n);
+	const int held = shared ? n / (2 * h) : n / shared_by(n);
+	UNROLL
+	for (int k = 0; h < ROW_THREADS && k < held; k++) {
+		real kept = shared && second ? sums[k + held] : sums[k];
+		real given = shared && !second ? sums[k + held] : sums[k];
+		sums[k] = kept + shuffle_xor(given, h);
+	}
+}
+
+/* Leaves each thread with n / shared_by(n) sums. */
+DEVICE void fold_threads(real *sums, int n, int lane)
+{
+	fold_step(sums, n, 1, lane);
+	fold_step(sums, n, 2, lane);
+	fold_step(sums, n, 4, lane);
+	fold_step(sums, n, 8, lane);
+	fold_step(sums, n, 16, lane);
+}
+
+/* The number of the first of them. */
+DEVICE int first_held(int n, int lane)
+{
+	int number = 0;
+	UNROLL
+	for (int h = 1; h < shared_by(n); h *= 2)
+		number += (lane & h) != 0 ? n / (2 * h) : 0;
+	return number;
+}
+
+/* The way back. */
+DEVICE void spread_step(real *sums, int n, int h, int lane)
+{
+	const int held = n / (2 * h), second = (lane & h) != 0;
+	UNROLL
+	for (int k = 0; h < shared_by(n) && k < held; k++) {
+		real other = shuffle_xor(sums[k], h);
+		sums[k + held] = second ? sums[k] : other;
+		sums[k] = second ? other : sums[k];
+	}
+}
+
+/* Every thread of the row gets all n. */
+DEVICE void spread_sums(real *sums, int n, int lane)
+{
+	spread_step(sums, n, 16, lane);
+	spread_step(sums, n, 8, lane);
+	spread_step(sums, n, 4, lane);
+	spread_step(sums, n, 2, lane);
+	spread_step(sums, n, 1, lane);
+}
+
+/* Folds a thread's own lanes of a segment as soon as they are complete, which frees their registers: each group into its first. */
+DEVICE void close_segment(real *lanes)
+{
+	UNROLL
+	for (int g = 0; g < GROUPS; g++)
+		lanes[g * PER_QUAD] = fold_array(lanes + g * PER_QUAD, PER_QUAD);
+}
+
+/* n sums over `segments` closed segments, from lanes[sum][segment][THREAD_LANES], which are left as fold_threads leaves them. Groups of
+ * lanes and segments have sums of their own until the threads are folded. */
+DEVICE void fold_lanes(real (*lanes)[THREAD_LANES], real *sums, int n, int segments, int lane)
+{
+	enum { GROUPS_UP = GROUPS == 3 ? 4 : GROUPS };
+	real parts[2 * ROWS_AT_ONCE * WARP_SEGMENTS * GROUPS_UP];
+	const int all = n * segments * GROUPS_UP;
+	UNROLL
+	for (int i = 0; i < all; i++)
+		parts[i] = i % GROUPS_UP < GROUPS ? lanes[i / GROUPS_UP][i % GROUPS_UP * PER_QUAD] : 0;
+	fold_threads(parts, all, lane);
+	UNROLL
+	for (int h = all / 2; h >= n; h /= 2)
+		parts[0] = parts[0] + shuffle_xor(parts[0], h);
+	UNROLL
+	for (int k = 0; k < n; k++)
+		sums[k] = parts[k];
+}
+
+/* Where the warps that share a row put their shares of sums over it: in shared memory, of every block of a cluster. It has two
+ * sides, used by turns: who puts a share there has taken the sums of the round before, so all have taken those of the round
+ * before that, which were on the same side. Blocks of a cluster send their shares; an mbarrier for each side counts them. */
+enum {
+	BOARD_SUMS = 2 * ROWS_AT_ONCE,
+	FEW_UNITS = UNITS <= 16, /* every thread folds them; else a lane folds EACH neighbours, and shuffles the rest */
+	EACH = UNITS <= 32 ? 1 : UNITS <= 64 ? 2 : UNITS <= 128 ? 4 : UNITS <= 256 ? 8 : 16,
+	PLACES = PLACES_OF(UNITS), /* of a sum */
+	BOARD = BOARD_NUMBERS_OF(UNITS, ROWS_AT_ONCE), /* numbers */
+	BOARD_BYTES = BOARD_BYTES_OF(UNITS, ROWS_AT_ONCE, ROW_BLOCKS, (int)sizeof(real)),
+	BOARDS_BYTES = BOARDS_BYTES_OF(BLOCK_ROWS, BOARD_BYTES) /* of a block */
+};
+
+struct board {
+	real *numbers;
+	int round; /* the next */
+};
+
+DEVICE real *side_of(const struct board *b, int round)
+{
+	return b->numbers + (round & 1) * BOARD_SUMS * PLACES;
+}
+
+DEVICE u64 *mbarrier_of(const struct board *b, int round)
+{
+	return (u64 *)(b->numbers + BOARD) + (round & 1);
+}
+
+/* Before the first round, by all threads. The blocks of a cluster wait for each other: their shared memory is there then. */
+DEVICE struct board make_board(u8 *at)
+{
+	struct board b;
+	b.numbers = (real *)at;
+	b.round = 0;
+	if (ROW_BLOCKS > 1) {
+		if (thread_index() == 0) {
+			mbarrier_make(mbarrier_of(&b, 0));
+			mbarrier_make(mbarrier_of(&b, 1));
+		}
+		sync_cluster();
+	}
+	return b;
+}
+
+/* Opens a round of n sums. */
+DEVICE void open_round(const struct board *b, int n)
+{
+	if (ROW_BLOCKS > 1 && thread_index() == 0)
+		mbarrier_expect(mbarrier_of(b, b->round), n * UNITS * (int)sizeof(real));
+}
+
+/* A unit's share of sum k, by as many threads as there are blocks, each with its number. */
+DEVICE void put_share(const struct board *b, int k, int unit, real share, int number)
+{
+	/* lanes read side by side */
+	const int place = FEW_UNITS ? unit : unit % EACH * 32 + unit / EACH;
+	real *to = side_of(b, b->round) + k * PLACES + place;
+	if (ROW_BLOCKS > 1 && number < ROW_BLOCKS)
+		send_real(to, number, share, mbarrier_of(b, b->round));
+	if (ROW_BLOCKS == 1 && number == 0)
+		*to = share;
+}
+
+/* The tree over the units' shares of a sum. */
+DEVICE real fold_shares(const real *shares, int lane)
+{
+	real a[FEW_UNITS ? UNITS : EACH];
+	UNROLL
+	for (int i = 0; FEW_UNITS && i < UNITS; i++)
+		a[FEW_UNITS ? i : 0] = shares[i];
+	if (FEW_UNITS)
+		return fold_array(a, UNITS);
+	UNROLL
+	for (int i = 0; i < EACH; i++)
+		a[FEW_UNITS ? 0 : i] = lane * EACH + i < UNITS ? shares[i * 32 + lane] : 0;
+	real sum = fold_array(a, EACH);
+	UNROLL
+	for (int h = 1; h < 32; h *= 2)
+		sum = sum + shuffle_xor(sum, h);
+	return sum;
+}
+
+/* The n sums of the round that was opened last, when all shares are there. */
+DEVICE void take_sums(struct board *b, real *sums, int n, int group, int lane)
+{
+	if (ROW_BLOCKS > 1)
+		mbarrier_wait(mbarrier_of(b, b->round), b->round >> 1);
+	else if (BLOCK_ROWS > 1)
+		sync_some(group + 1, 32 * ROW_WARPS);
+	else
+		sync_block();
+	UNROLL
+	for (int k = 0; k < n; k++)
+		sums[k] = fold_shares(side_of(b, b->round) + k * PLACES, lane) + 0;
+	b->round++;
+}
+
+/* n row sums, from lanes[sum][segment of the warp][THREAD_LANES], all closed; every thread of the row gets them. */
+DEVICE void row_sums(real (*lanes)[THREAD_LANES], real *sums, int n, struct board *b, struct position p)
+{
+	fold_lanes(lanes, sums, n, WARP_SEGMENTS, p.lane);
+	if (UNITS > 1) {
+		open_round(b, n);
+		UNROLL
+		for (int k = 0; k < n / shared_by(n); k++)
+			put_share(b, first_held(n, p.lane) + k, p.unit, sums[k], p.lane / shared_by(n));
+		take_sums(b, sums, n, p.group, p.lane);
+		return;
+	}
+	spread_sums(sums, n, p.lane);
+	UNROLL
+	for (int k = 0; k < n; k++)
+		sums[k] = sums[k] + 0;
+}
+
+/* ---- statistics: rules 3 and 4 ---- */
+
+struct statistics {
+	real mean, mean_lo, rstd;
+	real shift; /* -(mean_lo * rstd) */
+};
+
+DEVICE void finish_statistics(struct statistics *s)
+{
+	s->shift = -(s->mean_lo * s->rstd);
+}
+
+DEVICE real xhat_of(real x, struct statistics s)
+{
+	return CENTRED ? fma_real(x - s.mean, s.rstd, s.shift) : x * s.rstd;
+}
+
+/* Rule 5. */
+DEVICE real dx_of(real xhat, real g, real mean_gx, real mean_g, real rstd)
+{
+	return CENTRED ? (g - fma_real(xhat, mean_gx, mean_g)) * rstd : fma_real(-xhat, mean_gx, g) * rstd;
+}
+
+/* The rest of rule 4; HAS_WEIGHT and HAS_BIAS say which operands there are. */
+#ifdef HAS_BIAS
+DEVICE real affine(real xhat, real weight, real bias)
+{
+	if (HAS_WEIGHT && HAS_BIAS)
+		return fma_real(xhat, weight, bias);
+	return HAS_WEIGHT ? xhat * weight : HAS_BIAS ? xhat + bias : xhat;
+}
+#endif
+
+/* From m0 and the sums of squares and, of LayerNorm, of deviations from m0. */
+DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
+{
+	struct statistics s;
+	s.mean = s.mean_lo = 0;
+	real var = mean_of(sums[0]);
+	if (CENTRED) {
+		real c = mean_of(sums[CENTRED]);
+		s.mean = m0 + c;
+		s.mean_lo = (m0 - s.mean) + c;
+		real v = fma_real(-c, c, var);
+		var = v < 0 ? 0 : v;
+	}
+	s.rstd = 1 / sqrt_real(var + eps);
+	finish_statistics(&s);
+	return s;
+}
+
+/* Of ROWS_AT_ONCE rows from their quads. */
+DEVICE void row_statistics(quad (*v)[QUADS], struct statistics *s, real eps, struct board *board, struct position p)
+{
+	real lanes[ROWS_AT_ONCE * (1 + CENTRED) * WARP_SEGMENTS][THREAD_LANES];
+	real m0[ROWS_AT_ONCE], sums[BOARD_SUMS];
+	real x[PER_QUAD];
+	if (CENTRED) {
+		UNROLL
+		for (int u = 0; u < ROWS_AT_ONCE; u++) {
+			UNROLL
+			for (int j = 0; j < QUADS; j++) {
+				real *terms = lanes[u * WARP_SEGMENTS + j / SEGMENT_QUADS];
+				widen(v[u][j], x);
+				UNROLL
+				for (int e = 0; e < PER_QUAD; e++)
+					ADD_TERM(terms, j % SEGMENT_QUADS, e, x[e]);
+				if (j % SEGMENT_QUADS == SEGMENT_QUADS - 1)
+					close_segment(terms);
+			}
+		}
+		row_sums(lanes, m0, ROWS_AT_ONCE, board, p);
+		UNROLL
+		for (int u = 0; u < ROWS_AT_ONCE; u++)
+			m0[u] = mean_of(m0[u]);
+	}
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		UNROLL
+		for (int j = 0; j < QUADS; j++) {
+			const int in = j % SEGMENT_QUADS;
+			/* of the squares, then, of LayerNorm, of the deviations */
+			real *squares = lanes[u * (1 + CENTRED) * WARP_SEGMENTS + j / SEGMENT_QUADS];
+			real *deviations = squares + CENTRED * WARP_SEGMENTS * THREAD_LANES;
+			const int ends_here = TAIL_ELEMENTS != 0 && in == TAIL_QUAD;
+			const real from = HAS_QUAD(p.first, j) ? m0[u] : 0; /* past the end of the row all is 0 */
+			widen(v[u][j], x);
+			UNROLL
+			for (int e = 0; e < PER_QUAD; e++) {
+				real d = x[e];
+				if (CENTRED) {
+					d = !ends_here || HAS_ELEMENT(p.first, j, e) ? d - from : 0;
+					ADD_TERM(deviations, in, e, d);
+				}
+				ADD_PRODUCT(squares, in, e, d, d);
+			}
+			if (in == SEGMENT_QUADS - 1)
+				close_segment(squares);
+			if (CENTRED && in == SEGMENT_QUADS - 1)
+				close_segment(deviations);
+		}
+	}
+	row_sums(lanes, sums, ROWS_AT_ONCE * (1 + CENTRED), board, p);
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++)
+		s[u] = statistics_of(m0[u], sums + u * (1 + CENTRED), eps);
+}

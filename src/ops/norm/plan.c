@@ -1,0 +1,231 @@
+/* From arguments to plans: which kernels, how each is launched, with what. Forward, and what backward (plan_backward.c)
+ * shares with it. Called by cuda.c, the cost model and warmup.
+ * SPDX-License-Identifier: MIT */
+#include "core/sizes.h"
+#include "cpu/fpenv.h"
+#include "ops/registry.h"
+#include "plan_steps.h"
+
+/* ---- what forward and backward share ---- */
+
+struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args)
+{
+	struct ek_alignment found = {0, 0, false};
+	for (int i = 0; i < op->operand_count; i++) {
+		const struct ek_operand *operand = &op->operands[i];
+		size_t element = ek_bytes_of_dtype(ek_operand_dtype(op, operand, args));
+		uintptr_t bits = (uintptr_t)ek_operand_pointer(operand, args);
+		if (!bits && operand->flags & EK_OPTIONAL)
+			continue;
+		if (operand->dims[0].stride)
+			bits |= (uintptr_t) * (const int64_t *)ek_field(args, operand->dims[0].stride) *
+				element;
+		found.bytes |= bits % element != 0;
+		if (operand->rank > 1)
+			found.matrices |= bits;
+		else if (!(operand->flags & EK_OUTPUT) && operand->dims[0].size == EK_NORM_COLS)
+			found.weights |= bits;
+	}
+	return found;
+}
+
+static uint32_t constants_of(const struct ek_op *op, const void *args)
+{
+	uint32_t present = 0;
+	for (int i = 0; i < op->operand_count; i++)
+		if (op->operands[i].flags & EK_CONSTANT && ek_operand_pointer(&op->operands[i], args))
+			present |= 1u << i;
+	return present;
+}
+
+int ek_norm_access(const struct ek_alignment *found)
+{
+	return found->bytes ? ACCESS_ELEMENTS : found->matrices % 16 == 0 ? ACCESS_QUADS : ACCESS_SHIFTED;
+}
+
+struct ek_norm_key ek_norm_key_of(const struct ek_op *op, const void *args, const struct ek_norm_form *form,
+				  const struct ek_alignment *found)
+{
+	return (struct ek_norm_key){.owner = EK_KEY_NORM,
+				    .norm = (uint8_t) * (const ek_norm *)ek_field(args, op->kind),
+				    .dtype = (uint8_t)form->dtype,
+				    .weight_dtype = (uint8_t)form->weight_dtype,
+				    .access = (uint8_t)form->access,
+				    .weight_elements = found->weights % 16 != 0,
+				    .bytes = found->bytes,
+				    .cols = (uint32_t)form->cols,
+				    .operands = constants_of(op, args)};
+}
+
+struct ek_step *ek_norm_add_step(struct ek_norm_plan *plan, const struct ek_norm_key *key,
+				 struct ek_launch launch, const void *arguments, size_t size)
+{
+	struct ek_kernel_key packed = ek_norm_pack_key(key);
+	return ek_plan_add(&plan->plan, &packed, launch, arguments, size);
+}
+
+void ek_norm_start_plan(struct ek_norm_plan *plan, bool staged)
+{
+	plan->plan.write_recipe = ek_norm_write_recipe;
+	plan->plan.count = 0;
+	plan->plan.workspace_bytes = 0;
+	plan->staged = staged;
+	plan->slots = plan->chunk_bytes = 0;
+	memset(plan->partials, 0, sizeof plan->partials);
+}
+
+/* Rule 1 of docs/numerics.md: to nearest even, subnormals kept, in any floating-point environment of the caller.
+ * volatile: only loads and stores stay between the two calls. */
+double ek_norm_rounded_eps(ek_dtype dtype, double eps)
+{
+	const volatile double exact = eps;
+	if (dtype == EK_F64)
+		return eps;
+	struct ek_fpenv saved = ek_fpenv_enter();
+	const volatile double rounded = (double)(float)exact;
+	ek_fpenv_leave(saved);
+	return rounded;
+}
+
+/* ---- forward ---- */
+
+static void advance_forward(void *arguments, int64_t rows, int64_t real)
+{
+	struct forward_arguments *f = arguments;
+	f->x += rows * f->x_stride;
+	f->y += rows * f->y_stride;
+	f->mean = ek_offset(f->mean, rows * real);
+	f->rstd = ek_offset(f->rstd, rows * real);
+	f->mean_lo = ek_offset(f->mean_lo, rows * real);
+	f->rows -= rows;
+}
+
+/* Of forward, or of backward's rows. */
+static void advance_staged(void *arguments, int64_t rows, int64_t real)
+{
+	struct staged_arguments *s = arguments;
+	s->x += rows * s->x_stride;
+	s->dy = ek_offset(s->dy, rows * s->dy_stride);
+	s->y = ek_offset(s->y, rows * s->y_stride);
+	s->mean = ek_offset(s->mean, rows * real);
+	s->rstd = ek_offset(s->rstd, rows * real);
+	s->mean_lo = ek_offset(s->mean_lo, rows * real);
+	s->numbers = ek_offset(s->numbers, rows * ROW_NUMBERS * real);
+	s->rows -= rows;
+}
+
+/* A step over all rows: several launches, where they need more blocks than one has. */
+static void add_rows(struct ek_norm_plan *plan, const struct ek_norm_key *key, int64_t rows, int shared_bytes,
+		     const void *arguments, size_t size,
+		     void (*advance)(void *arguments, int64_t rows, int64_t real))
+{
+	const struct ek_norm_policy *policy = &key->policy;
+	const int cluster = ek_policy_cluster(policy), cluster_rows = ek_policy_rows(policy);
+	struct ek_launch launch = {.blocks = quotient_up(rows, cluster_rows) * cluster,
+				   .threads = ek_policy_threads(policy),
+				   .cluster = cluster,
+				   .shared_bytes = shared_bytes};
+	struct ek_step *step = ek_norm_add_step(plan, key, launch, arguments, size);
+	step->advance = advance;
+	step->launch_rows = EK_MOST_BLOCKS / cluster * cluster_rows;
+	step->real_bytes = ek_real_bytes((ek_dtype)key->dtype);
+}
+
+void ek_norm_add_staged_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
+			     const struct ek_norm_form *form, const struct staged_arguments *s)
+{
+	bool forward = key->kind == KIND_FORWARD;
+	key->kind = forward ? KIND_STAGED_FORWARD : KIND_STAGED_ROWS;
+	if (key->access == ACCESS_SHIFTED) /* staged.cu reads rows that are not aligned element by element */
+		key->access = ACCESS_ELEMENTS;
+	int shared_bytes = ek_staged_shared(&key->policy, form, forward ? 1 : 2);
+	add_rows(plan, key, s->rows, shared_bytes, s, sizeof *s, advance_staged);
+}
+
+static void add_forward_staged(struct ek_norm_plan *plan, struct ek_norm_key *key,
+			       const struct ek_norm_form *form, const struct forward_arguments *f)
+{
+	const struct staged_arguments s = {.x = f->x,
+					   .dy = f->x,
+					   .y = f->y,
+					   .weight = f->weight,
+					   .bias = f->bias,
+					   .mean = f->mean,
+					   .rstd = f->rstd,
+					   .mean_lo = f->mean_lo,
+					   .x_stride = f->x_stride,
+					   .dy_stride = f->x_stride,
+					   .y_stride = f->y_stride,
+					   .rows = f->rows,
+					   .eps = f->eps};
+	ek_norm_add_staged_rows(plan, key, form, &s);
+}
+
+static struct forward_arguments forward_arguments_of(const ek_norm_forward_args *a)
+{
+	int64_t element = (int64_t)ek_bytes_of_dtype(a->dtype);
+	return (struct forward_arguments){.x = a->x,
+					  .y = a->y,
+					  .weight = a->weight,
+					  .bias = a->bias,
+					  .mean = a->mean,
+					  .rstd = a->rstd,
+					  .mean_lo = a->mean_lo,
+					  .x_stride = a->x_stride * element,
+					  .y_stride = a->y_stride * element,
+					  .rows = a->rows,
+					  .eps = ek_norm_rounded_eps(a->dtype, a->eps)};
+}
+
+/* Few rows have a kernel of their own at some widths. A call makes both: another number of rows then compiles nothing. */
+static void choose_by_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
+			   const struct ek_norm_form *form, int64_t rows, const struct ek_gpu_limits *limits)
+{
+	struct ek_norm_key few = *key;
+	if (!ek_forward_few_policy(form, &few.policy))
+		return;
+	few.few = 1;
+	bool are_few = rows <= (int64_t)few.policy.blocks * limits->multiprocessors;
+	(void)ek_norm_add_step(plan, are_few ? key : &few, (struct ek_launch){.blocks = 0}, NULL, 0);
+	if (are_few)
+		*key = few;
+}
+
+void ek_norm_plan_forward(const ek_norm_forward_args *args, const struct ek_gpu_limits *limits,
+			  struct ek_norm_plan *plan)
+{
+	const struct ek_op *op = &ek_norm_forward_op;
+	const struct ek_alignment found = ek_norm_alignment(op, args);
+	const struct ek_norm_form form = {.dtype = args->dtype,
+					  .weight_dtype = args->weight_dtype,
+					  .cols = args->cols,
+					  .access = ek_norm_access(&found)};
+	struct ek_norm_key key = ek_norm_key_of(op, args, &form, &found);
+	const struct forward_arguments f = forward_arguments_of(args);
+	key.kind = KIND_FORWARD;
+	key.policy = ek_forward_policy(&form, limits);
+	ek_norm_start_plan(plan, ek_policy_is_staged(&key.policy));
+	if (plan->staged) {
+		add_forward_staged(plan, &key, &form, &f);
+		return;
+	}
+	choose_by_rows(plan, &key, &form, args->rows, limits);
+	add_rows(plan, &key, args->rows, ek_forward_shared(&key.policy, &form), &f, sizeof f,
+		 advance_forward);
+}
+
+/* ---- by the tables ---- */
+
+void ek_norm_list_forward(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan)
+{
+	struct ek_norm_plan made;
+	ek_norm_plan_forward(args, limits, &made);
+	*plan = made.plan;
+}
+
+void ek_norm_list_backward(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan)
+{
+	struct ek_norm_plan made;
+	ek_norm_plan_backward(args, limits, true, &made);
+	*plan = made.plan;
+}

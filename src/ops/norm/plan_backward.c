@@ -1,0 +1,346 @@
+/* Backward's plan: the policies of a call, its workspace, and the steps from rows to folded column sums. Called by cuda.c, the
+ * cost model and warmup. SPDX-License-Identifier: MIT */
+#include "core/sizes.h"
+#include "core/slots.h"
+#include "plan_steps.h"
+
+/* ---- backward: the workspace ---- */
+
+/* Of a call, or of the largest call up to a number of rows. */
+struct workspace {
+	size_t numbers_bytes; /* of the rows, in staged.cu */
+	int64_t partials,
+		folded;    /* partial column sums, and those folded once more; 0 folded: one step is enough */
+	size_t sums_bytes; /* of one of them */
+	size_t chunks_bytes; /* sums of chunks that shared memory has no room for */
+};
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + 255) / 256 * 256;
+}
+
+/* Of all partial sums; folding goes to and fro between them and the folded ones. */
+static size_t all_sums_bytes(const struct workspace *w)
+{
+	return aligned((size_t)w->partials * w->sums_bytes) + aligned((size_t)w->folded * w->sums_bytes);
+}
+
+static size_t workspace_bytes(const struct workspace *w)
+{
+	return w->numbers_bytes + all_sums_bytes(w) + w->chunks_bytes;
+}
+
+/* Strips of columns in staged.cu: a quad a thread of a warp. */
+static int64_t strips_of(ek_dtype dtype, int64_t cols)
+{
+	return quotient_up(cols, 32 * 16 / (int64_t)ek_bytes_of_dtype(dtype));
+}
+
+/* The fewest slots of which a warp of staged.cu walks `walk` (2 or 4) in its strip: with fewer slots there are too few
+ * warps for every multiprocessor. */
+static int64_t slots_for_walk(const struct ek_norm_form *form, const struct ek_gpu_limits *limits, int walk)
+{
+	enum { ENOUGH_WARPS = 16 };
+	int64_t warps = (int64_t)limits->multiprocessors * ENOUGH_WARPS * walk;
+	int64_t slots = quotient_up(warps, strips_of(form->dtype, form->cols));
+	return slots > walk / 2 ? slots : walk / 2 + 1;
+}
+
+/* Slots that a warp of staged.cu walks, whose sums it folds. */
+static int slots_to_walk(const struct ek_norm_form *form, const struct ek_gpu_limits *limits, int64_t slots)
+{
+	int walk = 1;
+	while (walk < MOST_WALK_SLOTS && slots >= slots_for_walk(form, limits, 2 * walk))
+		walk *= 2;
+	return walk;
+}
+
+static int64_t blocks_of(const struct ek_norm_policy *policy, int64_t slots)
+{
+	return quotient_up(slots, ek_policy_slots(policy)) * ek_policy_cluster(policy);
+}
+
+/* Whether the sums of chunks have room in shared memory. */
+static bool chunks_fit(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
+		       const struct ek_gpu_limits *limits)
+{
+	return ek_backward_shared(policy, form) + ek_backward_chunk_bytes(policy, form) <=
+	       limits->shared_bytes;
+}
+
+/* Of so many partial sums, with so many slots of over CHUNK_ROWS rows. */
+static struct workspace workspace_with(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
+				       const struct ek_gpu_limits *limits, int64_t rows, int64_t partials,
+				       int64_t chunked_slots)
+{
+	bool staged = ek_policy_is_staged(policy);
+	size_t real = (size_t)ek_real_bytes(form->dtype);
+	struct workspace w = {.partials = partials};
+	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
+	w.sums_bytes = (size_t)form->sums * (((size_t)form->cols * real + 15) / 16 * 16);
+	w.numbers_bytes = staged ? aligned((size_t)rows * ROW_NUMBERS * real) : 0;
+	if (!staged && chunked_slots > 0 && !chunks_fit(policy, form, limits))
+		w.chunks_bytes = (size_t)blocks_of(policy, chunked_slots) *
+				 (size_t)ek_backward_chunk_bytes(policy, form);
+	return w;
+}
+
+static struct workspace workspace_of(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
+				     const struct ek_gpu_limits *limits, int64_t rows)
+{
+	if (form->sums == 0)
+		return (struct workspace){0};
+	int64_t slots = ek_slot_count(rows, form->cols);
+	bool chunked = ek_slot_rows(rows, form->cols) > CHUNK_ROWS;
+	int folded =
+		ek_policy_is_staged(policy) ? slots_to_walk(form, limits, slots) : ek_policy_slots(policy);
+	return workspace_with(policy, form, limits, rows, quotient_up(slots, folded), chunked ? slots : 0);
+}
+
+/* The most partial sums of any number of slots up to `slots`: in staged.cu, just before a warp walks more of them. */
+static int64_t most_partials(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
+			     const struct ek_gpu_limits *limits, int64_t slots)
+{
+	if (!ek_policy_is_staged(policy))
+		return quotient_up(slots, ek_policy_slots(policy));
+	int64_t most = quotient_up(slots, MOST_WALK_SLOTS);
+	for (int walk = 1; walk < MOST_WALK_SLOTS; walk *= 2) {
+		int64_t last = slots_for_walk(form, limits, 2 * walk) - 1;
+		most = larger(most, quotient_up(smaller(last, slots), walk));
+	}
+	return most;
+}
+
+/* Enough for any number of rows up to `rows`: the most of each part. */
+static size_t most_workspace(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
+			     const struct ek_gpu_limits *limits, int64_t rows)
+{
+	if (form->sums == 0)
+		return 0;
+	int64_t slots = ek_most_slots(rows, form->cols), chunked = 0;
+	if (rows > CHUNK_ROWS * ek_slot_target(form->cols)) /* rows of a slot are even */
+		chunked = smaller(quotient_up(rows, CHUNK_ROWS + 2), slots);
+	struct workspace w = workspace_with(policy, form, limits, rows,
+					    most_partials(policy, form, limits, slots), chunked);
+	return workspace_bytes(&w);
+}
+
+/* The policies of a call for every alignment of its tensors: each is derived once. */
+enum { ACCESSES = 3 };
+struct policies {
+	struct ek_norm_form form[ACCESSES];
+	struct ek_norm_policy policy[ACCESSES];
+	size_t workspace_bytes; /* enough for all */
+};
+
+static struct policies policies_of(const ek_norm_backward_args *a, const struct ek_gpu_limits *limits)
+{
+	struct policies all = {.workspace_bytes = 0};
+	for (int access = 0; access < ACCESSES; access++) {
+		all.form[access] = (struct ek_norm_form){.dtype = a->dtype,
+							 .weight_dtype = a->weight_dtype,
+							 .cols = a->cols,
+							 .access = access,
+							 .given = a->rstd != NULL,
+							 .sums = (a->dweight != NULL) + (a->dbias != NULL)};
+		all.policy[access] = ek_backward_policy(&all.form[access], limits);
+		size_t bytes = most_workspace(&all.policy[access], &all.form[access], limits, a->rows);
+		all.workspace_bytes = bytes > all.workspace_bytes ? bytes : all.workspace_bytes;
+	}
+	return all;
+}
+
+size_t ek_norm_plan_workspace(const ek_norm_backward_args *args, const struct ek_gpu_limits *limits)
+{
+	return policies_of(args, limits).workspace_bytes;
+}
+
+/* ---- backward: the steps ---- */
+
+/* What the steps have in common. */
+struct backward {
+	const ek_norm_backward_args *args;
+	const struct ek_gpu_limits *limits;
+	const struct ek_norm_form *form;
+	struct ek_norm_key key;
+	struct workspace workspace;
+	char *partials; /* in the workspace */
+};
+
+/* Rows that a row of warps walks where no column sums are wanted: as many as keep the GPU busy. */
+static int64_t rows_to_walk(const struct ek_norm_policy *policy, const struct ek_gpu_limits *limits,
+			    int64_t rows)
+{
+	int64_t walkers = (int64_t)limits->multiprocessors * policy->blocks * ek_policy_slots(policy) /
+			  ek_policy_cluster(policy);
+	int64_t walk = quotient_up(rows, walkers > 0 ? walkers : 1);
+	/* Many more rows than that go in several waves, which even out. */
+	return walk < 64 ? walk : 64;
+}
+
+static void add_registers_step(struct ek_norm_plan *plan, const struct backward *b)
+{
+	const ek_norm_backward_args *a = b->args;
+	const struct ek_norm_policy *policy = &b->key.policy;
+	int64_t element = (int64_t)ek_bytes_of_dtype(a->dtype);
+	int64_t slot_rows = larger(1, b->form->sums ? ek_slot_rows(a->rows, a->cols)
+						    : rows_to_walk(policy, b->limits, a->rows));
+	bool chunks = b->form->sums && slot_rows > CHUNK_ROWS && chunks_fit(policy, b->form, b->limits);
+	const struct backward_arguments arguments = {
+		.x = a->x,
+		.dy = a->dy,
+		.dx = a->dx,
+		.weight = a->weight,
+		.mean = a->mean,
+		.rstd = a->rstd,
+		.mean_lo = a->mean_lo,
+		.partials = b->partials,
+		.x_stride = a->x_stride * element,
+		.dy_stride = a->dy_stride * element,
+		.dx_stride = a->dx_stride * element,
+		.rows = a->rows,
+		.slot_rows = slot_rows,
+		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
+		.slot_sums = b->workspace.chunks_bytes ? b->partials + all_sums_bytes(&b->workspace) : NULL};
+	struct ek_launch launch = {.blocks = blocks_of(policy, quotient_up(a->rows, slot_rows)),
+				   .threads = ek_policy_threads(policy),
+				   .cluster = ek_policy_cluster(policy),
+				   .shared_bytes = ek_backward_shared(policy, b->form) +
+						   (chunks ? ek_backward_chunk_bytes(policy, b->form) : 0)};
+	(void)ek_norm_add_step(plan, &b->key, launch, &arguments, sizeof arguments);
+}
+
+static struct staged_arguments staged_arguments_of(const struct backward *b)
+{
+	const ek_norm_backward_args *a = b->args;
+	int64_t element = (int64_t)ek_bytes_of_dtype(a->dtype);
+	return (struct staged_arguments){.x = a->x,
+					 .dy = a->dy,
+					 .y = a->dx,
+					 .weight = a->weight,
+					 .mean = (void *)(uintptr_t)a->mean,
+					 .rstd = (void *)(uintptr_t)a->rstd,
+					 .mean_lo = (void *)(uintptr_t)a->mean_lo,
+					 .numbers = a->workspace,
+					 .partials = b->partials,
+					 .x_stride = a->x_stride * element,
+					 .dy_stride = a->dy_stride * element,
+					 .y_stride = a->dx_stride * element,
+					 .rows = a->rows,
+					 .slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
+					 .eps = ek_norm_rounded_eps(a->dtype, a->eps)};
+}
+
+static void add_staged_steps(struct ek_norm_plan *plan, struct backward *b)
+{
+	struct staged_arguments s = staged_arguments_of(b);
+	ek_norm_add_staged_rows(plan, &b->key, b->form, &s);
+	if (b->form->sums == 0)
+		return;
+	/* At most 2048 slots, or 2048 rows in each: never too many blocks. */
+	s.walk_slots = slots_to_walk(b->form, b->limits, plan->slots);
+	int64_t walks = quotient_up(plan->slots, s.walk_slots);
+	struct ek_launch launch = {
+		.blocks = quotient_up(strips_of(b->form->dtype, b->form->cols) * walks, WALK_WARPS),
+		.threads = 32 * WALK_WARPS,
+		.cluster = 1,
+		.shared_bytes = ek_walk_shared(b->form->dtype)};
+	b->key.kind = KIND_STAGED_COLUMNS;
+	(void)ek_norm_add_step(plan, &b->key, launch, &s, sizeof s);
+}
+
+/* Neither rows nor weights are read: one kernel for all forms and policies. */
+static struct ek_norm_key columns_key(const struct backward *b, int kind)
+{
+	const struct ek_norm_policy none = {.row_warps = 1,
+					    .row_blocks = 1,
+					    .warp_segments = 1,
+					    .block_rows = 1,
+					    .row_threads = 32,
+					    .rows_at_once = 1,
+					    .blocks = 1,
+					    .fold_blocks = 1};
+	struct ek_norm_key key = b->key;
+	key.kind = (uint8_t)kind;
+	key.access = ACCESS_ELEMENTS;
+	key.weight_elements = 0;
+	key.operands = 0;
+	key.sums = (uint16_t)b->form->sums;
+	key.policy = none;
+	return key;
+}
+
+/* One step of the tree over the partial sums. */
+static void add_fold(struct ek_norm_plan *plan, const struct backward *b, int kind,
+		     struct columns_arguments c)
+{
+	int real = (int)ek_real_bytes(b->form->dtype);
+	struct ek_norm_key key = columns_key(b, kind);
+	for (c.each = 1; c.each * COLUMN_WARPS < c.count && c.each * COLUMN_WARPS < FOLD_TOGETHER;)
+		c.each *= 2;
+	int64_t folds = c.count > FOLD_TOGETHER ? quotient_up(c.count, FOLD_TOGETHER) : 1;
+	int columns = c.count <= FOLD_BY_THREAD ? 32 * COLUMN_WARPS : 32; /* that a block takes */
+	struct ek_launch launch = {.blocks = quotient_up((int64_t)b->workspace.sums_bytes / real, columns) *
+					     folds,
+				   .threads = 32 * COLUMN_WARPS,
+				   .cluster = 1,
+				   .shared_bytes = COLUMN_WARPS * 33 * real};
+	(void)ek_norm_add_step(plan, &key, launch, &c, sizeof c);
+}
+
+/* The tree over the partial sums; the last step writes the gradients. */
+static void add_folds(struct ek_norm_plan *plan, const struct backward *b, bool any_rows)
+{
+	const ek_norm_backward_args *a = b->args;
+	char *from = b->partials,
+	     *to = from + aligned((size_t)b->workspace.partials * b->workspace.sums_bytes);
+	int64_t count = b->workspace.partials;
+	struct columns_arguments final = {.accumulate = a->accumulate};
+	int sum = 0;
+	plan->partials[0] = count;
+	for (int fold = 1; count > FOLD_TOGETHER; fold++) {
+		add_fold(plan, b, KIND_FOLD,
+			 (struct columns_arguments){.partials = from, .folded = to, .count = count});
+		char *folded = to;
+		to = from;
+		from = folded;
+		count = plan->partials[fold] = quotient_up(count, FOLD_TOGETHER);
+	}
+	if (any_rows) {
+		struct ek_norm_key key = columns_key(b, KIND_FOLD);
+		(void)ek_norm_add_step(plan, &key, (struct ek_launch){.blocks = 0}, NULL, 0);
+	}
+	if (a->dweight)
+		final.gradients[sum++] = a->dweight;
+	if (a->dbias)
+		final.gradients[sum++] = a->dbias;
+	final.partials = from;
+	final.count = count;
+	add_fold(plan, b, KIND_FINAL, final);
+}
+
+void ek_norm_plan_backward(const ek_norm_backward_args *args, const struct ek_gpu_limits *limits,
+			   bool any_rows, struct ek_norm_plan *plan)
+{
+	const struct ek_op *op = &ek_norm_backward_op;
+	const struct ek_alignment found = ek_norm_alignment(op, args);
+	const struct policies all = policies_of(args, limits);
+	const int access = ek_norm_access(&found);
+	struct backward b = {.args = args, .limits = limits, .form = &all.form[access]};
+	b.key = ek_norm_key_of(op, args, b.form, &found);
+	b.key.kind = KIND_BACKWARD;
+	b.key.policy = all.policy[access];
+	b.workspace = workspace_of(&b.key.policy, b.form, limits, args->rows);
+	b.partials = b.form->sums ? ek_offset(args->workspace, (int64_t)b.workspace.numbers_bytes) : NULL;
+	ek_norm_start_plan(plan, ek_policy_is_staged(&b.key.policy));
+	plan->plan.workspace_bytes = all.workspace_bytes;
+	plan->chunk_bytes = (int64_t)b.workspace.chunks_bytes;
+	plan->slots = b.form->sums ? ek_slot_count(args->rows, args->cols) : 0;
+	if (plan->staged)
+		add_staged_steps(plan, &b);
+	else
+		add_registers_step(plan, &b);
+	if (b.form->sums)
+		add_folds(plan, &b, any_rows);
+}

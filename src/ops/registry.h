@@ -1,0 +1,19 @@
+/* The ops by the names that users know, and the backends' functions for each of them. SPDX-License-Identifier: MIT */
+#ifndef EK_OPS_REGISTRY_H
+#define EK_OPS_REGISTRY_H
+
+#include "core/operand.h"
+
+struct ek_op_entry {
+	const char *name; /* "layer_norm" */
+	const struct ek_op *forward, *backward;
+	int kind; /* of their field .kind */
+};
+
+/* The first byte of the keys of GPU kernels (gpu/recipe.h). */
+enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS };
+
+enum { EK_OP_COUNT = 2 };
+extern const struct ek_op_entry ek_ops[EK_OP_COUNT];
+
+#endif

@@ -1,0 +1,344 @@
+/* evenkeel: fused normalization kernels for transformers. The whole public API.
+ *
+ *     ek_context *ctx;
+ *     ek_open(&ctx, NULL);
+ *     ek_status status = ek_norm_forward(ctx, &(ek_norm_forward_args){
+ *         .size = sizeof(ek_norm_forward_args), .norm = EK_LAYER_NORM, .dtype = EK_F32,
+ *         .rows = 512, .cols = 768, .eps = 1e-5, .x = x, .weight = w, .bias = b, .y = y});
+ *     if (status != EK_OK) fprintf(stderr, "%s\n", ek_error(ctx));
+ *     ek_close(ctx);
+ *
+ * Results are one exact bit pattern for given inputs, on every backend, instruction set and number
+ * of threads: docs/numerics.md is the contract, EK_NUMERICS_VERSION its version.
+ *
+ * Conventions
+ * - Every argument struct starts with its own size and is meant for designated initialisers: a field
+ *   that is left out is zero, and zero is the default or "absent". Later versions append fields.
+ * - Tensors are matrices of `rows` rows of `cols` elements; a stride is the distance between the
+ *   starts of neighbouring rows, in elements, and 0 means cols. A normalized shape of several
+ *   dimensions is flattened by the caller: cols is its product, rows the product of the rest.
+ * - Pointers need no alignment, not even to the element size (the workspace alone does).
+ * - A call that returns anything but EK_OK has written nothing; ek_error() says why. (Of EK_ERROR_CUDA alone that is not
+ *   sure: a GPU reports late, and a call may be several kernels.)
+ * - Finite results need eps > 0 and a row whose sum of |x| stays below 3.4e38; full accuracy needs the
+ *   sum of (x - mean)^2 (RMSNorm: of x^2) below 3.4e38. With EK_F64 read 1.8e308.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef EVENKEEL_H
+#define EVENKEEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define EK_API __attribute__((visibility("default")))
+#else
+#define EK_API
+#endif
+
+#define EK_VERSION_MAJOR 0
+#define EK_VERSION_MINOR 1
+#define EK_VERSION_PATCH 0
+#define EK_VERSION_STRING "0.1.0"
+
+/* The version of the numerics contract: results are equal bit for bit where this number is equal. */
+#define EK_NUMERICS_VERSION 1
+
+/* The widest row: column counts convert exactly to binary32. */
+#define EK_MAX_COLS 16777216
+
+/* The version of the library that runs, as opposed to the header that was compiled against. */
+EK_API const char *ek_version(void);
+EK_API int ek_numerics_version(void);
+
+/* ---- status ---- */
+
+typedef enum ek_status {
+	EK_OK = 0,
+	EK_ERROR_ARGUMENT = 1,    /* a value out of range, or NULL where a pointer is needed */
+	EK_ERROR_STRUCT_SIZE = 2, /* .size is not that of a struct this library knows */
+	EK_ERROR_DTYPE = 3,       /* an unknown dtype, or a combination that is not supported */
+	EK_ERROR_OVERLAP = 4,     /* buffers overlap in a way that is not an allowed in-place form */
+	EK_ERROR_WORKSPACE = 5,   /* workspace missing, too small or misaligned */
+	EK_ERROR_UNSUPPORTED = 6, /* this CPU or this build lacks what was asked for */
+	EK_ERROR_NO_DEVICE = 7,   /* the device asked for is not there */
+	EK_ERROR_MEMORY = 8,      /* out of memory, on the host or on the device */
+	EK_ERROR_CUDA = 9,        /* the CUDA driver refused; the message has its words */
+	EK_ERROR_COMPILE = 10,    /* a GPU kernel could not be compiled: no NVRTC, or it refused */
+	EK_ERROR_NOT_READY = 11   /* the stream is being captured and the kernel is not compiled yet */
+} ek_status;
+
+/* "EK_ERROR_DTYPE" for EK_ERROR_DTYPE; "unknown status" for a number that is none. */
+EK_API const char *ek_status_name(ek_status status);
+
+typedef struct ek_context ek_context;
+
+/* What went wrong in the calling thread's last failed call, naming the argument and its values; "" if
+ * nothing has. ctx may be NULL (ek_open failed). Valid until the thread's next call. docs/troubleshooting.md
+ * has every message, with its usual cause and what to do. */
+EK_API const char *ek_error(const ek_context *ctx);
+
+/* ---- context ---- */
+
+typedef enum ek_device {
+	EK_CPU = 0,
+	EK_CUDA = 1 /* an NVIDIA GPU; pointers are then device memory, and calls go on a stream */
+} ek_device;
+
+/* A caller's own parallel loop: call run(task, i) once for each i in 0 … count-1, from any threads in
+ * any order, and return when all have returned. */
+typedef void (*ek_parallel_for)(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task);
+
+typedef struct ek_options {
+	size_t size; /* sizeof(ek_options) */
+	ek_device device;
+	int ordinal; /* which GPU; 0 on the CPU */
+
+	/* Threads a call may use, the caller's included. 0: as many as the calling thread's affinity mask and its
+	 * cgroup's CPU quota allow. Worker threads start with the first call that is large enough. */
+	int threads;
+
+	/* Level of the CPU kernels, by name (ek_cpu_level). NULL: $EVENKEEL_ISA if set, else the best. */
+	const char *isa;
+
+	/* Run tasks on the caller's threads instead of the library's own; `threads` then says how many
+	 * tasks are worth making. */
+	ek_parallel_for parallel_for;
+	void *parallel_user;
+
+	/* Results (y or dx of a call) of at least this many bytes are written past the caches (non-temporal stores), which is
+	 * fastest when they will not be read again soon. 0: the default, 512 KiB; -1: never. */
+	int64_t stream_bytes;
+
+	/* EK_CUDA: where compiled kernels are kept. NULL: $EVENKEEL_CACHE, else $XDG_CACHE_HOME/evenkeel, else
+	 * ~/.cache/evenkeel; "": nowhere. The folder must be the user's own and closed to others. */
+	const char *cache;
+	/* EK_CUDA: a file of compiled kernels (evenkeel warmup --pack) for machines without NVRTC. NULL:
+	 * $EVENKEEL_PACK, else none. */
+	const char *pack;
+	int nvtx; /* EK_CUDA: 1 names every call in NVIDIA's profilers, where NVTX is installed */
+} ek_options;
+
+/* Opens a context on one device; options may be NULL. A context may be used by many threads at once, and
+ * costs nothing while idle; one on the CPU also in a child after fork().
+ *
+ * EK_CUDA uses the CUDA context that is current in the calling thread if it is on that GPU, else the primary
+ * one. Calls launch on the stream of their arguments and return at once; nothing in them waits, locks or
+ * allocates, but the first call with a new width, dtype or set of operands, which compiles (32 ms) or
+ * fetches a compiled kernel: ek_norm_forward_prepare does that ahead of time. Host memory given as x, y, dy, dx, weight,
+ * dweight or workspace is found and refused, unless the GPU can read it; the other pointers are taken as they are. */
+EK_API ek_status ek_open(ek_context **ctx, const ek_options *options);
+/* Ends the context's threads. No call may be running on it. NULL is allowed. */
+EK_API void ek_close(ek_context *ctx);
+
+typedef struct ek_description {
+	size_t size; /* sizeof(ek_description) */
+	ek_device device;
+	int ordinal;
+	int threads;     /* threads a call may use, the caller's included */
+	const char *isa; /* level of the CPU kernels; "cuda" */
+	char name[96];   /* of the CPU or GPU, as it names itself */
+	int64_t stream_bytes;
+} ek_description;
+
+/* Fills description with what the context runs on. */
+EK_API ek_status ek_describe(const ek_context *ctx, ek_description *description);
+
+/* The CPU levels of this build, slowest first: "reference" (the contract as scalar C, one thread,
+ * up to 128 KiB of stack),
+ * "scalar", … NULL past the last. *usable, if given, is set to 1 where this CPU can run it, else 0. */
+EK_API const char *ek_cpu_level(int index, int *usable);
+
+/* ---- tensors ---- */
+
+typedef enum ek_dtype { EK_F32 = 1, EK_F16 = 2, EK_BF16 = 3, EK_F64 = 4 } ek_dtype;
+
+EK_API size_t ek_dtype_size(ek_dtype dtype);      /* in bytes; 0 for an unknown dtype */
+EK_API const char *ek_dtype_name(ek_dtype dtype); /* "f32", …; "unknown" */
+
+typedef enum ek_norm {
+	EK_LAYER_NORM = 1, /* xhat = (x - mean) * rstd */
+	EK_RMS_NORM = 2    /* xhat = x * rstd */
+} ek_norm;
+
+/* ---- normalization, forward ----
+ * y = xhat * weight + bias, statistics over each row: biased variance (RMSNorm: mean square) plus eps.
+ *
+ * Dtypes: x and y have `dtype`; weight and bias have `weight_dtype`, which is `dtype` (or 0, meaning the
+ * same) or EK_F32 beside 16-bit activations. Statistics are binary32 (binary64 with EK_F64).
+ * In place: y may be x with the same stride. Rows of different tensors may also interleave (two column
+ * ranges of one matrix); any other overlap is refused. */
+typedef struct ek_norm_forward_args {
+	size_t size; /* sizeof(ek_norm_forward_args) */
+	ek_norm norm;
+	ek_dtype dtype;
+	ek_dtype weight_dtype;
+	int64_t rows; /* >= 0; with 0 the tensors may be NULL */
+	int64_t cols; /* 1 … EK_MAX_COLS */
+	int64_t x_stride;
+	int64_t y_stride;
+	double eps; /* finite and >= 0; rounded once to binary32 (binary64 with EK_F64) */
+	const void *x;
+	const void *weight; /* [cols]; NULL: ones */
+	const void *bias;   /* [cols]; NULL: none */
+	void *y;
+	/* Statistics to return, each [rows] and each optional. mean_lo is what rounding took from the mean:
+	 * with it, backward is as exact at mean 1e4 as at 0. EK_RMS_NORM has rstd alone: the others must be NULL. */
+	void *mean;
+	void *rstd;
+	void *mean_lo;
+	void *stream; /* CUDA stream; NULL on the CPU */
+} ek_norm_forward_args;
+
+EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
+
+/* Makes what a call with these arguments needs, so that it can be captured in a CUDA graph and never
+ * compiles: on EK_CUDA the kernels, for any number of rows; on the CPU nothing. Pointers are looked at
+ * (NULL or not, their alignment) and not followed. */
+EK_API ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_args *args);
+
+/* ---- normalization, backward ----
+ * With g = dy * weight, over each row:
+ *     LayerNorm  dx = (g - mean(g) - xhat * mean(g * xhat)) * rstd
+ *     RMSNorm    dx = (g - xhat * mean(g * xhat)) * rstd
+ * and over the rows: dweight = sum of dy * xhat, dbias = sum of dy.
+ *
+ * Statistics: any mean and rstd, taken as they are, also ones that are not x's own; mean_lo is optional
+ * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are computed anew from x and eps, by forward's rules.
+ * Outputs: dx, dweight, dbias, each optional, at least one. dx may be dy or x with the same stride. */
+typedef struct ek_norm_backward_args {
+	size_t size; /* sizeof(ek_norm_backward_args) */
+	ek_norm norm;
+	ek_dtype dtype;        /* of dy, x, dx */
+	ek_dtype weight_dtype; /* of weight, dweight, dbias; 0: dtype */
+	int64_t rows;
+	int64_t cols;
+	int64_t dy_stride;
+	int64_t x_stride;
+	int64_t dx_stride;
+	double eps; /* used where statistics are computed anew */
+	const void *dy;
+	const void *x;
+	const void *weight;
+	const void *mean;
+	const void *rstd;
+	const void *mean_lo;
+	void *dx;
+	void *dweight;
+	void *dbias;
+	int accumulate; /* 1: add the sums to what dweight and dbias hold; 0: overwrite */
+	/* 64-byte aligned, of at least ek_norm_backward_workspace() bytes; calls at the same time need one each. */
+	void *workspace;
+	size_t workspace_size;
+	void *stream;
+} ek_norm_backward_args;
+
+/* Sets *bytes to the workspace that backward needs for args on ctx: 0 where neither dweight nor dbias is
+ * asked for. Reads the sizes, dtypes and whether dweight and dbias are NULL; ignores the other pointers. */
+EK_API ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args,
+					    size_t *bytes);
+
+EK_API ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args);
+EK_API ek_status ek_norm_backward_prepare(ek_context *ctx, const ek_norm_backward_args *args);
+
+/* ---- what an op costs ----
+ * FLOPs and bytes of a norm, kernel by kernel, as formulas and as numbers. Nothing is run, and no context is needed.
+ * docs/cost.md says what is counted and why; `evenkeel explain` prints it.
+ *
+ *     ek_cost cost = {.size = sizeof cost};
+ *     ek_norm_cost(&(ek_cost_args){.size = sizeof(ek_cost_args), .norm = EK_LAYER_NORM, .pass = EK_FORWARD,
+ *         .variant = EK_EVENKEEL, .device = EK_CUDA, .dtype = EK_BF16, .batch_size = 8, .seq_len = 2048,
+ *         .hidden_size = 4096}, &cost);
+ *     printf("%s bytes read\n", cost.total.symbols.read_bytes); */
+
+typedef enum ek_pass { EK_FORWARD = 1, EK_BACKWARD = 2 } ek_pass;
+
+typedef enum ek_variant {
+	EK_REFERENCE = 1, /* the decomposition: one kernel after the other, each reading and writing memory */
+	EK_PYTORCH = 2,   /* what PyTorch 2.11 launches on a GPU */
+	EK_EVENKEEL = 3   /* what this library does on `device` */
+} ek_variant;
+
+/* Operands that a call goes without. */
+typedef enum ek_absent {
+	EK_NO_WEIGHT = 1,     /* backward: no dweight either */
+	EK_NO_BIAS = 2,       /* backward: no dbias */
+	EK_NO_STATISTICS = 4, /* EK_EVENKEEL: forward returns none, backward computes them anew */
+	EK_NO_MEAN_LO = 8     /* EK_EVENKEEL: mean and rstd alone */
+} ek_absent;
+
+typedef struct ek_cost_args {
+	size_t size; /* sizeof(ek_cost_args) */
+	ek_norm norm;
+	ek_pass pass;
+	ek_variant variant;
+	ek_device device;   /* of EK_EVENKEEL: the CPU does in one call what takes a GPU several kernels */
+	int64_t batch_size; /* 1 and more */
+	int64_t seq_len;    /* 1 and more; batch_size * seq_len are the rows */
+	int64_t hidden_size;
+	ek_dtype dtype;
+	ek_dtype weight_dtype; /* 0: dtype; EK_EVENKEEL: as of ek_norm_forward */
+	/* EK_REFERENCE. Casts at both ends where compute_dtype is not dtype (0: dtype). Statistics, and the tensors between
+	 * the casts, are counted at dtype's width, as analyses by hand do; these two count them as they are. */
+	ek_dtype compute_dtype;
+	ek_dtype stats_dtype;        /* 0: dtype */
+	ek_dtype intermediate_dtype; /* 0: dtype */
+	int absent;                  /* EK_NO_WEIGHT | …; 0: all operands are there */
+	/* EK_EVENKEEL on EK_CUDA: how many partial sums a GPU writes depends on these. 0: an H200 (90, 132). */
+	int arch; /* compute capability, 90 is 9.0 */
+	int multiprocessors;
+} ek_cost_args;
+
+#define EK_COST_TEXT 1024
+#define EK_COST_KERNELS 12
+#define EK_COST_SYMBOLS 16
+
+typedef struct ek_cost_kernel {
+	char name[96];
+	const char *type; /* "cast", "reduction", "elementwise", "fused"; "reference"; "total" */
+	char origin[192]; /* module -> function -> native op -> kernel */
+	int64_t flops, read_bytes, write_bytes;
+	/* The same as formulas: "3*batch_size*seq_len*hidden_size*a_bytes + …". */
+	struct {
+		char flops[EK_COST_TEXT], read_bytes[EK_COST_TEXT], write_bytes[EK_COST_TEXT];
+	} symbols;
+} ek_cost_kernel;
+
+typedef struct ek_cost_symbol {
+	const char *name;   /* "batch_size" */
+	const char *origin; /* "input.shape[0]" */
+	int64_t value;
+} ek_cost_symbol;
+
+typedef struct ek_cost {
+	size_t size; /* sizeof(ek_cost) */
+	int kernel_count;
+	ek_cost_kernel kernels[EK_COST_KERNELS]; /* in the order in which they run */
+	ek_cost_kernel total;
+	int symbol_count; /* those that the formulas use */
+	ek_cost_symbol symbols[EK_COST_SYMBOLS];
+} ek_cost;
+
+/* Fills cost. Bytes are those that a kernel needs from memory: every byte of a tensor once, however often it is looked
+ * at. EK_ERROR_ARGUMENT also where a number does not fit 64 bits. */
+EK_API ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost);
+
+/* The cost of an expression of references, such as
+ *     2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)
+ *     + ${torch.nn.functional.rms_norm}(batch_size, seq_len + 1, 4*hidden_size)
+ * Arguments are expressions of the same kind; a reference in one stands for what is being counted (FLOPs, bytes read or
+ * bytes written). Of args it takes sizes, dtypes and absent operands. cost->kernels are the references, as they are
+ * first met. A text that is wrong gets a message of three lines: what is wrong, the text, a caret under the place. */
+EK_API ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost *cost);
+
+/* The names that references may have; NULL past the last. */
+EK_API const char *ek_reference_name(int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
