@@ -25,7 +25,7 @@ struct bench {
 	struct team *team; /* NULL: on a GPU */
 	struct peer *peer; /* NULL: not there, or on a GPU */
 	struct json *old;  /* NULL: no --compare */
-	struct test_case *cases;
+	struct listed_case *cases;
 	int case_count;
 	struct results results;
 	FILE *out;
@@ -83,13 +83,10 @@ static int bench_all(struct bench *bench)
 	bool cached = wants_cached(bench->options);
 	progress_begin(bench->case_count + (cached ? CACHED_SHAPES : 0));
 	for (int i = 0; i < bench->case_count && status == STATUS_FINE; i++)
-		status = bench_case(bench, &bench->cases[i], false);
+		status = bench_case(bench, &bench->cases[i].c, false);
 	for (int i = 0; i < CACHED_SHAPES && cached && status == STATUS_FINE; i++) {
-		struct test_case small = bench->cases[0];
-		small.pass = FORWARD;
-		small.dtype = small.weight_dtype = EK_F32;
-		small.rows = cached_shapes[i].rows;
-		small.cols = cached_shapes[i].cols;
+		struct test_case small = case_with(bench->options, bench->cases[0].c.op, FORWARD,
+						   (struct dtype_pair){EK_F32, EK_F32}, cached_shapes[i]);
 		status = bench_case(bench, &small, true);
 	}
 	progress_clear();

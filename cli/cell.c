@@ -7,12 +7,12 @@
 #include <time.h>
 
 #include "cli.h"
-#include "cuda/gpu.h"
 #include "device.h"
-#include "memory.h"
+#include "gpu/gpu.h"
 #include "options.h"
 #include "peers.h"
 #include "timing.h"
+#include "verify/memory.h"
 
 enum { MAX_SETS = 65536, MAX_GPU_SETS = 4096, BATCHES = 25 };
 
@@ -33,104 +33,99 @@ static void *make_buffer(const struct cell *cell, size_t bytes, bool *fine)
 	return memory;
 }
 
-/* Memory for `elements` at its start filled with values; all of it is `bytes` large. */
-static void *make_filled(const struct cell *cell, const struct options *options, ek_dtype dtype,
-			 int64_t elements, size_t bytes, uint64_t seed, enum role role, bool *fine)
+/* The values of an input, at the start of its slab and once in each set. The sets hold the same values, which costs
+ * nothing and spares the filling. */
+static bool fill_slab(const struct cell *cell, int number)
 {
-	size_t filled = (size_t)elements * ek_dtype_size(dtype);
-	void *memory = make_buffer(cell, bytes, fine);
-	void *values = malloc(filled);
-	if (memory && values) {
-		fill_elements(values, dtype, elements, options->init, seed, role);
-		*fine = memory_write(cell->gpu, memory, values, filled) == EK_OK && *fine;
-	}
-	*fine = *fine && values;
+	struct operand o;
+	operand_describe(&cell->test_case, number, &o);
+	unsigned char *values = malloc(o.buffer.bytes);
+	if (!values)
+		return false;
+	o.buffer.data = values;
+	operand_fill(&cell->test_case, number, &o);
+	ek_status status = memory_write(cell->gpu, cell->slabs[number], values, o.buffer.bytes);
 	free(values);
-	return memory;
+	if (status == EK_OK && cell->steps[number])
+		status = memory_repeat(cell->gpu, cell->slabs[number], cell->steps[number], cell->sets);
+	return status == EK_OK;
 }
 
-/* A slab of all sets; the sets hold the same values, which costs nothing and spares the filling. */
-static unsigned char *make_slab(const struct cell *cell, const struct options *options, uint64_t seed,
-				bool *fine)
+/* A slab for each operand: of all sets where it has rows, else one that all sets share. */
+static void make_slabs(struct cell *cell, bool *fine)
 {
-	unsigned char *slab =
-		make_filled(cell, options, cell->test_case.dtype, cell->test_case.rows * cell->test_case.cols,
-			    cell->step * (size_t)cell->sets, seed, ACTIVATION, fine);
-	if (*fine)
-		*fine = memory_repeat(cell->gpu, slab, cell->step, cell->sets) == EK_OK;
-	return slab;
+	const struct test_case *c = &cell->test_case;
+	for (int i = 0; i < cell->op->operand_count; i++) {
+		size_t bytes = round_up(cell, (size_t)operand_bytes(c, i));
+		bool has_rows = cell->op->operands[i].dims[0].size == 0;
+		if (!(c->present >> i & 1))
+			continue;
+		cell->steps[i] = has_rows ? bytes : 0;
+		cell->slabs[i] = make_buffer(cell, bytes * (size_t)(has_rows ? cell->sets : 1), fine);
+		bool input = i >= cell->op->output_count && !(case_statistics(c) >> i & 1);
+		*fine = *fine && (!input || fill_slab(cell, i));
+	}
 }
 
-static void *make_vector(const struct cell *cell, const struct options *options, enum role role, bool *fine)
+static unsigned char *slab_named(const struct cell *cell, const char *name)
 {
-	ek_dtype dtype = cell->test_case.weight_dtype;
-	size_t bytes = (size_t)cell->test_case.cols * ek_dtype_size(dtype);
-	return make_filled(cell, options, dtype, cell->test_case.cols, bytes, options->seed, role, fine);
+	int number = ek_operand_named(cell->op, name);
+	return number < 0 ? NULL : cell->slabs[number];
 }
 
-static void make_statistics(struct cell *cell, bool *fine)
+/* What the copy and peers.c look at. */
+static void name_slabs(struct cell *cell)
 {
-	cell->rstd = make_buffer(cell, cell->stats_step * (size_t)cell->sets, fine);
-	if (cell->test_case.op->norm != EK_LAYER_NORM)
-		return;
-	cell->mean = make_buffer(cell, cell->stats_step * (size_t)cell->sets, fine);
-	cell->mean_lo = make_buffer(cell, cell->stats_step * (size_t)cell->sets, fine);
+	cell->x = slab_named(cell, "x");
+	cell->dy = slab_named(cell, "dy");
+	cell->out = cell->slabs[0];
+	cell->step = cell->steps[0];
+	cell->mean = slab_named(cell, "mean");
+	cell->rstd = slab_named(cell, "rstd");
+	cell->stats_step = cell->rstd ? cell->steps[operand_number(cell->op, "rstd")] : 0;
+	cell->weight = slab_named(cell, "weight");
+	cell->bias = slab_named(cell, "bias");
+	cell->dweight = slab_named(cell, "dweight");
+	cell->dbias = slab_named(cell, "dbias");
 }
 
-static void make_forward(struct cell *cell, const struct options *options, bool *fine)
+static int refused(ek_status status, const ek_context *ctx)
 {
-	const struct test_case *test_case = &cell->test_case;
-	if (test_case->form.weight)
-		cell->weight = make_vector(cell, options, WEIGHT, fine);
-	if (test_case->form.bias)
-		cell->bias = make_vector(cell, options, BIAS, fine);
-	cell->forward = forward_args_of(test_case, options->eps);
-	cell->forward.weight = cell->weight;
-	cell->forward.bias = cell->bias;
-	cell->forward.x = cell->x;
-	cell->forward.y = cell->out;
+	return status == EK_OK ? STATUS_FINE : complain(device_exit_status(status), "%s", ek_error(ctx));
 }
 
-/* Backward as training has it: statistics kept from forward, all gradients, a workspace made before. */
-static int make_backward(struct cell *cell, ek_context *ctx, const struct options *options, bool *fine)
+/* The workspace is made before, as training has it. */
+static int make_args(struct cell *cell, ek_context *ctx, bool *fine)
 {
-	const struct test_case *test_case = &cell->test_case;
-	size_t vector_bytes = (size_t)test_case->cols * ek_dtype_size(test_case->weight_dtype);
-	cell->dweight = test_case->form.dweight ? make_buffer(cell, vector_bytes, fine) : NULL;
-	cell->dbias = test_case->form.dbias ? make_buffer(cell, vector_bytes, fine) : NULL;
-	ek_norm_backward_args *args = &cell->backward;
-	*args = backward_args_of(test_case, options->eps);
-	args->weight = cell->weight;
-	args->x = cell->x;
-	args->dy = cell->dy;
-	args->dx = cell->out;
-	args->dweight = cell->dweight;
-	args->dbias = cell->dbias;
-	args->mean = cell->mean;
-	args->rstd = cell->rstd;
-	args->mean_lo = cell->mean_lo;
 	size_t bytes = 0;
-	if (ek_norm_backward_workspace(ctx, args, &bytes) != EK_OK)
-		return complain(STATUS_USAGE, "%s", ek_error(ctx));
-	args->workspace = cell->workspace = make_buffer(cell, bytes, fine);
-	args->workspace_size = bytes;
-	return STATUS_FINE;
+	case_args(&cell->test_case, (void *const *)cell->slabs, &cell->args);
+	ek_status status = args_workspace(cell->op, ctx, &cell->args, &bytes);
+	if (bytes)
+		args_set_workspace(cell->op, &cell->args, cell->workspace = make_buffer(cell, bytes, fine),
+				   bytes);
+	return refused(status, ctx);
 }
 
+/* What backward is given from forward; the result of forward goes where that of backward will. */
 static int keep_statistics(struct cell *cell, ek_context *ctx)
 {
-	ek_norm_forward_args args = cell->forward;
-	args.mean = cell->mean;
-	args.rstd = cell->rstd;
-	args.mean_lo = cell->mean_lo;
-	ek_status status = ek_norm_forward(ctx, &args);
-	unsigned char *const slabs[] = {cell->mean, cell->rstd, cell->mean_lo};
-	for (int i = 0; i < 3 && status == EK_OK; i++)
-		if (slabs[i])
-			status = memory_repeat(cell->gpu, slabs[i], cell->stats_step, cell->sets);
-	if (status == EK_OK)
+	const struct test_case forward = case_forward(&cell->test_case);
+	const struct ek_op *op = case_op(&forward);
+	uint32_t statistics = case_statistics(&cell->test_case) & cell->test_case.present;
+	void *at[EK_MOST_OPERANDS];
+	union op_args args;
+	if (!statistics)
 		return STATUS_FINE;
-	return complain(device_exit_status(status), "%s", ek_error(ctx));
+	for (int i = 0; i < op->operand_count; i++) {
+		at[i] = slab_named(cell, op->operands[i].name);
+		at[i] = at[i] ? at[i] : cell->out;
+	}
+	case_args(&forward, at, &args);
+	ek_status status = op->call(ctx, &args);
+	for (int i = 0; i < cell->op->operand_count && status == EK_OK; i++)
+		if (statistics >> i & 1)
+			status = memory_repeat(cell->gpu, cell->slabs[i], cell->steps[i], cell->sets);
+	return refused(status, ctx);
 }
 
 static int no_memory(const struct cell *cell, double bytes)
@@ -168,27 +163,23 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 {
 	double bytes = case_bytes(test_case);
 	bool fine = true;
-	*cell = (struct cell){.test_case = *test_case, .gpu = gpu_of(ctx), .sets = sets};
+	*cell = (struct cell){
+		.test_case = *test_case, .op = case_op(test_case), .gpu = gpu_of(ctx), .sets = sets};
+	if (!cell->gpu) /* what a CPU's inference does without */
+		case_drop_operands(&cell->test_case,
+				   test_case->pass == FORWARD
+					   ? case_optional(test_case) & case_outputs_of(test_case)
+					   : 0);
 	if (sets == 0)
 		cell->sets = choose_sets(cell, options, bytes);
 	if (!memory_suffices(cell->gpu, bytes * (double)cell->sets))
 		return no_memory(cell, bytes * (double)cell->sets);
-	cell->step =
-		round_up(cell, (size_t)(test_case->rows * test_case->cols) * ek_dtype_size(test_case->dtype));
-	cell->stats_step = round_up(cell, (size_t)test_case->rows * (test_case->dtype == EK_F64 ? 8 : 4));
-	cell->x = make_slab(cell, options, options->seed, &fine);
-	if (test_case->pass == BACKWARD)
-		cell->dy = make_slab(cell, options, ~options->seed, &fine);
-	cell->out = make_buffer(cell, cell->step * (size_t)cell->sets, &fine);
-	if (test_case->pass == BACKWARD || cell->gpu)
-		make_statistics(cell, &fine);
-	make_forward(cell, options, &fine);
-	int status = STATUS_FINE;
-	if (test_case->pass == BACKWARD)
-		status = make_backward(cell, ctx, options, &fine);
+	make_slabs(cell, &fine);
+	name_slabs(cell);
+	int status = fine ? make_args(cell, ctx, &fine) : STATUS_FINE;
 	if (!fine)
 		status = no_memory(cell, bytes * (double)cell->sets);
-	if (status == STATUS_FINE && test_case->pass == BACKWARD)
+	if (status == STATUS_FINE)
 		status = keep_statistics(cell, ctx);
 	if (status != STATUS_FINE)
 		cell_free(cell);
@@ -197,40 +188,26 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 
 void cell_free(struct cell *cell)
 {
-	void *const buffers[] = {cell->x,       cell->dy,      cell->out,      cell->mean,
-				 cell->rstd,    cell->mean_lo, cell->weight,   cell->bias,
-				 cell->dweight, cell->dbias,   cell->workspace};
-	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
-		memory_free(cell->gpu, buffers[i]);
-	*cell = (struct cell){0};
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		memory_free(cell->gpu, cell->slabs[i]);
+	memory_free(cell->gpu, cell->workspace);
+	*cell = (struct cell){.sets = 0};
 }
 
-static void *at_or_null(unsigned char *slab, size_t at)
+static void point_at(struct cell *cell, int64_t set)
 {
-	return slab ? slab + at : NULL;
+	for (int i = 0; i < cell->op->operand_count; i++)
+		if (cell->steps[i])
+			ek_operand_set(&cell->op->operands[i], &cell->args,
+				       cell->slabs[i] + cell->steps[i] * (size_t)set);
+	cell->set = set;
 }
 
 ek_status cell_call(struct cell *cell, ek_context *ctx, int64_t set)
 {
-	size_t at = cell->step * (size_t)set;
-	size_t stats_at = cell->stats_step * (size_t)set;
-	if (cell->test_case.pass == FORWARD) {
-		ek_norm_forward_args *args = &cell->forward;
-		args->x = cell->x + at;
-		args->y = cell->out + at;
-		args->mean = at_or_null(cell->mean, stats_at);
-		args->rstd = at_or_null(cell->rstd, stats_at);
-		args->mean_lo = at_or_null(cell->mean_lo, stats_at);
-		return ek_norm_forward(ctx, args);
-	}
-	ek_norm_backward_args *args = &cell->backward;
-	args->x = cell->x + at;
-	args->dy = cell->dy + at;
-	args->dx = cell->out + at;
-	args->mean = at_or_null(cell->mean, stats_at);
-	args->rstd = at_or_null(cell->rstd, stats_at);
-	args->mean_lo = at_or_null(cell->mean_lo, stats_at);
-	return ek_norm_backward(ctx, args);
+	if (set != cell->set)
+		point_at(cell, set);
+	return cell->op->call(ctx, &cell->args);
 }
 
 static double time_op(struct cell *cell, ek_context *ctx)

@@ -6,7 +6,7 @@
 #include "cases.h"
 #include "copy.h"
 #include "report.h"
-#include "tensors.h"
+#include "verify/operands.h"
 
 struct ek_gpu;
 struct peer;
@@ -14,15 +14,22 @@ struct peer;
 struct cell {
 	struct test_case test_case;
 	struct ek_gpu *gpu; /* whose memory it is; NULL: the host's */
+	const struct ek_op *op;
 	int64_t sets;
-	size_t step;       /* bytes from a tensor of one set to that of the next */
-	size_t stats_step; /* the same for statistics */
-	unsigned char *x, *dy, *out;
-	unsigned char *mean, *rstd, *mean_lo; /* backward; forward on a GPU */
-	void *weight, *bias, *dweight, *dbias;
+	unsigned char *slabs[EK_MOST_OPERANDS]; /* by number; NULL: absent */
+	size_t steps
+		[EK_MOST_OPERANDS]; /* bytes from the operand of one set to that of the next; 0: all share it */
 	void *workspace;
-	ek_norm_forward_args forward;
-	ek_norm_backward_args backward;
+	int64_t set; /* that the arguments point to */
+	union {
+		union op_args args;
+		ek_norm_forward_args forward;
+		ek_norm_backward_args backward;
+	};
+	/* Some of the slabs by name; out is y or dx. */
+	unsigned char *x, *dy, *out, *mean, *rstd;
+	void *weight, *bias, *dweight, *dbias;
+	size_t step, stats_step; /* of x, dy and out; of statistics */
 };
 
 /* How long and how often to measure. */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "cli.h"
-#include "context.h"
-#include "cuda/gpu.h"
+#include "core/context.h"
+#include "gpu/gpu.h"
 #include "options.h"
 
 int device_exit_status(ek_status status)
@@ -28,9 +28,9 @@ int device_open(ek_context **ctx, const struct options *options)
 
 int device_gpus(void)
 {
-	struct ek_gpu_list list;
-	ek_gpu_describe_all(&list);
-	return list.count;
+	ek_cuda_info cuda = {.size = sizeof cuda};
+	(void)ek_describe_cuda(&cuda); /* which cannot fail with this */
+	return cuda.gpu_count;
 }
 
 struct device_words device_words(const ek_context *ctx)
@@ -41,7 +41,7 @@ struct device_words device_words(const ek_context *ctx)
 	if (ctx->gpu) {
 		words.gpu = true;
 		(void)snprintf(words.name, sizeof words.name, "cuda:%d", description.ordinal);
-		(void)snprintf(words.isa, sizeof words.isa, "sm_%d", ctx->gpu->arch);
+		(void)snprintf(words.isa, sizeof words.isa, "sm_%d", ctx->gpu->limits.arch);
 		(void)snprintf(words.text, sizeof words.text, "%s (%s, %s)", words.name, description.name,
 			       words.isa);
 		return words;

@@ -55,13 +55,13 @@ static void mark_elsewhere(struct variant *variant)
 static ek_cost_args arguments_of(const struct options *options)
 {
 	bool rows = options->rows > 0;
-	bool rms = options->op_count && options->ops[0]->norm == EK_RMS_NORM;
+	bool rms = options->op_count && options->ops[0]->kind == EK_RMS_NORM;
 	bool bias = rms && !options->bias_given ? false : options->bias; /* PyTorch's RMSNorm has none */
 	int64_t hidden = options->hidden ? options->hidden : options->cols;
 	int64_t batch = options->batch ? options->batch : rows ? options->rows : EXAMPLE_BATCH;
 	int64_t seq = options->seq ? options->seq : rows ? 1 : EXAMPLE_SEQ;
 	return (ek_cost_args){.size = sizeof(ek_cost_args),
-			      .norm = options->op_count ? options->ops[0]->norm : EK_LAYER_NORM,
+			      .norm = options->op_count ? (ek_norm)options->ops[0]->kind : EK_LAYER_NORM,
 			      .pass = options->pass[BACKWARD] ? EK_BACKWARD : EK_FORWARD,
 			      .batch_size = batch,
 			      .seq_len = seq,

@@ -2,7 +2,7 @@
 #ifndef CLI_GPU_COPY_H
 #define CLI_GPU_COPY_H
 
-#include "cuda/gpu.h"
+#include "gpu/gpu.h"
 
 /* The ways to copy; which is the fastest differs with the size, so that all have to be tried. */
 int gpu_copy_variants(void);

@@ -3,7 +3,7 @@
 #ifndef CLI_GPU_FLOPS_H
 #define CLI_GPU_FLOPS_H
 
-#include "cuda/gpu.h"
+#include "gpu/gpu.h"
 
 /* Makes the kernel of a dtype, EK_F32 or EK_F64. */
 ek_status gpu_flops_get(struct ek_gpu *gpu, ek_dtype dtype, CUfunction *function);

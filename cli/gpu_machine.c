@@ -4,13 +4,13 @@
 #include "gpu_machine.h"
 
 #include "cli.h"
-#include "context.h"
+#include "core/context.h"
 #include "gpu_copy.h"
 #include "gpu_flops.h"
 #include "gpu_watch.h"
-#include "memory.h"
 #include "report.h"
 #include "term.h"
+#include "verify/memory.h"
 
 /* Sizes of what a copy touches, source and destination together. Copies walk through all of the memory, so that the
  * bytes come from there and not from the L2. */

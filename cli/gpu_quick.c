@@ -14,7 +14,7 @@ const struct gpu_kernel gpu_quick[] = {
 	{FORWARD, 2, 5120, "no weight"},
 	{FORWARD, 2, 8192, "plain"},
 	{FORWARD, 2, 16384, "plain"},
-	{FORWARD, 2, 32768, "no weight, no bias"},
+	{FORWARD, 2, 32768, "no optional input"},
 	{FORWARD, 2, 65536, "plain"},
 	{FORWARD, 2, 131072, "plain"},
 	{FORWARD, 2, 1280, "plain"},
@@ -54,12 +54,12 @@ const struct gpu_kernel gpu_quick[] = {
 	{FORWARD, 8, 1000, "misaligned"},
 	{FORWARD, 8, 8191, "plain"},
 	{FORWARD, 8, 16384, "plain"},
-	{FORWARD, 8, 32768, "no weight, no bias"},
+	{FORWARD, 8, 32768, "no optional input"},
 	{FORWARD, 8, 65536, "plain"},
 	{FORWARD, 8, 70001, "plain"},
 
 	{BACKWARD, 2, 24, "plain"},
-	{BACKWARD, 2, 1024, "statistics computed anew"},
+	{BACKWARD, 2, 1024, "no rstd"},
 	{BACKWARD, 2, 2047, "plain"},
 	{BACKWARD, 2, 4096, "plain"},
 	{BACKWARD, 2, 6144, "plain"},
@@ -76,10 +76,10 @@ const struct gpu_kernel gpu_quick[] = {
 	{BACKWARD, 4, 8192, "plain"},
 	{BACKWARD, 4, 16384, "dx alone"},
 	{BACKWARD, 4, 32767, "plain"},
-	{BACKWARD, 4, 65536, "statistics computed anew"},
+	{BACKWARD, 4, 65536, "no rstd"},
 	{BACKWARD, 4, 70000, "plain"},
 	{BACKWARD, 8, 1000, "plain"},
-	{BACKWARD, 8, 20001, "dweight and dbias"},
+	{BACKWARD, 8, 20001, "no dx"},
 };
 
 const int gpu_quick_count = sizeof gpu_quick / sizeof gpu_quick[0];

@@ -9,7 +9,7 @@ struct gpu_kernel {
 	enum pass pass;
 	int element_size;
 	int64_t cols;
-	const char *form; /* by its name in cases.c */
+	const char *form; /* by its name in forms.c */
 };
 
 extern const struct gpu_kernel gpu_quick[];

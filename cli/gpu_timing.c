@@ -3,8 +3,8 @@
 #include "gpu_timing.h"
 
 #include "cli.h"
-#include "context.h"
-#include "cuda/gpu.h"
+#include "core/context.h"
+#include "gpu/gpu.h"
 #include "gpu_copy.h"
 #include "gpu_watch.h"
 #include "timing.h"
@@ -143,7 +143,7 @@ int gpu_measure(struct cell *cell, ek_context *ctx, const struct effort *effort,
 	if (ek_gpu_enter(ctx->gpu, &pushed) != EK_OK)
 		return complain(STATUS_NO_DEVICE, "%s", ek_error(ctx));
 	watch_open(&watch, ctx->gpu);
-	cell->forward.stream = cell->backward.stream = watch.stream;
+	args_set_stream(cell->op, &cell->args, watch.stream);
 	int64_t calls = choose_calls(&watch, &op);
 	if (!watch_failed(&watch))
 		time_graphs(&watch, &op, calls, effort, result);
@@ -151,7 +151,7 @@ int gpu_measure(struct cell *cell, ek_context *ctx, const struct effort *effort,
 		time_host(&watch, &op, calls, result);
 	int status = watch_failed(&watch) ? watch_say_failure(&watch) : STATUS_FINE;
 	watch_close(&watch);
-	cell->forward.stream = cell->backward.stream = NULL;
+	args_set_stream(cell->op, &cell->args, NULL);
 	ek_gpu_leave(ctx->gpu, pushed);
 	return status;
 }
@@ -165,8 +165,7 @@ static double time_prepare(const struct cell *cell, int ordinal, const char *cac
 	if (ek_open(&ctx, &options) != EK_OK)
 		return 0;
 	double start = seconds_now();
-	ek_status status = cell->test_case.pass == FORWARD ? ek_norm_forward_prepare(ctx, &cell->forward)
-							   : ek_norm_backward_prepare(ctx, &cell->backward);
+	ek_status status = cell->op->prepare(ctx, &cell->args);
 	double seconds = seconds_now() - start;
 	ek_close(ctx);
 	return status == EK_OK ? seconds : 0;

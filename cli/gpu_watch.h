@@ -3,7 +3,7 @@
 #ifndef CLI_GPU_WATCH_H
 #define CLI_GPU_WATCH_H
 
-#include "cuda/gpu.h"
+#include "gpu/gpu.h"
 
 /* After a failure the rest is left out, and `what` was being done. */
 struct watch {

@@ -2,31 +2,20 @@
  * SPDX-License-Identifier: MIT */
 #include "info_gpu.h"
 
-#include "cuda/gpu.h"
-#include "cuda/nvrtc.h"
+#include "evenkeel.h"
+#include "gpu/cache.h"
 #include "report.h"
 
-struct gpu_facts {
-	struct ek_gpu_list list;
-	struct ek_nvrtc_info nvrtc;
-	struct ek_cache_info cache;
-};
-
-static void find_out(struct gpu_facts *facts)
+static void find_out(ek_cuda_info *cuda, struct ek_cache_info *cache_info)
 {
-	*facts = (struct gpu_facts){0};
-	ek_gpu_describe_all(&facts->list);
-	ek_nvrtc_describe(&facts->nvrtc);
+	*cuda = (ek_cuda_info){.size = sizeof *cuda};
+	*cache_info = (struct ek_cache_info){0};
+	(void)ek_describe_cuda(cuda); /* which cannot fail with this */
 	struct ek_cache *cache = ek_cache_open(NULL, NULL);
 	if (!cache)
 		return;
-	ek_cache_describe(cache, &facts->cache);
+	ek_cache_describe(cache, cache_info);
 	ek_cache_close(cache);
-}
-
-static int listed(const struct ek_gpu_list *list)
-{
-	return list->count < EK_GPUS_LISTED ? list->count : EK_GPUS_LISTED;
 }
 
 /* 12040 is 12.4 to CUDA's driver and to NVRTC alike. */
@@ -35,20 +24,29 @@ static void print_version(FILE *out, int version)
 	(void)fprintf(out, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-static void print_devices(FILE *out, const struct ek_gpu_list *list)
+static void print_device(FILE *out, int ordinal)
 {
-	for (int i = 0; i < listed(list); i++) {
-		(void)fprintf(out, "%-10s cuda:%d %s, compute capability %d.%d, %d multiprocessors, ",
-			      i ? "" : "GPU", i, list->gpus[i].name, list->gpus[i].arch / 10,
-			      list->gpus[i].arch % 10, list->gpus[i].multiprocessors);
-		print_bytes(out, (long long)list->gpus[i].memory);
-		(void)fputc('\n', out);
+	ek_gpu_info gpu = {.size = sizeof gpu};
+	(void)fprintf(out, "%-10s cuda:%d ", ordinal ? "" : "GPU", ordinal);
+	if (ek_describe_gpu(ordinal, &gpu) != EK_OK) {
+		(void)fprintf(out, "not usable: %s\n", ek_error(NULL));
+		return;
 	}
-	if (list->count == 0)
-		(void)fprintf(out, "GPU        none: %s\n", list->missing);
-	if (list->driver_version) {
+	(void)fprintf(out, "%s, compute capability %d.%d, %d multiprocessors, ", gpu.name, gpu.arch / 10,
+		      gpu.arch % 10, gpu.multiprocessors);
+	print_bytes(out, (long long)gpu.memory);
+	(void)fputc('\n', out);
+}
+
+static void print_devices(FILE *out, const ek_cuda_info *cuda)
+{
+	for (int i = 0; i < cuda->gpu_count; i++)
+		print_device(out, i);
+	if (cuda->gpu_count == 0)
+		(void)fprintf(out, "GPU        none: %s\n", cuda->gpu_missing);
+	if (cuda->driver_version) {
 		(void)fprintf(out, "driver     CUDA ");
-		print_version(out, list->driver_version);
+		print_version(out, cuda->driver_version);
 		(void)fputc('\n', out);
 	}
 }
@@ -75,17 +73,18 @@ void print_cache(FILE *out, const struct ek_cache_info *cache)
 
 void print_gpus(FILE *out)
 {
-	struct gpu_facts facts;
-	find_out(&facts);
-	print_devices(out, &facts.list);
+	ek_cuda_info cuda;
+	struct ek_cache_info cache;
+	find_out(&cuda, &cache);
+	print_devices(out, &cuda);
 	(void)fprintf(out, "NVRTC      ");
-	if (facts.nvrtc.version) {
-		print_version(out, facts.nvrtc.version);
-		(void)fprintf(out, ", %s\n", facts.nvrtc.path);
+	if (cuda.nvrtc_version) {
+		print_version(out, cuda.nvrtc_version);
+		(void)fprintf(out, ", %s\n", cuda.nvrtc_path);
 	} else {
-		(void)fprintf(out, "none: %s\n", facts.nvrtc.missing);
+		(void)fprintf(out, "none: %s\n", cuda.nvrtc_missing);
 	}
-	print_cache(out, &facts.cache);
+	print_cache(out, &cache);
 }
 
 static void write_member(FILE *file, const char *name, const char *text)
@@ -103,38 +102,49 @@ static void write_version(FILE *file, int version)
 	(void)fputs("\", ", file);
 }
 
-static void write_devices(FILE *file, const struct ek_gpu_list *list)
+static void write_device(FILE *file, int ordinal)
+{
+	ek_gpu_info gpu = {.size = sizeof gpu};
+	(void)fprintf(file, "%s{\"device\": \"cuda:%d\", ", ordinal ? ", " : "", ordinal);
+	if (ek_describe_gpu(ordinal, &gpu) != EK_OK) {
+		write_member(file, "missing", ek_error(NULL));
+	} else {
+		write_member(file, "name", gpu.name);
+		(void)fprintf(file, ", \"isa\": \"sm_%d\", \"multiprocessors\": %d, \"memory_bytes\": %lld",
+			      gpu.arch, gpu.multiprocessors, (long long)gpu.memory);
+	}
+	(void)fputc('}', file);
+}
+
+static void write_devices(FILE *file, const ek_cuda_info *cuda)
 {
 	(void)fputs("  \"gpus\": [", file);
-	for (int i = 0; i < listed(list); i++) {
-		(void)fprintf(file, "%s{\"device\": \"cuda:%d\", ", i ? ", " : "", i);
-		write_member(file, "name", list->gpus[i].name);
-		(void)fprintf(file, ", \"isa\": \"sm_%d\", \"multiprocessors\": %d, \"memory_bytes\": %zu}",
-			      list->gpus[i].arch, list->gpus[i].multiprocessors, list->gpus[i].memory);
-	}
+	for (int i = 0; i < cuda->gpu_count; i++)
+		write_device(file, i);
 	(void)fputs("],\n  \"driver\": {", file);
-	write_version(file, list->driver_version);
-	write_member(file, "missing", list->missing);
+	write_version(file, cuda->driver_version);
+	write_member(file, "missing", cuda->gpu_missing);
 	(void)fputs("},\n", file);
 }
 
 void write_gpus(FILE *file)
 {
-	struct gpu_facts facts;
-	find_out(&facts);
-	write_devices(file, &facts.list);
+	ek_cuda_info cuda;
+	struct ek_cache_info cache;
+	find_out(&cuda, &cache);
+	write_devices(file, &cuda);
 	(void)fputs("  \"nvrtc\": {", file);
-	write_version(file, facts.nvrtc.version);
-	write_member(file, "path", facts.nvrtc.path);
+	write_version(file, cuda.nvrtc_version);
+	write_member(file, "path", cuda.nvrtc_path);
 	(void)fputs(", ", file);
-	write_member(file, "missing", facts.nvrtc.missing);
+	write_member(file, "missing", cuda.nvrtc_missing);
 	(void)fputs("},\n  \"cache\": {", file);
-	write_member(file, "folder", facts.cache.folder);
-	(void)fprintf(file, ", \"entries\": %lld, \"bytes\": %lld, ", facts.cache.entries, facts.cache.bytes);
-	write_member(file, "missing", facts.cache.why_not);
+	write_member(file, "folder", cache.folder);
+	(void)fprintf(file, ", \"entries\": %lld, \"bytes\": %lld, ", cache.entries, cache.bytes);
+	write_member(file, "missing", cache.why_not);
 	(void)fputs(", ", file);
-	write_member(file, "pack", facts.cache.pack);
-	(void)fprintf(file, ", \"pack_entries\": %d, ", facts.cache.pack_entries);
-	write_member(file, "pack_missing", facts.cache.pack_why_not);
+	write_member(file, "pack", cache.pack);
+	(void)fprintf(file, ", \"pack_entries\": %d, ", cache.pack_entries);
+	write_member(file, "pack_missing", cache.pack_why_not);
 	(void)fputs("}", file);
 }

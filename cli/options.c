@@ -201,11 +201,11 @@ static const char *set_pass(struct options *options, char **values)
 
 static const char *set_init(struct options *options, char **values)
 {
-	static const char *const names[] = {"ones", "integers", "decimals"};
+	static const enum filling fillings[] = {FILL_ONES, FILL_INTEGERS, FILL_DECIMALS};
 	for (int i = 0; i < 3; i++) {
 		const char number[] = {(char)('0' + i), 0};
-		if (strcmp(values[0], names[i]) == 0 || strcmp(values[0], number) == 0) {
-			options->init = (enum init)i;
+		if (strcmp(values[0], filling_names[fillings[i]]) == 0 || strcmp(values[0], number) == 0) {
+			options->filling = fillings[i];
 			return NULL;
 		}
 	}
@@ -491,12 +491,12 @@ static int parse_option(struct options *options, enum command command, int argc,
 /* before: the option that ends where name begins; NULL: an op, or nothing, does. */
 static int parse_op(struct options *options, const char *name, const struct option *before)
 {
-	for (int i = 0; i < OP_COUNT; i++)
-		if (strcmp(ops[i].name, name) == 0) {
+	for (int i = 0; i < EK_OP_COUNT; i++)
+		if (strcmp(ek_ops[i].name, name) == 0) {
 			for (int k = 0; k < options->op_count; k++)
-				if (options->ops[k] == &ops[i])
+				if (options->ops[k] == &ek_ops[i])
 					return complain(STATUS_USAGE, "%s: named twice", name);
-			options->ops[options->op_count++] = &ops[i];
+			options->ops[options->op_count++] = &ek_ops[i];
 			return STATUS_FINE;
 		}
 	bool explain = options->command == COMMAND_EXPLAIN;
@@ -517,8 +517,11 @@ static int parse_op(struct options *options, const char *name, const struct opti
 
 bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype)
 {
-	return !weight_dtype || weight_dtype == dtype ||
-	       (weight_dtype == EK_F32 && ek_dtype_size(dtype) == 2);
+	for (int i = 0; i < DTYPE_PAIRS; i++)
+		if (dtype_pairs[i].dtype == dtype &&
+		    dtype_pairs[i].weight_dtype == (weight_dtype ? weight_dtype : dtype))
+			return true;
+	return false;
 }
 
 static int check_weight_dtype(ek_dtype dtype, ek_dtype weight_dtype)
@@ -527,7 +530,7 @@ static int check_weight_dtype(ek_dtype dtype, ek_dtype weight_dtype)
 		return STATUS_FINE;
 	return complain(STATUS_USAGE, "--weight-dtype %s: with --dtype %s it must be %s%s",
 			ek_dtype_name(weight_dtype), ek_dtype_name(dtype), ek_dtype_name(dtype),
-			ek_dtype_size(dtype) == 2 ? " or f32" : "");
+			dtype != EK_F32 && weight_dtype_fits(dtype, EK_F32) ? " or f32" : "");
 }
 
 /* Those of the list, or f32, which run and explain suppose; verify and bench leave out of theirs what does not fit. */
@@ -622,7 +625,7 @@ int options_parse(struct options *options, enum command command, int argc, char 
 {
 	*options = (struct options){.command = command,
 				    .device = command & (COMMAND_WARMUP | COMMAND_EXPLAIN) ? EK_CUDA : EK_CPU,
-				    .init = DECIMALS,
+				    .filling = FILL_DECIMALS,
 				    .seed = 1,
 				    .eps = 1e-5,
 				    .weight = true,

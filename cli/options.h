@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "cases.h"
-#include "tensors.h"
 
 /* One bit per command: the table says which commands take an option. */
 enum command {
@@ -26,16 +25,16 @@ extern const char *const variant_names[3];
 
 struct options {
 	enum command command;
-	const struct op *ops[OP_COUNT];  /* in the order given */
-	int op_count;                    /* 0: all */
-	bool pass[PASS_COUNT];           /* both false: the command's default */
-	int64_t rows, cols;              /* 0: not given */
-	struct shape shapes[MAX_SHAPES]; /* --shapes, or the one of --rows and --cols */
-	int shape_count;                 /* warmup: the widths of --cols, with one row */
+	const struct ek_op_entry *ops[EK_OP_COUNT]; /* in the order given */
+	int op_count;                               /* 0: all */
+	bool pass[PASS_COUNT];                      /* both false: the command's default */
+	int64_t rows, cols;                         /* 0: not given */
+	struct shape shapes[MAX_SHAPES];            /* --shapes, or the one of --rows and --cols */
+	int shape_count;                            /* warmup: the widths of --cols, with one row */
 	ek_dtype dtypes[4];
 	int dtype_count;
 	ek_dtype weight_dtype; /* 0: the same as dtype */
-	enum init init;
+	enum filling filling;  /* --init */
 	uint64_t seed;
 	double eps;
 	bool weight, bias;

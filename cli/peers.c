@@ -1,5 +1,4 @@
-/* oneDNN's layer normalization through its C interface, found with dlopen; the few types and numbers of
- * that public interface (version 3) that are needed are declared here. Called by cell.c.
+/* oneDNN's layer normalization through its C API (onednn.h), found with dlopen. Called by cell.c.
  * SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
 #include "peers.h"
@@ -12,69 +11,9 @@
 #include <string.h>
 
 #include "cell.h"
+#include "onednn.h"
 
-enum {
-	DNNL_SUCCESS = 0,
-	DNNL_CPU = 1,
-	DNNL_STREAM_DEFAULT = 1,
-	DNNL_F16 = 1,
-	DNNL_BF16 = 2,
-	DNNL_F32 = 3,
-	DNNL_FORWARD_TRAINING = 64,
-	DNNL_FORWARD_INFERENCE = 96,
-	DNNL_BACKWARD = 128,
-	DNNL_BACKWARD_DATA = 160,
-	DNNL_USE_SCALE = 2,
-	DNNL_USE_SHIFT = 4,
-	DNNL_RMS_NORM = 32,
-	ARG_SRC = 1,
-	ARG_DST = 17,
-	ARG_MEAN = 49,
-	ARG_VARIANCE = 50,
-	ARG_SCALE = 51,
-	ARG_SHIFT = 52,
-	ARG_DIFF_SRC = 129,
-	ARG_DIFF_DST = 145,
-	ARG_DIFF_SCALE = 255,
-	ARG_DIFF_SHIFT = 256,
-	MAX_ARGS = 9
-};
-
-typedef int64_t dnnl_dims[12];
-
-struct dnnl_arg {
-	int arg;
-	void *memory;
-};
-
-struct dnnl_version {
-	int major, minor, patch;
-};
-
-/* One list of what is needed: result, name, parameters. Handles are pointers. */
-#define DNNL_FUNCTIONS(X)                                                                                    \
-	X(const struct dnnl_version *, version, (void))                                                      \
-	X(int, engine_create, (void **engine, int kind, size_t index))                                       \
-	X(int, engine_destroy, (void *engine))                                                               \
-	X(int, stream_create, (void **stream, void *engine, unsigned flags))                                 \
-	X(int, stream_destroy, (void *stream))                                                               \
-	X(int, stream_wait, (void *stream))                                                                  \
-	X(int, memory_desc_create_with_strides,                                                              \
-	  (void **desc, int ndims, const dnnl_dims dims, int type, const dnnl_dims strides))                 \
-	X(int, memory_desc_destroy, (void *desc))                                                            \
-	X(int, memory_create, (void **memory, const void *desc, void *engine, void *handle))                 \
-	X(int, memory_destroy, (void *memory))                                                               \
-	X(int, layer_normalization_forward_primitive_desc_create,                                            \
-	  (void **pd, void *engine, int prop, const void *src, const void *dst, const void *stat, float eps, \
-	   unsigned flags, const void *attr))                                                                \
-	X(int, layer_normalization_backward_primitive_desc_create,                                           \
-	  (void **pd, void *engine, int prop, const void *diff_src, const void *diff_dst, const void *src,   \
-	   const void *stat, float eps, unsigned flags, const void *hint, const void *attr))                 \
-	X(int, primitive_desc_destroy, (void *pd))                                                           \
-	X(int, primitive_create, (void **primitive, const void *pd))                                         \
-	X(int, primitive_destroy, (void *primitive))                                                         \
-	X(int, primitive_execute,                                                                            \
-	  (const void *primitive, void *stream, int count, const struct dnnl_arg *args))
+enum { MAX_ARGS = 9 };
 
 struct dnnl {
 #define DECLARE(type, name, parameters) type(*name) parameters;
@@ -197,7 +136,7 @@ static bool make_primitive(struct peer *peer, const struct cell *cell)
 	bool forward = test_case->pass == FORWARD;
 	float eps = (float)(forward ? cell->forward.eps : cell->backward.eps);
 	unsigned flags = (cell->weight ? DNNL_USE_SCALE : 0) | (has_shift(cell) ? DNNL_USE_SHIFT : 0) |
-			 (test_case->op->norm == EK_RMS_NORM ? DNNL_RMS_NORM : 0);
+			 (test_case->op->kind == EK_RMS_NORM ? DNNL_RMS_NORM : 0);
 	bool parameters = (flags & (DNNL_USE_SCALE | DNNL_USE_SHIFT)) != 0;
 	void *hint = NULL;
 	void *descriptor = NULL;
@@ -266,19 +205,19 @@ static bool make_args(struct peer *peer, const struct cell *cell, int64_t set, c
 	bool weight = cell->weight != NULL;
 	bool bias = has_shift(cell);
 	peer->arg_count = 0;
-	bool fine = add(peer, args, ARG_SRC, peer->activations, x) &&
-		    add(peer, args, ARG_SCALE, peer->vector, weight ? peer->scale : NULL) &&
-		    add(peer, args, ARG_SHIFT, peer->vector,
+	bool fine = add(peer, args, DNNL_ARG_SRC, peer->activations, x) &&
+		    add(peer, args, DNNL_ARG_SCALE, peer->vector, weight ? peer->scale : NULL) &&
+		    add(peer, args, DNNL_ARG_SHIFT, peer->vector,
 			bias ? peer->shift : NULL); /* backward wants it too */
 	if (cell->test_case.pass == FORWARD)
-		return fine && add(peer, args, ARG_DST, peer->activations, out);
+		return fine && add(peer, args, DNNL_ARG_DST, peer->activations, out);
 	return fine &&
-	       add(peer, args, ARG_DIFF_DST, peer->activations, cell->dy + cell->step * (size_t)set) &&
-	       add(peer, args, ARG_MEAN, peer->statistics, cell->mean ? cell->mean + stats_at : NULL) &&
-	       add(peer, args, ARG_VARIANCE, peer->statistics, peer->variance) &&
-	       add(peer, args, ARG_DIFF_SRC, peer->activations, out) &&
-	       add(peer, args, ARG_DIFF_SCALE, peer->vector, weight ? peer->diff_scale : NULL) &&
-	       add(peer, args, ARG_DIFF_SHIFT, peer->vector, bias ? peer->diff_shift : NULL);
+	       add(peer, args, DNNL_ARG_DIFF_DST, peer->activations, cell->dy + cell->step * (size_t)set) &&
+	       add(peer, args, DNNL_ARG_MEAN, peer->statistics, cell->mean ? cell->mean + stats_at : NULL) &&
+	       add(peer, args, DNNL_ARG_VARIANCE, peer->statistics, peer->variance) &&
+	       add(peer, args, DNNL_ARG_DIFF_SRC, peer->activations, out) &&
+	       add(peer, args, DNNL_ARG_DIFF_SCALE, peer->vector, weight ? peer->diff_scale : NULL) &&
+	       add(peer, args, DNNL_ARG_DIFF_SHIFT, peer->vector, bias ? peer->diff_shift : NULL);
 }
 
 static void free_args(struct peer *peer, int64_t set)

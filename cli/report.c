@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 
 #include "cli.h"
-#include "cuda/gpu.h"
-#include "memory.h"
+#include "gpu/gpu.h"
 #include "options.h"
 #include "system.h"
 #include "term.h"
+#include "verify/memory.h"
 
 double result_of_copy(const struct result *result)
 {
@@ -163,7 +163,7 @@ void write_machine(FILE *file, const ek_context *ctx)
 		write_json_string(file, gpu->name);
 		(void)fprintf(file,
 			      ", \"gpu_isa\": \"sm_%d\", \"multiprocessors\": %d, \"driver\": \"%d.%d\"",
-			      gpu->arch, gpu->multiprocessors, gpu->driver->version / 1000,
+			      gpu->limits.arch, gpu->limits.multiprocessors, gpu->driver->version / 1000,
 			      gpu->driver->version % 1000 / 10);
 	}
 }

@@ -11,7 +11,7 @@
 struct options;
 
 struct result {
-	const struct op *op;
+	const struct ek_op_entry *op;
 	enum pass pass;
 	ek_dtype dtype, weight_dtype;
 	int64_t rows, cols;

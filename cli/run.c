@@ -17,76 +17,57 @@
 static const int64_t whole_elements = 300000000;
 enum { SAMPLE_ROWS = 32 };
 
-static struct test_case asked_for(const struct options *options)
+static struct listed_case asked_for(const struct options *options)
 {
-	bool backward = options->pass[BACKWARD];
 	ek_dtype dtype = options->dtype_count ? options->dtypes[0] : EK_F32;
-	return (struct test_case){.op = options->ops[0],
-				  .pass = backward ? BACKWARD : FORWARD,
-				  .dtype = dtype,
-				  .weight_dtype = options->weight_dtype ? options->weight_dtype : dtype,
-				  .rows = options->rows ? options->rows : 2048,
-				  .cols = options->cols ? options->cols : 4096,
-				  .form = {"plain", .weight = options->weight,
-					   .bias = options->bias && !backward, .returns = !backward,
-					   .dx = backward, .dweight = backward && options->weight,
-					   .dbias = backward && options->bias}};
+	struct dtype_pair dtypes = {dtype, options->weight_dtype ? options->weight_dtype : dtype};
+	struct shape shape = {options->rows ? options->rows : 2048, options->cols ? options->cols : 4096};
+	return (struct listed_case){case_with(options, options->ops[0],
+					      options->pass[BACKWARD] ? BACKWARD : FORWARD, dtypes, shape),
+				    "plain"};
 }
 
-static void print_outputs(FILE *out, const struct problem *problem)
+static void print_outputs(FILE *out, const struct operands *outputs)
 {
 	const char *between = "";
-	for (int i = 0; i < OUTPUT_COUNT; i++) {
-		if (!problem->actual.tensors[i].memory)
+	for (int i = 0; i < outputs->op->output_count; i++) {
+		if (!outputs->of[i].present)
 			continue;
-		(void)fprintf(out, "%s%s", between, output_name(problem->test_case.pass, (enum output)i));
+		(void)fprintf(out, "%s%s", between, outputs->op->operands[i].name);
 		between = ", ";
 	}
 }
 
-/* Row `row` of `from` as the only row of `to`. */
-static void take_row(struct tensor *to, const struct tensor *from, int64_t row)
+/* Sums over all rows: the reference would take long. */
+static uint32_t sums_of(const struct test_case *c)
 {
-	if (to->memory)
-		memcpy(to->data, from->data + (size_t)(row * from->stride) * ek_dtype_size(from->dtype),
-		       tensor_bytes(to));
+	uint32_t sums = 0;
+	for (int i = 0; i < case_op(c)->output_count; i++)
+		sums |= case_op(c)->operands[i].dims[0].size != 0 ? UINT32_C(1) << i : 0;
+	return sums & c->present;
 }
 
-static void take_value(struct tensor *to, const struct tensor *from, int64_t row)
-{
-	if (to->memory)
-		element_store(to->dtype, to->data, 0, element_value(from->dtype, from->data, row));
-}
-
-/* A problem of one row: what a row gives does not depend on the others, but for dweight and dbias. */
+/* A problem of one row: what a row gives does not depend on the others. */
 static int check_row(const struct problem *whole, struct problem *one, ek_context *reference, int64_t row,
 		     bool *same, struct difference *difference)
 {
-	take_row(&one->x, &whole->x, row);
-	take_row(&one->dy, &whole->dy, row);
-	take_value(&one->mean, &whole->mean, row);
-	take_value(&one->rstd, &whole->rstd, row);
-	take_value(&one->mean_lo, &whole->mean_lo, row);
+	operands_row(&one->listed.c, &whole->inputs, row, &one->inputs);
+	operands_row(&one->listed.c, &whole->actual, row, &one->actual);
 	int status = problem_compute(one, reference, &one->expected);
-	take_row(&one->actual.tensors[OUT_RESULT], &whole->actual.tensors[OUT_RESULT], row);
-	for (int i = OUT_MEAN; i <= OUT_MEAN_LO; i++)
-		take_value(&one->actual.tensors[i], &whole->actual.tensors[i], row);
-	*same = problem_same(one, difference);
+	*same = status != STATUS_FINE || outputs_equal(&one->expected, &one->actual, difference);
 	return status;
 }
 
 static int check_sample(FILE *out, struct problem *whole, ek_context *ctx, ek_context *reference,
 			const struct options *options)
 {
-	struct test_case single = whole->test_case;
+	struct problem one = {.listed = whole->listed};
 	struct difference difference;
-	struct problem one;
-	bool sums =
-		single.form.dweight || single.form.dbias; /* over all rows: the reference would take long */
-	single.rows = 1;
-	single.form.dweight = single.form.dbias = false;
-	int status = problem_make(&one, reference, options, &single);
-	int64_t rows = whole->test_case.rows;
+	uint32_t sums = sums_of(&one.listed.c);
+	int status = STATUS_FINE;
+	int64_t rows = whole->listed.c.rows;
+	one.listed.c.rows = 1;
+	case_drop_operands(&one.listed.c, sums);
 	for (int64_t i = 0; i < SAMPLE_ROWS && status == STATUS_FINE; i++) {
 		int64_t row = rows > SAMPLE_ROWS ? (rows - 1) / (SAMPLE_ROWS - 1) * i : i % rows;
 		bool same = true;
@@ -98,12 +79,12 @@ static int check_sample(FILE *out, struct problem *whole, ek_context *ctx, ek_co
 	}
 	if (status == STATUS_FINE) {
 		(void)fprintf(out, "check   ");
-		print_outputs(out, &one);
+		print_outputs(out, &one.expected);
 		(void)fprintf(out, " of %lld of %lld rows equal the reference bit for bit%s\n",
 			      (long long)(rows < SAMPLE_ROWS ? rows : SAMPLE_ROWS), (long long)rows,
 			      sums ? "; dweight and dbias were not checked: too large" : "");
 	}
-	problem_free(&one);
+	operands_free(&one.expected);
 	return status;
 }
 
@@ -114,31 +95,29 @@ static int check_whole(FILE *out, struct problem *problem, ek_context *ctx, ek_c
 	int status = problem_compute(problem, reference, &problem->expected);
 	if (status != STATUS_FINE)
 		return status;
-	if (!problem_same(problem, &difference))
+	if (!outputs_same(&problem->expected, &problem->actual, &difference))
 		return show_difference(problem, &difference, ctx, options, "run");
 	(void)fprintf(out, "check   ");
-	print_outputs(out, problem);
+	print_outputs(out, &problem->actual);
 	(void)fprintf(out, ": all %.0f values equal the reference bit for bit\n",
 		      outputs_values(&problem->actual));
 	return STATUS_FINE;
 }
 
-static int check(FILE *out, ek_context *ctx, const struct options *options, const struct test_case *test_case)
+static int check(FILE *out, ek_context *ctx, const struct options *options, const struct listed_case *listed)
 {
+	static struct problem problem;
 	ek_context *reference;
-	struct problem problem;
-	bool whole = test_case->rows <= whole_elements / test_case->cols;
+	bool whole = listed->c.rows <= whole_elements / listed->c.cols;
 	int status = open_context(&reference, "reference", 1, 0);
 	if (status != STATUS_FINE)
 		return status;
-	status = problem_make(&problem, whole ? reference : ctx, options, test_case);
-	if (status == STATUS_FINE) {
+	status = problem_make(&problem, whole ? reference : ctx, listed);
+	if (status == STATUS_FINE)
 		status = problem_compute(&problem, ctx, &problem.actual);
-		if (status == STATUS_FINE)
-			status = whole ? check_whole(out, &problem, ctx, reference, options)
-				       : check_sample(out, &problem, ctx, reference, options);
-		problem_free(&problem);
-	}
+	if (status == STATUS_FINE)
+		status = (whole ? check_whole : check_sample)(out, &problem, ctx, reference, options);
+	problem_free(&problem);
 	ek_close(reference);
 	return status;
 }
@@ -207,7 +186,8 @@ static int measure(FILE *out, ek_context *ctx, const struct options *options,
 
 int command_run(const struct options *options)
 {
-	struct test_case test_case = asked_for(options);
+	const struct listed_case listed = asked_for(options);
+	const struct test_case *test_case = &listed.c;
 	FILE *out = report_stream(options);
 	ek_context *ctx;
 	struct result result;
@@ -217,13 +197,13 @@ int command_run(const struct options *options)
 		status = device_open(&ctx, options);
 	if (status != STATUS_FINE)
 		return status;
-	(void)fprintf(out, "%s%s %s%s %lldx%lld %s, %s\n", term_style(out, STYLE_BOLD), test_case.op->name,
-		      pass_names[test_case.pass], term_style(out, STYLE_NONE), (long long)test_case.rows,
-		      (long long)test_case.cols, ek_dtype_name(test_case.dtype), device_words(ctx).text);
+	(void)fprintf(out, "%s%s %s%s %lldx%lld %s, %s\n", term_style(out, STYLE_BOLD), test_case->op->name,
+		      pass_names[test_case->pass], term_style(out, STYLE_NONE), (long long)test_case->rows,
+		      (long long)test_case->cols, ek_dtype_name(test_case->dtype), device_words(ctx).text);
 	if (options->verify)
-		status = check(out, ctx, options, &test_case);
+		status = check(out, ctx, options, &listed);
 	if (status == STATUS_FINE && options->time) {
-		status = measure(out, ctx, options, &test_case, &result);
+		status = measure(out, ctx, options, test_case, &result);
 		results.count = status == STATUS_FINE;
 	}
 	if (status == STATUS_FINE)

@@ -7,14 +7,11 @@
 
 #include "cases.h"
 #include "device.h"
-#include "memory.h"
 #include "options.h"
 #include "report.h"
+#include "verify/memory.h"
 
-enum { COLS = 8, PLACE_BYTES = 256, DTYPES = 4, CALLS = OP_COUNT * PASS_COUNT * DTYPES * DTYPES };
-
-/* Operands in one block of memory, in places of their own; the workspace is behind them. */
-enum { AT_X, AT_DY, AT_Y, AT_WEIGHT, AT_BIAS, AT_DWEIGHT, AT_DBIAS, AT_MEAN, AT_RSTD, AT_MEAN_LO, PLACES };
+enum { COLS = 8, PLACE_BYTES = 256, DTYPES = 4, CALLS = EK_OP_COUNT * PASS_COUNT * DTYPES * DTYPES };
 
 struct call {
 	struct test_case test_case;
@@ -29,64 +26,28 @@ struct support {
 
 /* ---- calling ---- */
 
-static const double eps = 1e-5;
-
-static ek_norm_forward_args forward_of(const struct test_case *test_case, unsigned char *memory)
+/* The call, with its operands in one block of memory, each in a place of its own and the workspace behind them; on a
+ * GPU the wait for it. */
+static ek_status make_call(ek_context *ctx, const struct test_case *c)
 {
-	bool centred = test_case->op->norm == EK_LAYER_NORM;
-	ek_norm_forward_args args = forward_args_of(test_case, eps);
-	args.x = memory + AT_X * PLACE_BYTES;
-	args.weight = memory + AT_WEIGHT * PLACE_BYTES;
-	args.bias = memory + AT_BIAS * PLACE_BYTES;
-	args.y = memory + AT_Y * PLACE_BYTES;
-	args.mean = centred ? memory + AT_MEAN * PLACE_BYTES : NULL;
-	args.rstd = memory + AT_RSTD * PLACE_BYTES;
-	args.mean_lo = centred ? memory + AT_MEAN_LO * PLACE_BYTES : NULL;
-	return args;
-}
-
-static ek_norm_backward_args backward_of(const struct test_case *test_case, unsigned char *memory)
-{
-	bool centred = test_case->op->norm == EK_LAYER_NORM;
-	ek_norm_backward_args args = backward_args_of(test_case, eps);
-	args.dy = memory + AT_DY * PLACE_BYTES;
-	args.x = memory + AT_X * PLACE_BYTES;
-	args.weight = memory + AT_WEIGHT * PLACE_BYTES;
-	args.mean = centred ? memory + AT_MEAN * PLACE_BYTES : NULL;
-	args.rstd = memory + AT_RSTD * PLACE_BYTES;
-	args.mean_lo = centred ? memory + AT_MEAN_LO * PLACE_BYTES : NULL;
-	args.dx = memory + AT_Y * PLACE_BYTES;
-	args.dweight = memory + AT_DWEIGHT * PLACE_BYTES;
-	args.dbias = memory + AT_DBIAS * PLACE_BYTES;
-	args.workspace = memory + PLACES * PLACE_BYTES;
-	return args;
-}
-
-static ek_status workspace_for(ek_context *ctx, const struct test_case *test_case, size_t *bytes)
-{
-	static unsigned char nowhere[(PLACES + 1) * PLACE_BYTES];
-	ek_norm_backward_args args = backward_of(test_case, nowhere);
-	*bytes = 0;
-	return test_case->pass == BACKWARD ? ek_norm_backward_workspace(ctx, &args, bytes) : EK_OK;
-}
-
-/* The call, and on a GPU the wait for it. */
-static ek_status make_call(ek_context *ctx, const struct test_case *test_case)
-{
+	const struct ek_op *op = case_op(c);
 	struct ek_gpu *gpu = gpu_of(ctx);
+	void *at[EK_MOST_OPERANDS];
+	union op_args args;
 	unsigned char first;
-	size_t workspace;
-	ek_status status = workspace_for(ctx, test_case, &workspace);
+	size_t workspace, operands = EK_MOST_OPERANDS * (size_t)PLACE_BYTES;
+	case_args_nowhere(c, &args);
+	ek_status status = args_workspace(op, ctx, &args, &workspace);
 	if (status != EK_OK)
 		return status;
-	unsigned char *memory = memory_make(gpu, PLACES * PLACE_BYTES + workspace);
+	unsigned char *memory = memory_make(gpu, operands + workspace);
 	if (!memory)
 		return EK_ERROR_MEMORY;
-	ek_norm_forward_args forward = forward_of(test_case, memory);
-	ek_norm_backward_args backward = backward_of(test_case, memory);
-	backward.workspace_size = workspace;
-	status = test_case->pass == FORWARD ? ek_norm_forward(ctx, &forward)
-					    : ek_norm_backward(ctx, &backward);
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		at[i] = memory + (size_t)i * PLACE_BYTES;
+	case_args(c, at, &args);
+	args_set_workspace(op, &args, memory + operands, workspace);
+	status = op->call(ctx, &args);
 	if (status == EK_OK)
 		status = memory_read(gpu, &first, memory, sizeof first);
 	memory_free(gpu, memory);
@@ -96,12 +57,9 @@ static ek_status make_call(ek_context *ctx, const struct test_case *test_case)
 /* Number i of all; op changes slowest. */
 static struct test_case case_at(int i)
 {
-	return (struct test_case){.op = &ops[i / (PASS_COUNT * DTYPES * DTYPES)],
-				  .pass = (enum pass)(i / (DTYPES * DTYPES) % PASS_COUNT),
-				  .dtype = (ek_dtype)(i / DTYPES % DTYPES + 1),
-				  .weight_dtype = (ek_dtype)(i % DTYPES + 1),
-				  .rows = 1,
-				  .cols = COLS};
+	struct dtype_pair dtypes = {(ek_dtype)(i / DTYPES % DTYPES + 1), (ek_dtype)(i % DTYPES + 1)};
+	return case_make(&ek_ops[i / (PASS_COUNT * DTYPES * DTYPES)],
+			 (enum pass)(i / (DTYPES * DTYPES) % PASS_COUNT), dtypes, 1, COLS);
 }
 
 /* ctx NULL: opening it has answered `opened`, and so would all calls. */

@@ -24,6 +24,9 @@ struct setting {
 static const struct setting settings[] = {{1, true, 0}, {2, false, 1}, {3, true, 0}, {7, false, -1}};
 static const struct setting settings_of_one[] = {{0, true, 0}, {0, true, 1}, {0, true, -1}}; /* --threads */
 
+_Static_assert(MAX_LEVELS *(sizeof settings / sizeof settings[0]) <= MAX_CONTEXTS,
+	       "there is room for all contexts");
+
 struct verify {
 	const struct options *options;
 	ek_context *reference;
@@ -88,28 +91,28 @@ static int open_all(struct verify *verify)
 	return verify->options->device == EK_CPU ? open_levels(verify) : open_gpu(verify);
 }
 
-static int verify_case(struct verify *verify, const struct test_case *test_case)
+static int verify_case(struct verify *verify, const struct listed_case *listed)
 {
-	struct problem problem;
+	static struct problem problem;
 	struct difference difference;
-	bool large = test_case->rows * test_case->cols > LARGE;
-	int status = problem_make(&problem, verify->reference, verify->options, test_case);
-	if (status != STATUS_FINE)
-		return status;
-	status = problem_compute(&problem, verify->reference, &problem.expected);
+	bool large = listed->c.rows * listed->c.cols > LARGE;
+	int status = problem_make(&problem, verify->reference, listed);
+	if (status == STATUS_FINE)
+		status = problem_compute(&problem, verify->reference, &problem.expected);
 	for (int i = 0; i < verify->context_count && status == STATUS_FINE; i++) {
 		if (large && !verify->large[i])
 			continue;
 		status = problem_compute(&problem, verify->contexts[i], &problem.actual);
 		if (status != STATUS_FINE)
 			break;
-		if (!problem_same(&problem, &difference))
+		if (!outputs_same(&problem.expected, &problem.actual, &difference))
 			status = show_difference(&problem, &difference, verify->contexts[i], verify->options,
 						 "verify");
 		verify->values += outputs_values(&problem.actual);
 	}
 	verify->cases++;
-	problem_free(&problem);
+	if (large)
+		problem_free(&problem); /* cases that follow are smaller */
 	return status;
 }
 
@@ -117,7 +120,7 @@ static int verify_cases(struct verify *verify)
 {
 	int count;
 	int status = STATUS_FINE;
-	struct test_case *cases = cases_list(verify->options, false, &count);
+	struct listed_case *cases = cases_list(verify->options, false, &count);
 	if (!cases)
 		return complain(
 			STATUS_USAGE,
@@ -125,11 +128,11 @@ static int verify_cases(struct verify *verify)
 			count, (size_t)count * sizeof *cases);
 	progress_begin(count);
 	for (int i = 0; i < count && status == STATUS_FINE; i++) {
-		const struct test_case *test_case = &cases[i];
+		const struct test_case *test_case = &cases[i].c;
 		progress_step("%s %s %s %lldx%lld, %s", test_case->op->name, pass_names[test_case->pass],
 			      ek_dtype_name(test_case->dtype), (long long)test_case->rows,
-			      (long long)test_case->cols, test_case->form.name);
-		status = verify_case(verify, test_case);
+			      (long long)test_case->cols, cases[i].form);
+		status = verify_case(verify, &cases[i]);
 	}
 	progress_clear();
 	free(cases);

@@ -5,18 +5,18 @@
 #include <string.h>
 
 #include "cli.h"
-#include "context.h"
-#include "cuda/kernel.h"
-#include "cuda/norm.h"
-#include "cuda/pack.h"
+#include "core/context.h"
 #include "device.h"
+#include "gpu/pack.h"
+#include "gpu/plan.h"
 #include "info_gpu.h"
+#include "ops/norm/op.h"
 #include "options.h"
 #include "report.h"
 #include "term.h"
 #include "timing.h"
 
-enum { MOST_RECIPES = 8, MOST_PACKED = 4096 };
+enum { MOST_PACKED = 4096 };
 
 /* A call to come: its case, and one of the two argument structs. */
 struct call {
@@ -39,64 +39,42 @@ struct warmup {
 
 typedef int visit_function(struct warmup *warmup, const struct call *call);
 
-/* An address that nothing is read from: what counts is that it is there, and its alignment. */
-static void *some_address(int tensor)
+/* Without what forward returns, which costs no kernel; backward with statistics from forward, and with those that are
+ * computed anew. */
+static int visit_pass(struct warmup *warmup, visit_function *visit, struct test_case c)
 {
-	return (void *)((uintptr_t)(tensor + 1) << 40);
-}
-
-static int visit_forward(struct warmup *warmup, visit_function *visit, const struct test_case *test_case)
-{
-	const struct options *options = warmup->options;
-	ek_norm_forward_args args = forward_args_of(test_case, options->eps);
-	args.x = some_address(0);
-	args.y = some_address(1);
-	args.weight = options->weight ? some_address(2) : NULL;
-	args.bias = options->bias ? some_address(3) : NULL;
-	return visit(warmup, &(struct call){.test_case = test_case, .forward = &args});
-}
-
-/* With statistics from forward, and with those that are computed anew. */
-static int visit_backward(struct warmup *warmup, visit_function *visit, const struct test_case *test_case,
-			  bool anew)
-{
-	const struct options *options = warmup->options;
-	bool mean = test_case->op->norm == EK_LAYER_NORM && !anew;
-	ek_norm_backward_args args = backward_args_of(test_case, options->eps);
-	args.dy = some_address(0);
-	args.x = some_address(1);
-	args.dx = some_address(2);
-	args.weight = options->weight ? some_address(3) : NULL;
-	args.dweight = options->weight ? some_address(4) : NULL;
-	args.dbias = options->bias ? some_address(5) : NULL;
-	args.rstd = anew ? NULL : some_address(6);
-	args.mean = mean ? some_address(7) : NULL;
-	args.mean_lo = mean ? some_address(8) : NULL;
-	args.workspace = some_address(9);
-	args.workspace_size = (size_t)1 << 38;
-	return visit(warmup, &(struct call){.test_case = test_case, .backward = &args});
-}
-
-static int visit_width(struct warmup *warmup, visit_function *visit, const struct op *op, ek_dtype dtype,
-		       int64_t cols)
-{
-	const struct options *options = warmup->options;
-	const bool *pass = options->pass;
-	struct test_case test_case = {.op = op,
-				      .dtype = dtype,
-				      .weight_dtype = options->weight_dtype ? options->weight_dtype : dtype,
-				      .rows = 1,
-				      .cols = cols};
+	union op_args args;
 	int status = STATUS_FINE;
-	if (pass[FORWARD] || !pass[BACKWARD])
-		status = visit_forward(warmup, visit, &test_case);
-	test_case.pass = BACKWARD;
-	for (int anew = 0; anew < 2 && status == STATUS_FINE && (pass[BACKWARD] || !pass[FORWARD]); anew++)
-		status = visit_backward(warmup, visit, &test_case, anew);
+	if (c.pass == FORWARD)
+		case_drop_operands(&c, case_optional(&c) & case_outputs_of(&c));
+	const int ways = c.pass == BACKWARD ? 2 : 1; /* with statistics from forward, and recomputed ones */
+	for (int way = 0; way < ways && status == STATUS_FINE; way++) {
+		case_drop_operands(&c, way == 1 ? case_statistics(&c) : 0);
+		case_args_nowhere(&c, &args);
+		status =
+			visit(warmup, &(struct call){.test_case = &c,
+						     .forward = c.pass == FORWARD ? &args.forward : NULL,
+						     .backward = c.pass == BACKWARD ? &args.backward : NULL});
+	}
 	return status;
 }
 
-static int visit_op(struct warmup *warmup, visit_function *visit, const struct op *op)
+static int visit_width(struct warmup *warmup, visit_function *visit, const struct ek_op_entry *op,
+		       ek_dtype dtype, int64_t cols)
+{
+	const struct options *options = warmup->options;
+	struct dtype_pair dtypes = {dtype, options->weight_dtype ? options->weight_dtype : dtype};
+	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
+	int status = STATUS_FINE;
+	for (int pass = 0; pass < PASS_COUNT && status == STATUS_FINE; pass++)
+		if (both || options->pass[pass])
+			status = visit_pass(
+				warmup, visit,
+				case_with(options, op, (enum pass)pass, dtypes, (struct shape){1, cols}));
+	return status;
+}
+
+static int visit_op(struct warmup *warmup, visit_function *visit, const struct ek_op_entry *op)
 {
 	static const ek_dtype usual[] = {EK_F32, EK_F16, EK_BF16};
 	const struct options *options = warmup->options;
@@ -115,10 +93,10 @@ static int visit_op(struct warmup *warmup, visit_function *visit, const struct o
 static int visit_all(struct warmup *warmup, visit_function *visit)
 {
 	const struct options *options = warmup->options;
-	int op_count = options->op_count ? options->op_count : OP_COUNT;
+	int op_count = options->op_count ? options->op_count : EK_OP_COUNT;
 	int status = STATUS_FINE;
 	for (int i = 0; i < op_count && status == STATUS_FINE; i++)
-		status = visit_op(warmup, visit, options->op_count ? options->ops[i] : &ops[i]);
+		status = visit_op(warmup, visit, options->op_count ? options->ops[i] : &ek_ops[i]);
 	return status;
 }
 
@@ -195,12 +173,20 @@ static int add_kernel(struct warmup *warmup, char *key, struct ek_image image)
 
 static int build_for(struct warmup *warmup, const struct call *call, int arch)
 {
-	static struct ek_recipe recipes[MOST_RECIPES];
-	int count = ek_cuda_norm_recipes(call->forward, call->backward, arch, recipes, MOST_RECIPES);
+	const struct ek_gpu_limits limits = ek_limits_of(arch, 1);
+	struct ek_plan plan;
+	struct ek_kernel_key keys[EK_MOST_STEPS];
+	if (call->forward)
+		ek_norm_forward_op.plan(call->forward, &limits, &plan);
+	else
+		ek_norm_backward_op.plan(call->backward, &limits, &plan);
+	int count = ek_plan_keys(&plan, keys);
 	for (int i = 0; i < count; i++) {
+		static struct ek_recipe recipe;
 		struct ek_image image;
 		char *key;
-		ek_status status = ek_kernel_build(&recipes[i], arch, warmup->cache, &image, &key, NULL);
+		plan.write_recipe(&keys[i], &recipe);
+		ek_status status = ek_kernel_build(&recipe, arch, warmup->cache, &image, &key, NULL);
 		if (status != EK_OK) {
 			progress_clear();
 			return complain(device_exit_status(status), "%s", ek_error(NULL));
@@ -276,7 +262,7 @@ static int choose_archs(struct warmup *warmup)
 	int status = device_open(&ctx, options);
 	if (status != STATUS_FINE)
 		return status;
-	warmup->archs[warmup->arch_count++] = ctx->gpu->arch;
+	warmup->archs[warmup->arch_count++] = ctx->gpu->limits.arch;
 	ek_close(ctx);
 	return STATUS_FINE;
 }

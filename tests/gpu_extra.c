@@ -10,10 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../cli/memory.h"
-#include "context.h"
-#include "cuda/norm_recipe.h"
+#include "core/context.h"
+#include "ops/norm/plan.h"
 #include "support.h"
+#include "verify/memory.h"
 
 static ek_context *ctx;
 static struct ek_gpu *gpu;
@@ -34,99 +34,88 @@ static bool expect_ok(ek_status status, const char *what)
 
 /* ---- a case on the GPU ---- */
 
-enum { MOST_OUTPUTS = 4, MOST_TENSORS = 12 };
-
-struct output {
-	const char *name;
-	unsigned char *device, *expected;
-	size_t bytes;
-};
-
-/* A call whose tensors are in the GPU's memory, and what the reference says to it. */
+/* A call whose operands are in the GPU's memory, and what the reference says to it. */
 struct gpu_call {
-	struct norm_case c;
+	struct test_case c;
 	char text[400];
-	ek_norm_forward_args forward;
-	ek_norm_backward_args backward;
-	struct output outputs[MOST_OUTPUTS];
-	int output_count;
-	void *tensors[MOST_TENSORS];
-	int tensor_count;
+	union op_args args;
+	unsigned char *device[EK_MOST_OPERANDS];   /* by number */
+	unsigned char *expected[EK_MOST_OPERANDS]; /* of outputs */
+	size_t bytes[EK_MOST_OPERANDS];
+	void *workspace;
 };
 
 static void *on_gpu(struct gpu_call *call, size_t bytes)
 {
 	void *memory = memory_make(gpu, bytes);
 	EXPECT(memory, "%s: no GPU memory for %zu bytes", call->text, bytes);
-	return call->tensors[call->tensor_count++] = memory;
-}
-
-static void *input_on_gpu(struct gpu_call *call, enum operand_id id)
-{
-	const struct operand *o = &case_inputs[id];
-	if (!o->present)
-		return NULL;
-	void *memory = on_gpu(call, o->buffer.bytes);
-	(void)expect_ok(memory_write(gpu, memory, o->buffer.data, o->buffer.bytes), call->text);
 	return memory;
 }
 
-static void *output_on_gpu(struct gpu_call *call, enum operand_id id)
+/* The operand on the GPU: an input with its values, an output with what is expected of it. */
+static void operand_put(struct gpu_call *call, int i)
 {
-	const struct operand *o = &case_expected[id];
+	bool output = i < case_op(&call->c)->output_count;
+	const struct operand *o = output ? &case_expected.of[i] : &case_inputs.of[i];
 	if (!o->present)
-		return NULL;
-	struct output *output = &call->outputs[call->output_count++];
-	*output = (struct output){.name = operand_names[id], .bytes = o->buffer.bytes};
-	output->device = on_gpu(call, output->bytes);
-	output->expected = memory_make(NULL, output->bytes);
-	(void)memory_write(NULL, output->expected, o->buffer.data, output->bytes);
-	return output->device;
+		return;
+	call->bytes[i] = o->buffer.bytes;
+	call->device[i] = on_gpu(call, o->buffer.bytes);
+	if (!output) {
+		(void)expect_ok(memory_write(gpu, call->device[i], o->buffer.data, call->bytes[i]),
+				call->text);
+		return;
+	}
+	call->expected[i] = memory_make(NULL, call->bytes[i]);
+	(void)memory_write(NULL, call->expected[i], o->buffer.data, call->bytes[i]);
 }
 
-static void call_put(struct gpu_call *call, const struct norm_case *c)
+static void workspace_put(struct gpu_call *call)
 {
-	void *at[OPERANDS] = {NULL};
+	size_t bytes = 0;
+	(void)expect_ok(args_workspace(case_op(&call->c), ctx, &call->args, &bytes), call->text);
+	call->workspace = bytes ? on_gpu(call, bytes) : NULL;
+	args_set_workspace(case_op(&call->c), &call->args, call->workspace, bytes);
+}
+
+static void call_put(struct gpu_call *call, const struct test_case *c)
+{
 	*call = (struct gpu_call){.c = *c};
 	(void)snprintf(call->text, sizeof call->text, "%s", case_text(c));
 	case_expect(c);
-	for (enum operand_id id = 0; id < WORKSPACE; id++)
-		at[id] = id < Y ? input_on_gpu(call, id) : output_on_gpu(call, id);
-	call->forward = case_forward_at(c, at);
-	call->backward = case_backward_at(c, at, 0);
-	if (!c->backward)
-		return;
-	ek_norm_backward_args *b = &call->backward;
-	(void)expect_ok(ek_norm_backward_workspace(ctx, b, &b->workspace_size), call->text);
-	b->workspace = on_gpu(call, b->workspace_size);
+	for (int i = 0; i < case_op(c)->operand_count; i++)
+		operand_put(call, i);
+	case_args(c, (void *const *)call->device, &call->args);
+	workspace_put(call);
 }
 
 static void call_free(struct gpu_call *call)
 {
-	for (int i = 0; i < call->tensor_count; i++)
-		memory_free(gpu, call->tensors[i]);
-	for (int i = 0; i < call->output_count; i++)
-		memory_free(NULL, call->outputs[i].expected);
+	for (int i = 0; i < EK_MOST_OPERANDS; i++) {
+		memory_free(gpu, call->device[i]);
+		memory_free(NULL, call->expected[i]);
+	}
+	memory_free(gpu, call->workspace);
 }
 
 static ek_status call_launch(struct gpu_call *call, ek_context *on, CUstream stream)
 {
-	call->forward.stream = call->backward.stream = stream;
-	return call->c.backward ? ek_norm_backward(on, &call->backward) : ek_norm_forward(on, &call->forward);
+	args_set_stream(case_op(&call->c), &call->args, stream);
+	return case_op(&call->c)->call(on, &call->args);
 }
 
 static ek_status call_prepare(const struct gpu_call *call, ek_context *on)
 {
-	return call->c.backward ? ek_norm_backward_prepare(on, &call->backward)
-				: ek_norm_forward_prepare(on, &call->forward);
+	return case_op(&call->c)->prepare(on, &call->args);
 }
 
 /* Stains the outputs, so that what is not written is seen. */
 static void call_stain(const struct gpu_call *call)
 {
-	for (int i = 0; i < call->output_count; i++)
-		CUDA_OK(gpu->driver->fill_bytes((CUdeviceptr)(uintptr_t)call->outputs[i].device, CANARY,
-						call->outputs[i].bytes));
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		if (call->expected[i])
+			CUDA_OK(gpu->driver->fill_bytes((CUdeviceptr)(uintptr_t)call->device[i], CANARY,
+							call->bytes[i]));
 	CUDA_OK(gpu->driver->context_synchronize());
 }
 
@@ -134,12 +123,11 @@ static void call_stain(const struct gpu_call *call)
 static const char *call_difference(const struct gpu_call *call)
 {
 	const char *differing = NULL;
-	for (int i = 0; i < call->output_count && !differing; i++) {
-		const struct output *output = &call->outputs[i];
-		unsigned char *got = malloc(output->bytes);
-		if (memory_read(gpu, got, output->device, output->bytes) != EK_OK ||
-		    memcmp(got, output->expected, output->bytes) != 0)
-			differing = output->name;
+	for (int i = 0; i < EK_MOST_OPERANDS && !differing; i++) {
+		unsigned char *got = call->expected[i] ? malloc(call->bytes[i]) : NULL;
+		if (got && (memory_read(gpu, got, call->device[i], call->bytes[i]) != EK_OK ||
+			    memcmp(got, call->expected[i], call->bytes[i]) != 0))
+			differing = case_op(&call->c)->operands[i].name;
 		free(got);
 	}
 	return differing;
@@ -152,7 +140,7 @@ static void expect_same(const struct gpu_call *call, const char *when)
 }
 
 /* A few calls of all kinds: one warp a row, several, clusters, partial sums that are folded in two steps. */
-static int mixed_cases(struct norm_case *cases)
+static int mixed_cases(struct test_case *cases)
 {
 	static const struct {
 		int64_t rows, cols;
@@ -233,7 +221,7 @@ static void many_threads_and_streams_at_once(void)
 	static struct worker workers[THREADS];
 	pthread_t threads[THREADS];
 	pthread_barrier_t start;
-	struct norm_case cases[MIXED_CASES];
+	struct test_case cases[MIXED_CASES];
 	ek_context *shared = NULL;
 	ek_options options = {
 		.size = sizeof options, .device = EK_CUDA, .ordinal = ctx->ordinal, .cache = ""};
@@ -282,7 +270,7 @@ static CUgraphExec capture(struct gpu_call *calls, int count, CUstream stream)
 static void replay_equals_a_plain_call(void)
 {
 	static struct gpu_call calls[MIXED_CASES];
-	struct norm_case cases[MIXED_CASES];
+	struct test_case cases[MIXED_CASES];
 	CUstream stream = NULL;
 	int count = mixed_cases(cases);
 	if (!CUDA_OK(gpu->driver->stream_create(&stream, CU_STREAM_NON_BLOCKING)))
@@ -315,7 +303,7 @@ static void replay_equals_a_plain_call(void)
  * rows, succeeds. */
 static void capture_after_prepare(void)
 {
-	struct norm_case c = case_of(true, EK_LAYER_NORM, (struct dtype_pair){EK_F64, EK_F64},
+	struct test_case c = case_of(true, EK_LAYER_NORM, (struct dtype_pair){EK_F64, EK_F64},
 				     test_mode == TEST_SHORT ? 2000 : 262144, 24);
 	struct gpu_call call;
 	ek_context *on = NULL, *usual = ctx;
@@ -335,9 +323,9 @@ static void capture_after_prepare(void)
 	CUDA_OK(gpu->driver->capture_end(stream, &graph));
 	if (graph)
 		CUDA_OK(gpu->driver->graph_destroy(graph));
-	call.backward.rows = 1;
+	args_take_rows(case_op(&c), &call.args, 0, 1);
 	(void)expect_ok(call_prepare(&call, on), "prepare for one row");
-	call.backward.rows = c.rows;
+	args_take_rows(case_op(&c), &call.args, 0, c.rows);
 	ctx = on;
 	CUgraphExec ready = capture(&call, 1, stream);
 	ctx = usual;
@@ -360,33 +348,40 @@ static int64_t many_elements(void)
 
 /* A block of rows, again and again: rows must come out as those of the block, sums as the CPU's over all. */
 struct large {
-	struct norm_case block;
+	struct test_case block;
 	int64_t blocks;
 	size_t block_bytes;
-	unsigned char *x, *dy, *out; /* on the GPU */
+	unsigned char *all[EK_MOST_OPERANDS]; /* blocks on the GPU of x, dy and the result, by number */
 };
+
+static bool is_matrix(const struct large *large, int i)
+{
+	return case_op(&large->block)->operands[i].rank > 1;
+}
 
 static bool large_make(struct large *large)
 {
+	const struct ek_op *op = case_op(&large->block);
 	size_t bytes = large->block_bytes * (size_t)large->blocks;
-	int tensors = large->block.backward ? 3 : 2;
+	int tensors = large->block.pass == BACKWARD ? 3 : 2;
 	if (!memory_suffices(gpu, (double)bytes * tensors * 1.05)) {
 		test_skip("the GPU has not %.0f GB", (double)bytes * tensors * 1e-9);
 		return false;
 	}
-	large->x = memory_make(gpu, bytes);
-	large->out = memory_make(gpu, bytes);
-	large->dy = large->block.backward ? memory_make(gpu, bytes) : NULL;
-	if (!large->x || !large->out || (large->block.backward && !large->dy)) {
-		test_fail("%s: %s", case_text(&large->block), ek_error(NULL));
-		return false;
-	}
-	unsigned char *inputs[] = {large->x, large->dy};
-	for (int i = 0; i < 2 && inputs[i]; i++) {
+	for (int i = 0; i < op->operand_count; i++) {
+		if (!is_matrix(large, i))
+			continue;
+		large->all[i] = memory_make(gpu, bytes);
+		if (!large->all[i]) {
+			test_fail("%s: %s", case_text(&large->block), ek_error(NULL));
+			return false;
+		}
+		if (i < op->output_count)
+			continue;
 		(void)expect_ok(
-			memory_write(gpu, inputs[i], case_inputs[i ? DY : X].buffer.data, large->block_bytes),
+			memory_write(gpu, large->all[i], case_inputs.of[i].buffer.data, large->block_bytes),
 			"uploading");
-		(void)expect_ok(memory_repeat(gpu, inputs[i], large->block_bytes, large->blocks),
+		(void)expect_ok(memory_repeat(gpu, large->all[i], large->block_bytes, large->blocks),
 				"uploading");
 	}
 	return true;
@@ -394,21 +389,20 @@ static bool large_make(struct large *large)
 
 static void large_free(struct large *large)
 {
-	memory_free(gpu, large->x);
-	memory_free(gpu, large->dy);
-	memory_free(gpu, large->out);
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		memory_free(gpu, large->all[i]);
 }
 
 /* The first block, the last, and the one where indices pass 2^31. */
 static void check_rows(const struct large *large)
 {
-	const struct operand *expected = &case_expected[large->block.backward ? DX : Y];
+	const struct operand *expected = &case_expected.of[0];
 	int64_t block_elements = large->block.rows * large->block.cols;
 	int64_t passing = (INT64_C(1) << 31) / block_elements;
 	int64_t sample[] = {0, passing < large->blocks ? passing : large->blocks / 2, large->blocks - 1};
 	unsigned char *got = malloc(large->block_bytes);
 	for (int i = 0; i < COUNT_OF(sample); i++) {
-		(void)expect_ok(memory_read(gpu, got, large->out + (size_t)sample[i] * large->block_bytes,
+		(void)expect_ok(memory_read(gpu, got, large->all[0] + (size_t)sample[i] * large->block_bytes,
 					    large->block_bytes),
 				"downloading");
 		EXPECT(memcmp(got, expected->buffer.data, large->block_bytes) == 0,
@@ -436,109 +430,99 @@ static unsigned char *repeated(const void *block, size_t bytes, int64_t times)
 /* The CPU's sums over all rows, by its fastest level, into case_expected. */
 static void expect_sums(const struct large *large)
 {
+	const struct ek_op *op = case_op(&large->block);
 	ek_context *cpu = NULL;
-	ek_norm_backward_args b = case_backward_args(&large->block, case_expected);
-	unsigned char *x = repeated(case_inputs[X].buffer.data, large->block_bytes, large->blocks);
-	unsigned char *dy = repeated(case_inputs[DY].buffer.data, large->block_bytes, large->blocks);
-	if (!x || !dy || !expect_ok(ek_open(&cpu, NULL), "opening the CPU"))
+	union op_args args = case_args_in(&large->block, &case_expected);
+	size_t bytes = 0, all = large->block_bytes * (size_t)large->blocks;
+	if (!expect_ok(ek_open(&cpu, NULL), "opening the CPU"))
 		return;
-	b.rows = large->block.rows * large->blocks;
-	b.x = x, b.dy = dy, b.dx = NULL;
-	if (expect_ok(ek_norm_backward_workspace(cpu, &b, &b.workspace_size), "workspace")) {
-		b.workspace = aligned_alloc(64, (b.workspace_size + 63) / 64 * 64);
-		(void)expect_ok(ek_norm_backward(cpu, &b), "the CPU's sums");
-		free(b.workspace);
+	args_take_rows(op, &args, 0, large->block.rows * large->blocks);
+	for (int i = 0; i < op->operand_count; i++)
+		if (is_matrix(large, i))
+			ek_operand_set(&op->operands[i], &args,
+				       i < op->output_count ? NULL
+							    : repeated(case_inputs.of[i].buffer.data,
+								       large->block_bytes, large->blocks));
+	if (!test_failed() && expect_ok(args_workspace(op, cpu, &args, &bytes), "workspace")) {
+		void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
+		args_set_workspace(op, &args, workspace, bytes);
+		(void)expect_ok(op->call(cpu, &args), "the CPU's sums");
+		free(workspace);
 	}
 	ek_close(cpu);
-	(void)munmap(x, large->block_bytes * (size_t)large->blocks);
-	(void)munmap(dy, large->block_bytes * (size_t)large->blocks);
+	for (int i = op->output_count; i < op->operand_count; i++)
+		if (is_matrix(large, i) && ek_operand_pointer(&op->operands[i], &args))
+			(void)munmap(ek_operand_pointer(&op->operands[i], &args), all);
 }
 
-static void run_large_forward(struct large *large)
+static void run_large(struct large *large)
 {
+	const struct ek_op *op = case_op(&large->block);
 	struct gpu_call call = {.c = large->block};
-	ek_norm_forward_args f = case_forward_args(&large->block, case_expected);
-	f.rows *= large->blocks;
-	f.x = large->x, f.y = large->out;
-	f.weight = input_on_gpu(&call, WEIGHT);
-	f.bias = input_on_gpu(&call, BIAS);
-	if (expect_ok(ek_norm_forward(ctx, &f), case_text(&large->block)) &&
-	    CUDA_OK(gpu->driver->context_synchronize()))
-		check_rows(large);
-	call_free(&call);
-}
-
-static void run_large_backward(struct large *large)
-{
-	struct gpu_call call = {.c = large->block};
-	bool sums = large->block.form & FORM_DWEIGHT;
-	if (sums)
+	void *at[EK_MOST_OPERANDS];
+	if (case_has(&large->block, "dweight"))
 		expect_sums(large);
-	ek_norm_backward_args b = case_backward_args(&large->block, case_expected);
-	b.rows *= large->blocks;
-	b.dy = large->dy, b.x = large->x, b.dx = large->out;
-	b.weight = input_on_gpu(&call, WEIGHT);
-	b.dweight = output_on_gpu(&call, DWEIGHT);
-	b.dbias = output_on_gpu(&call, DBIAS);
-	(void)expect_ok(ek_norm_backward_workspace(ctx, &b, &b.workspace_size), "workspace");
-	b.workspace = on_gpu(&call, b.workspace_size);
-	if (expect_ok(ek_norm_backward(ctx, &b), case_text(&large->block)) &&
-	    CUDA_OK(gpu->driver->context_synchronize())) {
+	for (int i = 0; i < op->operand_count; i++) {
+		if (!is_matrix(large, i))
+			operand_put(&call, i);
+		at[i] = is_matrix(large, i) ? large->all[i] : call.device[i];
+	}
+	(void)snprintf(call.text, sizeof call.text, "%s, %lld times", case_text(&large->block),
+		       (long long)large->blocks);
+	case_args(&large->block, at, &call.args);
+	args_take_rows(op, &call.args, 0, large->block.rows * large->blocks);
+	workspace_put(&call);
+	if (expect_ok(op->call(ctx, &call.args), call.text) && CUDA_OK(gpu->driver->context_synchronize())) {
 		check_rows(large);
-		(void)snprintf(call.text, sizeof call.text, "%s, %lld times", case_text(&large->block),
-			       (long long)large->blocks);
 		expect_same(&call, "from the CPU's");
 	}
 	call_free(&call);
 }
 
-static void check_large(bool backward, ek_norm norm, ek_dtype dtype, int64_t cols, unsigned without)
+static void check_large(bool backward, ek_norm norm, ek_dtype dtype, int64_t cols, const char *without)
 {
 	int64_t rows = (test_mode == TEST_SHORT ? 1 << 16 : 1 << 24) / cols;
 	if (rows == 0)
 		rows = 1;
-	if (backward && !(without & FORM_DWEIGHT)) /* the CPU's sums, over blocks of whole pages */
+	if (backward && !*without) /* the CPU's sums, over blocks of whole pages */
 		rows = rows < 2048 ? 2048 : rows / 2048 * 2048;
 	struct large large = {.block =
 				      case_of(backward, norm, (struct dtype_pair){dtype, dtype}, rows, cols)};
-	large.block.form &= ~(FORM_STATS | without);
+	case_drop(&large.block, STATISTICS);
+	case_drop(&large.block, without);
 	large.blocks = many_elements() / (rows * cols) + 1;
 	large.block_bytes = (size_t)(rows * cols) * ek_dtype_size(dtype);
 	case_expect(&large.block);
-	if (large_make(&large)) {
-		if (backward)
-			run_large_backward(&large);
-		else
-			run_large_forward(&large);
-	}
+	if (large_make(&large))
+		run_large(&large);
 	large_free(&large);
 }
 
 static void more_than_2_31_elements_forward(void)
 {
-	check_large(false, EK_LAYER_NORM, EK_F32, 1024, 0);
-	check_large(false, EK_RMS_NORM, EK_BF16, 5000, 0);
-	check_large(false, EK_LAYER_NORM, EK_BF16, 1 << 20, 0);
+	check_large(false, EK_LAYER_NORM, EK_F32, 1024, "");
+	check_large(false, EK_RMS_NORM, EK_BF16, 5000, "");
+	check_large(false, EK_LAYER_NORM, EK_BF16, 1 << 20, "");
 }
 
 static void more_than_2_31_elements_backward(void)
 {
-	check_large(true, EK_LAYER_NORM, EK_BF16, 4096, FORM_DWEIGHT | FORM_DBIAS);
-	check_large(true, EK_RMS_NORM, EK_F32, 1 << 18, FORM_DWEIGHT | FORM_DBIAS);
+	check_large(true, EK_LAYER_NORM, EK_BF16, 4096, "dweight dbias");
+	check_large(true, EK_RMS_NORM, EK_F32, 1 << 18, "dweight dbias");
 }
 
 static void column_sums_over_2_31_elements(void)
 {
-	check_large(true, EK_LAYER_NORM, EK_BF16, 24, 0);
-	check_large(true, EK_RMS_NORM, EK_F32, 100, 0);
+	check_large(true, EK_LAYER_NORM, EK_BF16, 24, "");
+	check_large(true, EK_RMS_NORM, EK_F32, 100, "");
 }
 
 /* More rows than a launch may have blocks. */
 static void more_than_2_31_rows(void)
 {
-	check_large(false, EK_RMS_NORM, EK_F16, 1, 0);
-	check_large(true, EK_RMS_NORM, EK_F16, 1, FORM_DWEIGHT | FORM_DBIAS);
-	check_large(true, EK_RMS_NORM, EK_F64, 1, FORM_DWEIGHT | FORM_DBIAS);
+	check_large(false, EK_RMS_NORM, EK_F16, 1, "");
+	check_large(true, EK_RMS_NORM, EK_F16, 1, "dweight dbias");
+	check_large(true, EK_RMS_NORM, EK_F64, 1, "dweight dbias");
 }
 
 /* ---- the host's part of a call ---- */
@@ -568,21 +552,14 @@ struct bare {
 
 static bool bare_make(struct bare *bare, const struct gpu_call *call, CUstream stream)
 {
-	const struct norm_case *c = &call->c;
-	struct ek_norm_key key = {.part = EK_PART_FORWARD,
-				  .norm = c->norm,
-				  .dtype = c->dtype,
-				  .weight_dtype = c->weight_dtype,
-				  .cols = c->cols,
-				  .weight = true,
-				  .bias = true,
-				  .access = EK_ACCESS_QUADS};
-	struct ek_policy policy = ek_norm_policy(&key, (struct ek_gpu_limits){gpu->arch, gpu->shared_limit});
-	unsigned blocks = (unsigned)(c->rows / (policy.block_rows * policy.rows_at_once));
-	*bare = (struct bare){.config = {.gridDimX = blocks,
+	ek_norm_forward_args args = call->args.forward;
+	struct ek_norm_plan plan;
+	ek_norm_plan_forward(&args, &gpu->limits, &plan);
+	const struct ek_step *step = &plan.plan.steps[plan.plan.count - 1];
+	*bare = (struct bare){.config = {.gridDimX = (unsigned)step->launch.blocks,
 					 .gridDimY = 1,
 					 .gridDimZ = 1,
-					 .blockDimX = (unsigned)ek_policy_threads(&policy),
+					 .blockDimX = (unsigned)step->launch.threads,
 					 .blockDimY = 1,
 					 .blockDimZ = 1,
 					 .hStream = stream},
@@ -590,9 +567,8 @@ static bool bare_make(struct bare *bare, const struct gpu_call *call, CUstream s
 					    .value.programmaticStreamSerializationAllowed = 1}};
 	bare->config.attrs = &bare->attribute;
 	bare->config.numAttrs = gpu->overlaps;
-	return expect_ok(
-		ek_kernel_get(gpu, ek_norm_key_pack(&key), ek_norm_write_recipe, stream, &bare->function),
-		"the kernel");
+	return expect_ok(ek_kernel_get(gpu, &step->key, plan.plan.write_recipe, stream, "", &bare->function),
+			 "the kernel");
 }
 
 /* Seconds a launch, of the library (bare NULL) or bare. */
@@ -616,7 +592,7 @@ static double time_batch(struct gpu_call *call, struct bare *bare, CUstream stre
 
 static void host_cost_of_a_warm_call(void)
 {
-	struct norm_case c = case_of(false, EK_LAYER_NORM, (struct dtype_pair){EK_BF16, EK_BF16}, 64, 1024);
+	struct test_case c = case_of(false, EK_LAYER_NORM, (struct dtype_pair){EK_BF16, EK_BF16}, 64, 1024);
 	struct gpu_call call;
 	struct bare bare;
 	CUstream stream = NULL;

@@ -54,7 +54,7 @@ struct NAME(stats) {
 	REAL mean, mean_lo, rstd;
 };
 
-static struct NAME(stats) NAME(statistics)(ek_norm norm, const REAL *x, int64_t cols, REAL eps)
+static struct NAME(stats) NAME(statistics)(int norm, const REAL *x, int64_t cols, REAL eps)
 {
 	struct NAME(stats) stats = {0, 0, 0};
 	REAL n = (REAL)cols;
@@ -76,11 +76,11 @@ static struct NAME(stats) NAME(statistics)(ek_norm norm, const REAL *x, int64_t 
 }
 
 /* Rule 4: the normalized row. */
-static void NAME(normalise)(ek_norm norm, const REAL *x, int64_t cols, struct NAME(stats) s, REAL *xhat)
+static void NAME(normalise)(int norm, const REAL *x, int64_t cols, struct NAME(stats) s, REAL *xhat)
 {
 	for (int64_t i = 0; i < cols; i++)
-		xhat[i] = norm == EK_RMS_NORM ? x[i] * s.rstd : FMA(x[i] - s.mean, s.rstd,
-			-(s.mean_lo * s.rstd));
+		xhat[i] = norm == EK_RMS_NORM ? x[i] * s.rstd
+					      : FMA(x[i] - s.mean, s.rstd, -(s.mean_lo * s.rstd));
 }
 
 static REAL *NAME(widened)(const struct operand *o, int64_t row)
@@ -89,41 +89,44 @@ static REAL *NAME(widened)(const struct operand *o, int64_t row)
 		return NULL;
 	REAL *list = list_of(o->cols, sizeof(REAL));
 	for (int64_t i = 0; i < o->cols; i++)
-		list[i] = (REAL)value_get(o->dtype, o->buffer.data, row * o->stride + i);
+		list[i] = (REAL)element_value(o->dtype, o->buffer.data, row * o->stride + i);
 	return list;
 }
 
-static void NAME(forward)(const struct norm_case *c, struct operand out[])
+static void NAME(forward)(const struct test_case *c)
 {
-	REAL *weight = NAME(widened)(&case_inputs[WEIGHT], 0), *bias = NAME(widened)(&case_inputs[BIAS], 0);
+	REAL *weight = NAME(widened)(INPUT("weight"), 0), *bias = NAME(widened)(INPUT("bias"), 0);
 	REAL *xhat = list_of(c->cols, sizeof(REAL));
+	struct operand *out = ACTUAL("y");
 	for (int64_t r = 0; r < c->rows; r++) {
-		REAL *x = NAME(widened)(&case_inputs[X], r);
-		struct NAME(stats) s = NAME(statistics)(c->norm, x, c->cols, (REAL)c->eps);
-		NAME(normalise)(c->norm, x, c->cols, s, xhat);
+		REAL *x = NAME(widened)(INPUT("x"), r);
+		struct NAME(stats) s = NAME(statistics)(c->op->kind, x, c->cols, (REAL)c->eps);
+		NAME(normalise)(c->op->kind, x, c->cols, s, xhat);
 		for (int64_t i = 0; i < c->cols; i++) {
 			REAL y = weight && bias ? FMA(xhat[i], weight[i], bias[i])
-				: weight ? xhat[i] * weight[i] : bias ? xhat[i] + bias[i] : xhat[i];
-			put(&out[Y], r * out[Y].stride + i, (double)y);
+				 : weight       ? xhat[i] * weight[i]
+				 : bias         ? xhat[i] + bias[i]
+						: xhat[i];
+			put(out, r * out->stride + i, (double)y);
 		}
-		put(&out[Y_MEAN], r, (double)s.mean);
-		put(&out[Y_RSTD], r, (double)s.rstd);
-		put(&out[Y_MEAN_LO], r, (double)s.mean_lo);
+		put(ACTUAL("mean"), r, (double)s.mean);
+		put(ACTUAL("rstd"), r, (double)s.rstd);
+		put(ACTUAL("mean_lo"), r, (double)s.mean_lo);
 		free(x);
 	}
 	free(xhat), free(weight), free(bias);
 }
 
 /* Rule 5: dx of one row. */
-static void NAME(row_backward)(const struct norm_case *c, const REAL *dy, const REAL *xhat, const REAL *weight,
-			       REAL rstd, int64_t r, struct operand *dx)
+static void NAME(row_backward)(const struct test_case *c, const REAL *dy, const REAL *xhat,
+			       const REAL *weight, REAL rstd, int64_t r, struct operand *dx)
 {
 	REAL *g = list_of(c->cols, sizeof(REAL)), n = (REAL)c->cols;
 	for (int64_t i = 0; i < c->cols; i++)
 		g[i] = weight ? dy[i] * weight[i] : dy[i];
 	REAL a = NAME(rowsum)(g, xhat, c->cols) / n, b = NAME(rowsum)(g, NULL, c->cols) / n;
 	for (int64_t i = 0; i < c->cols; i++) {
-		REAL value = c->norm == EK_RMS_NORM ? FMA(-xhat[i], a, g[i]) : g[i] - FMA(xhat[i], a, b);
+		REAL value = c->op->kind == EK_RMS_NORM ? FMA(-xhat[i], a, g[i]) : g[i] - FMA(xhat[i], a, b);
 		put(dx, r * dx->stride + i, (double)(value * rstd));
 	}
 	free(g);
@@ -151,37 +154,37 @@ static REAL NAME(column)(REAL *const *dy, REAL *const *xhat, int64_t rows, int64
 	return sum;
 }
 
-static void NAME(column_gradient)(const struct norm_case *c, REAL *const *dy, REAL *const *xhat,
-	struct operand *out)
+static void NAME(column_gradient)(const struct test_case *c, REAL *const *dy, REAL *const *xhat,
+				  struct operand *out)
 {
 	for (int64_t i = 0; out->present && i < c->cols; i++) {
 		REAL sum = NAME(column)(dy, xhat, c->rows, c->cols, i);
-		REAL held = (REAL)value_get(out->dtype, out->buffer.data, i);
-		put(out, i, (double)(c->form & FORM_ACCUMULATE ? held + sum : sum));
+		REAL held = (REAL)element_value(out->dtype, out->buffer.data, i);
+		put(out, i, (double)(c->accumulate ? held + sum : sum));
 	}
 }
 
-static void NAME(backward)(const struct norm_case *c, struct operand out[])
+static void NAME(backward)(const struct test_case *c)
 {
-	struct operand *in = case_inputs;
-	REAL *weight = NAME(widened)(&in[WEIGHT], 0);
-	REAL *mean = NAME(widened)(&in[MEAN], 0), *rstd = NAME(widened)(&in[RSTD], 0),
-		*lo = NAME(widened)(&in[MEAN_LO], 0);
+	struct operand *dx = ACTUAL("dx");
+	REAL *weight = NAME(widened)(INPUT("weight"), 0);
+	REAL *mean = NAME(widened)(INPUT("mean"), 0), *rstd = NAME(widened)(INPUT("rstd"), 0),
+	     *lo = NAME(widened)(INPUT("mean_lo"), 0);
 	REAL **dy = list_of(c->rows, sizeof(REAL *)), **xhat = list_of(c->rows, sizeof(REAL *));
 	for (int64_t r = 0; r < c->rows; r++) {
-		REAL *x = NAME(widened)(&in[X], r);
+		REAL *x = NAME(widened)(INPUT("x"), r);
 		struct NAME(stats) s = {mean ? mean[r] : 0, lo ? lo[r] : 0, rstd ? rstd[r] : 0};
 		if (!rstd)
-			s = NAME(statistics)(c->norm, x, c->cols, (REAL)c->eps);
-		dy[r] = NAME(widened)(&in[DY], r);
+			s = NAME(statistics)(c->op->kind, x, c->cols, (REAL)c->eps);
+		dy[r] = NAME(widened)(INPUT("dy"), r);
 		xhat[r] = list_of(c->cols, sizeof(REAL));
-		NAME(normalise)(c->norm, x, c->cols, s, xhat[r]);
-		if (out[DX].present)
-			NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, &out[DX]);
+		NAME(normalise)(c->op->kind, x, c->cols, s, xhat[r]);
+		if (dx->present)
+			NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, dx);
 		free(x);
 	}
-	NAME(column_gradient)(c, dy, xhat, &out[DWEIGHT]);
-	NAME(column_gradient)(c, dy, NULL, &out[DBIAS]);
+	NAME(column_gradient)(c, dy, xhat, ACTUAL("dweight"));
+	NAME(column_gradient)(c, dy, NULL, ACTUAL("dbias"));
 	for (int64_t r = 0; r < c->rows; r++)
 		free(dy[r]), free(xhat[r]);
 	free(dy), free(xhat), free(weight), free(mean), free(rstd), free(lo);

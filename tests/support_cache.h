@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/cache.h"
-#include "cuda/entry.h"
+#include "gpu/cache.h"
+#include "gpu/entry.h"
 
 /* Where a cache with this folder keeps its files. */
 static inline void cache_path(const char *folder, const char *name, char path[256])

@@ -77,19 +77,35 @@ ek_context *opened_with(const char *folder)
 	return opened(options);
 }
 
+/* Where the operand of either pass is in the block: x of both, and what forward returns to backward, have one place. */
+size_t work_offset(const struct work *w, const char *name)
+{
+	int number = ek_operand_named(w->forward_case.op->forward, name);
+	return number >= 0 ? w->offset[FORWARD][number]
+			   : w->offset[BACKWARD][operand_number(w->forward_case.op->backward, name)];
+}
+
 static void point_at(struct work *w, unsigned char *block)
 {
-	void *at[OPERANDS];
-	for (int id = 0; id < OPERANDS; id++)
-		at[id] = block + w->offset[id];
-	w->forward = case_forward_at(&w->c, at);
-	w->backward = case_backward_at(&w->c, at, w->bytes - w->offset[WORKSPACE]);
+	for (int pass = 0; pass < PASS_COUNT; pass++) {
+		struct test_case c = w->forward_case;
+		const struct ek_op *op = pass ? c.op->backward : c.op->forward;
+		void *at[EK_MOST_OPERANDS];
+		union op_args args;
+		c = case_make(c.op, (enum pass)pass, (struct dtype_pair){c.dtype, c.dtype}, c.rows, c.cols);
+		for (int i = 0; i < op->operand_count; i++)
+			at[i] = block + w->offset[pass][i];
+		case_args(&c, at, &args);
+		args_set_workspace(op, &args, block + w->workspace, w->bytes - w->workspace);
+		memcpy(pass ? (void *)&w->backward : &w->forward, &args, op->args_size);
+	}
 }
 
 /* What the reference makes of start, into wanted. The statistics in start are x's own, too, so that forward and
  * backward may run in any order. */
 static void expect_by_reference(struct work *w)
 {
+	const struct ek_op *op = w->forward_case.op->forward;
 	size_t bytes = 0;
 	point_at(w, w->wanted);
 	memcpy(w->wanted, w->start, w->bytes);
@@ -99,22 +115,27 @@ static void expect_by_reference(struct work *w)
 	EXPECT(ek_norm_forward(reference(), &w->forward) == EK_OK &&
 		       ek_norm_backward(reference(), &w->backward) == EK_OK,
 	       "the reference: %s", ek_error(NULL));
-	for (int id = MEAN; id <= MEAN_LO; id++)
-		memcpy(w->start + w->offset[id], w->wanted + w->offset[id],
-		       (size_t)operand_bytes(&w->c, (enum operand_id)id));
+	for (int i = 0; i < op->output_count; i++)
+		if (ek_operand_named(w->forward_case.op->backward, op->operands[i].name) >= 0)
+			memcpy(w->start + w->offset[FORWARD][i], w->wanted + w->offset[FORWARD][i],
+			       (size_t)operand_bytes(&w->forward_case, i));
 	free(w->backward.workspace);
 }
 
-/* Backward is given what forward returns: these statistics have one place. */
 static void lay_out(struct work *w)
 {
 	size_t workspace = 0;
-	for (enum operand_id id = 0; id < WORKSPACE; id++) {
-		bool returned = id >= Y_MEAN && id <= Y_MEAN_LO;
-		w->offset[id] = returned ? w->offset[id - Y_MEAN + MEAN] : w->bytes;
-		w->bytes += returned ? 0 : ((size_t)operand_bytes(&w->c, id) + 255) / 256 * 256;
+	for (int pass = 0; pass < PASS_COUNT; pass++) {
+		struct test_case c = w->forward_case;
+		c.pass = (enum pass)pass;
+		for (int i = 0; i < case_op(&c)->operand_count; i++) {
+			int shared = ek_operand_named(c.op->forward, case_op(&c)->operands[i].name);
+			bool has_place = pass == BACKWARD && shared >= 0;
+			w->offset[pass][i] = has_place ? w->offset[FORWARD][shared] : w->bytes;
+			w->bytes += has_place ? 0 : (size_t)operand_bytes(&c, i) / 256 * 256 + 256;
+		}
 	}
-	w->offset[WORKSPACE] = w->bytes;
+	w->workspace = w->bytes;
 	point_at(w, (unsigned char *)w);
 	EXPECT(ek_norm_backward_workspace(w->ctx, &w->backward, &workspace) == EK_OK, "%s", ek_error(w->ctx));
 	w->bytes += workspace;
@@ -127,10 +148,10 @@ void work_restart(struct work *w)
 
 struct work work_make(ek_context *ctx, struct shape s)
 {
-	static const enum operand_id filled[] = {X, DY, WEIGHT, BIAS};
-	struct work w = {
-		.ctx = ctx,
-		.c = case_of(false, EK_LAYER_NORM, (struct dtype_pair){s.dtype, s.dtype}, s.rows, s.cols)};
+	static const char *const filled[] = {"x", "dy", "weight", "bias"};
+	struct work w = {.ctx = ctx,
+			 .forward_case = case_of(false, EK_LAYER_NORM, (struct dtype_pair){s.dtype, s.dtype},
+						 s.rows, s.cols)};
 	lay_out(&w);
 	w.start = aligned_alloc(256, w.bytes / 256 * 256 + 256);
 	w.wanted = aligned_alloc(256, w.bytes / 256 * 256 + 256);
@@ -141,8 +162,8 @@ struct work work_make(ek_context *ctx, struct shape s)
 	}
 	memset(w.start, CANARY, w.bytes);
 	for (int i = 0; i < COUNT_OF(filled); i++) {
-		int64_t count = operand_bytes(&w.c, filled[i]) / (int64_t)ek_dtype_size(s.dtype);
-		fill_rows(FILL_NORMAL, s.dtype, w.start + w.offset[filled[i]], 1, count, count,
+		int64_t count = i < 2 ? s.rows * s.cols : s.cols;
+		fill_rows(FILL_NORMAL, s.dtype, w.start + work_offset(&w, filled[i]), 1, count, count,
 			  (uint64_t)s.cols + (uint64_t)i);
 	}
 	expect_by_reference(&w);
@@ -171,7 +192,7 @@ static bool holds(struct work *w, const unsigned char *expected, size_t bytes)
 
 bool is_right(struct work *w)
 {
-	return holds(w, w->wanted, w->offset[WORKSPACE]);
+	return holds(w, w->wanted, w->workspace);
 }
 
 bool is_untouched(struct work *w)

@@ -3,11 +3,11 @@
 #ifndef EK_TESTS_SUPPORT_CUDA_H
 #define EK_TESTS_SUPPORT_CUDA_H
 
-#include "../cli/memory.h"
-#include "cuda/gpu.h"
+#include "gpu/gpu.h"
 #include "support.h"
 #include "support_files.h"
 #include "support_standin.h"
+#include "verify/memory.h"
 
 /* Opens the stand-ins and makes the test's folder (support_files.h); the end removes it and is test_end. A process has
  * one driver and one NVRTC, found once: what is about finding them runs in a child. */
@@ -50,8 +50,9 @@ ek_context *opened_with(const char *folder);
  * byte, and what the reference makes of it. */
 struct work {
 	ek_context *ctx;
-	struct norm_case c;
-	size_t offset[OPERANDS]; /* of an operand in the block; the workspace is the last */
+	struct test_case forward_case;
+	size_t offset[PASS_COUNT][EK_MOST_OPERANDS]; /* of each operand in the block */
+	size_t workspace;                            /* the last */
 	size_t bytes;
 	unsigned char *there;          /* on the GPU */
 	unsigned char *start, *wanted; /* here */
@@ -68,6 +69,7 @@ static const struct shape small = {EK_F32, 5, 40};
 struct work work_make(ek_context *ctx, struct shape s);
 void work_free(struct work *w);
 void work_restart(struct work *w);
+size_t work_offset(const struct work *w, const char *name);
 /* Are all results the reference's? The workspace is nobody's concern. */
 bool is_right(struct work *w);
 /* Is every byte as it was at the start? */

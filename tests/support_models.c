@@ -4,9 +4,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "ref/slots.h"
+#include "core/slots.h"
 
 /* ---- GPUs ---- */
 
@@ -48,9 +47,9 @@ const char *name_of(struct model model)
 
 /* ---- cases ---- */
 
-struct norm_case case_for(bool backward, int norm, struct dtype_pair dtypes, int64_t rows, int64_t cols)
+struct test_case case_for(bool backward, int norm, struct dtype_pair dtypes, int64_t rows, int64_t cols)
 {
-	struct norm_case c = case_of(backward, norm ? EK_RMS_NORM : EK_LAYER_NORM, dtypes, rows, cols);
+	struct test_case c = case_of(backward, norm ? EK_RMS_NORM : EK_LAYER_NORM, dtypes, rows, cols);
 	c.seed = (uint64_t)(rows * 100 + cols * 7919 + backward * 2 + norm);
 	return c;
 }
@@ -60,15 +59,19 @@ int64_t rows_of_slots(int64_t cols, int64_t most)
 	return (most - 1) * ek_slot_target(cols) + 1;
 }
 
-void case_lay_out(struct norm_case *c, enum ek_access access, int choice)
+void case_lay_out(struct test_case *c, int access, int choice)
 {
-	static const enum operand_id matrices[] = {X, DY, Y, DX};
+	const struct ek_op *op = case_op(c);
 	const int element = (int)ek_dtype_size(c->dtype);
-	for (int i = 0; i < COUNT_OF(matrices); i++) {
+	int matrices[EK_MOST_OPERANDS] = {0}, count = 0;
+	for (int i = op->operand_count - 1; i >= 0; i--) /* inputs first */
+		if (op->operands[i].rank > 1)
+			matrices[count++] = i;
+	for (int i = 0; i < count; i++) {
 		const int turned = (choice + i) % 4;
 		int *offset = &c->offset[matrices[i]];
 		int64_t *pad = &c->pad[matrices[i]];
-		if (access == EK_ACCESS_QUADS) {
+		if (access == ACCESS_QUADS) {
 			*offset = 16 * turned;
 			*pad = (16 - c->cols * element % 16) % 16 / element + 16 / element * (choice * i % 3);
 		} else {
@@ -76,39 +79,37 @@ void case_lay_out(struct norm_case *c, enum ek_access access, int choice)
 			*pad = turned * 3;
 		}
 	}
-	if (access == EK_ACCESS_SHIFTED)
-		c->offset[X] = element; /* something must not be aligned */
-	if (access == EK_ACCESS_ELEMENTS) {
-		c->offset[matrices[choice]] = 17 + 2 * choice;
-		c->offset[c->backward ? DY : Y] = 1;
+	if (access == ACCESS_SHIFTED)
+		c->offset[matrices[0]] = element; /* something must not be aligned */
+	if (access == ACCESS_ELEMENTS) {
+		c->offset[matrices[choice % (count > 0 ? count : 1)]] = 17 + 2 * choice;
+		c->offset[matrices[1]] = 1;
 	}
 }
 
 static uint64_t inputs_digest(void)
 {
+	const struct ek_op *op = case_inputs.op;
 	uint64_t digest = DIGEST_START;
-	for (int id = X; id <= MEAN_LO; id++) {
-		const struct buffer *buffer = &case_inputs[id].buffer;
-		size_t bytes = case_inputs[id].present ? buffer->bytes + 2 * (size_t)BUFFER_MARGIN : 0;
-		for (size_t at = 0; at < bytes; at += 8) {
-			uint64_t word = 0;
-			memcpy(&word, buffer->data - BUFFER_MARGIN + at, bytes - at < 8 ? bytes - at : 8);
-			digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
-		}
+	for (int i = op->output_count; i < op->operand_count; i++) {
+		const struct buffer *buffer = &case_inputs.of[i].buffer;
+		int64_t bytes = case_inputs.of[i].present ? (int64_t)buffer->bytes + 2 * BUFFER_MARGIN : 0;
+		for (int64_t at = 0; at < bytes; at++)
+			digest = (digest ^ buffer->data[at - BUFFER_MARGIN]) * 0x100000001b3u;
 	}
 	return digest;
 }
 
-bool same_on(struct model model, const struct norm_case *c)
+bool same_on(struct model model, const struct test_case *c)
 {
 	ek_context *ctx = context_on(model);
 	uint64_t inputs = inputs_digest();
-	ek_status status = case_call(ctx, c, case_actual);
+	ek_status status = case_call(ctx, c, &case_actual);
 	if (status != EK_OK) {
 		test_fail("%s, %s: %s: %s", case_text(c), name_of(model), ek_status_name(status),
 			  ek_error(ctx));
 		return false;
 	}
 	EXPECT(inputs_digest() == inputs, "%s, %s: an input was written", case_text(c), name_of(model));
-	return case_compare(c, name_of(model), 1, case_actual);
+	return case_compare(c, name_of(model), 1, &case_actual);
 }

@@ -3,7 +3,7 @@
 #ifndef EK_TESTS_SUPPORT_MODELS_H
 #define EK_TESTS_SUPPORT_MODELS_H
 
-#include "cuda/policy.h"
+#include "ops/norm/policy.h"
 #include "support.h"
 
 /* ---- GPUs ---- */
@@ -20,13 +20,13 @@ const char *name_of(struct model model);
 /* ---- cases ---- */
 
 /* case_of with a seed of its own; norm is 0 or 1, which is RMSNorm. */
-struct norm_case case_for(bool backward, int norm, struct dtype_pair dtypes, int64_t rows, int64_t cols);
+struct test_case case_for(bool backward, int norm, struct dtype_pair dtypes, int64_t rows, int64_t cols);
 /* Rows such that slots hold `most` of them (an odd number over 1: one more), the last one fewer. */
 int64_t rows_of_slots(int64_t cols, int64_t most);
 /* Strides and bases such that rows are read in this way; choice is from 0 to 3. */
-void case_lay_out(struct norm_case *c, enum ek_access access, int choice);
+void case_lay_out(struct test_case *c, int access, int choice);
 
 /* After case_expect: runs the case and compares; false and a message on a difference. */
-bool same_on(struct model model, const struct norm_case *c);
+bool same_on(struct model model, const struct test_case *c);
 
 #endif

@@ -1,9 +1,9 @@
-/* The numbers of rows at which backward's slots change (src/ref/slots.h), for tests of its workspace.
+/* The numbers of rows at which backward's slots change (src/core/slots.h), for tests of its workspace.
  * SPDX-License-Identifier: MIT */
 #ifndef EK_TESTS_SUPPORT_ROWS_H
 #define EK_TESTS_SUPPORT_ROWS_H
 
-#include "ref/slots.h"
+#include "core/slots.h"
 
 /* Every number up to a little over two rows a slot, those around each multiple of the target, and some once slots
  * have as many rows as they may. */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "verify/random.h"
+
 enum { MESSAGES_PER_TEST = 5 };
 
 enum test_mode test_mode = TEST_DEFAULT;
@@ -100,19 +102,11 @@ int64_t test_scaled(int64_t count)
 	return test_mode == TEST_DEFAULT || count < 10 ? count : count / 10;
 }
 
-/* The finalizer of splitmix64. */
-static uint64_t mixed(uint64_t bits)
-{
-	bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
-	return bits ^ bits >> 31;
-}
-
 uint64_t test_seed(void)
 {
-	uint64_t bits = mixed(seed);
+	uint64_t bits = random_mixed(seed);
 	for (const char *letter = running; *letter; letter++)
-		bits = mixed(bits + (unsigned char)*letter);
+		bits = random_mixed(bits + (unsigned char)*letter);
 	return bits;
 }
 
@@ -121,7 +115,7 @@ bool test_sampled(int64_t one_in)
 	if (test_mode == TEST_LONG || (one_in <= 1 && test_mode == TEST_DEFAULT))
 		return true;
 	uint64_t of = (uint64_t)one_in * (test_mode == TEST_SHORT ? 10 : 1);
-	return mixed(test_seed() + draws++ * UINT64_C(0x9e3779b97f4a7c15)) % of == 0;
+	return random_mixed(test_seed() + draws++ * UINT64_C(0x9e3779b97f4a7c15)) % of == 0;
 }
 
 int test_end(void)

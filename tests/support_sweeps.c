@@ -5,9 +5,9 @@ struct shape {
 	int64_t rows, cols;
 };
 
-struct norm_case op_case(int k, int64_t rows, int64_t cols)
+struct test_case op_case(int k, int64_t rows, int64_t cols)
 {
-	struct norm_case c =
+	struct test_case c =
 		case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[k / 4], rows, cols);
 	c.seed = (uint64_t)(k + 100 * rows + 7919 * cols);
 	return c;
@@ -20,7 +20,7 @@ void sweep_widths(sweep_check *check, int64_t most, int64_t one_in)
 			/* Tails and single registers are where kernels differ most. */
 			if (cols > 40 && !test_sampled(one_in))
 				continue;
-			struct norm_case c = op_case(k, 1 + (cols + k) % 4, cols);
+			struct test_case c = op_case(k, 1 + (cols + k) % 4, cols);
 			check(&c);
 		}
 }
@@ -33,7 +33,7 @@ void sweep_row_counts(sweep_check *check, int64_t one_in)
 			for (int k = 0; k < OPS; k++) {
 				if (rows > 9 && !test_sampled(one_in))
 					continue;
-				struct norm_case c = op_case(k, rows, widths[w]);
+				struct test_case c = op_case(k, rows, widths[w]);
 				check(&c);
 			}
 }
@@ -51,26 +51,28 @@ void sweep_slots_and_chunks(sweep_check *check, int64_t most_cols, int64_t one_i
 				k == 4 * (s % DTYPE_PAIRS) + 1; /* LayerNorm's backward, each dtype in turn */
 			if (shapes[s].cols > most_cols || (!always && !test_sampled(one_in)))
 				continue;
-			struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+			struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 			check(&c);
 		}
 }
 
-static const unsigned form_bits[2][9] = {
-	{FORM_WEIGHT, FORM_BIAS, FORM_MEAN, FORM_RSTD, FORM_MEAN_LO, FORM_IN_PLACE},
-	{FORM_WEIGHT, FORM_RSTD, FORM_MEAN_LO, FORM_DX, FORM_DWEIGHT, FORM_DBIAS, FORM_ACCUMULATE,
-	 FORM_ARBITRARY, FORM_IN_PLACE}};
-
-static void check_form(sweep_check *check, struct norm_case c, unsigned set)
+/* The case with these operands, in place and not, accumulating and not, with statistics of forward and arbitrary. */
+static void check_form(sweep_check *check, struct test_case c, uint32_t present, int64_t one_in)
 {
-	c.form = 0;
-	for (int bit = 0; bit < 9; bit++)
-		c.form |= set >> bit & 1 ? form_bits[c.backward][bit] : 0;
-	case_normalise(&c);
-	check(&c);
-	if (c.backward && c.form & FORM_IN_PLACE) {
-		c.form ^= FORM_IN_PLACE | FORM_OVER_X;
-		check(&c);
+	const struct ek_op *op = case_op(&c);
+	for (int choice = 0; choice < 4 * (op->operand_count + 1); choice++) {
+		struct test_case form = c;
+		form.present = present;
+		form.accumulate = choice & 1;
+		form.arbitrary = choice >> 1 & 1;
+		form.over = (uint8_t)(choice >> 2);
+		struct test_case allowed = form;
+		case_normalise(&allowed);
+		if (allowed.present != present || allowed.accumulate != form.accumulate ||
+		    allowed.arbitrary != form.arbitrary || allowed.over != form.over)
+			continue;
+		if (test_sampled(one_in))
+			check(&form);
 	}
 }
 
@@ -78,10 +80,14 @@ void sweep_operand_forms(sweep_check *check, int64_t one_in)
 {
 	static const struct shape shapes[] = {{5, 1}, {5, 37}, {3, 515}, {40, 260}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < OPS; k++)
-			for (unsigned set = 0; set < (k & 1 ? 512u : 64u); set++)
-				if (test_sampled(one_in))
-					check_form(check, op_case(k, shapes[s].rows, shapes[s].cols), set);
+		for (int k = 0; k < OPS; k++) {
+			struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+			uint32_t optional = case_optional(&c), absent = optional;
+			do { /* every set of optional operands */
+				check_form(check, c, c.present & ~absent, one_in);
+				absent = (absent - 1) & optional;
+			} while (absent != optional);
+		}
 }
 
 void sweep_special_values(sweep_check *check, int64_t one_in)
@@ -89,10 +95,8 @@ void sweep_special_values(sweep_check *check, int64_t one_in)
 	static const struct shape shapes[] = {{20, 1},    {1, 2},    {20, 3},    {1, 5},   {20, 16},
 					      {1, 17},    {20, 64},  {20, 255},  {1, 256}, {20, 257},
 					      {20, 1000}, {1, 1024}, {20, 1025}, {3, 3001}};
-	static const unsigned forms[] = {
-		FORM_FORWARD | FORM_BACKWARD, FORM_FORWARD | FORM_BACKWARD | FORM_ARBITRARY,
-		FORM_WEIGHT | FORM_BIAS | FORM_DX | FORM_DWEIGHT | FORM_DBIAS | FORM_ACCUMULATE,
-		FORM_DX | FORM_DWEIGHT | FORM_RSTD | FORM_ARBITRARY, FORM_DX | FORM_RSTD};
+	static const char *const forms[] = {"all", "all arbitrary", "weight bias dx dweight dbias accumulate",
+					    "dx dweight rstd arbitrary", "dx rstd"};
 	static const double eps[] = {0, 1e-5, 1e-40};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++)
@@ -101,12 +105,11 @@ void sweep_special_values(sweep_check *check, int64_t one_in)
 				for (uint64_t seed = 0; seed < (shapes[s].rows == 1 ? 20 : 2); seed++) {
 					if (seed > 0 && !test_sampled(one_in))
 						continue;
-					struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+					struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 					c.filling = FILL_SPECIAL;
-					c.form = forms[f];
 					c.eps = eps[seed % COUNT_OF(eps)];
 					c.seed = seed;
-					case_normalise(&c);
+					case_set(&c, forms[f]);
 					check(&c);
 				}
 }
@@ -114,9 +117,9 @@ void sweep_special_values(sweep_check *check, int64_t one_in)
 static void check_constants(sweep_check *check, int64_t cols, bool given)
 {
 	for (int k = 0; k < OPS; k++) {
-		struct norm_case c = op_case(k, 100, cols);
+		struct test_case c = op_case(k, 100, cols);
 		c.filling = FILL_CONSTANT;
-		c.form &= given ? ~0u : ~(unsigned)FORM_STATS;
+		case_drop(&c, given ? "" : STATISTICS);
 		check(&c);
 	}
 }
@@ -124,10 +127,10 @@ static void check_constants(sweep_check *check, int64_t cols, bool given)
 static void check_clamped(sweep_check *check, int64_t cols)
 {
 	for (int k = 0; k < 2; k++) {
-		struct norm_case c = op_case(k, 300, cols);
+		struct test_case c = op_case(k, 300, cols);
 		c.filling = FILL_CLAMP;
 		c.eps = 0;
-		c.form &= k ? ~(unsigned)FORM_STATS : ~0u;
+		case_drop(&c, k ? STATISTICS : "");
 		check(&c);
 	}
 }
@@ -135,11 +138,9 @@ static void check_clamped(sweep_check *check, int64_t cols)
 static void check_underflow(sweep_check *check, int64_t cols, bool given)
 {
 	for (int k = 0; k < OPS; k++) {
-		struct norm_case c = op_case(k, 3, cols);
+		struct test_case c = op_case(k, 3, cols);
 		c.filling = FILL_UNDERFLOW;
-		c.form = FORM_DX | FORM_DWEIGHT | FORM_DBIAS | FORM_BIAS |
-			 (given ? FORM_RSTD | FORM_ARBITRARY : FORM_WEIGHT);
-		case_normalise(&c);
+		case_set(&c, given ? "dx dweight dbias bias rstd arbitrary" : "dx dweight dbias bias weight");
 		check(&c);
 	}
 }
@@ -156,27 +157,35 @@ void sweep_constant_rows_and_signs_of_zero(sweep_check *check)
 			check_underflow(check, cols, given);
 }
 
+/* One operand with gaps, all with others each, and in place. */
+static void check_strides(sweep_check *check, const struct test_case *dense, int64_t pad, int64_t one_in)
+{
+	const struct ek_op *op = case_op(dense);
+	struct test_case all = *dense, in_place = *dense;
+	for (int i = 0; i < op->operand_count; i++) {
+		struct test_case c = *dense;
+		if (op->operands[i].rank < 2)
+			continue;
+		c.pad[i] = in_place.pad[i] = pad;
+		all.pad[i] = pad + i;
+		if (test_sampled(one_in))
+			check(&c);
+	}
+	case_add(&in_place, "in_place");
+	if (test_sampled(one_in))
+		check(&all);
+	if (test_sampled(one_in))
+		check(&in_place);
+}
+
 void sweep_strides(sweep_check *check, int64_t one_in)
 {
 	static const int64_t pads[] = {1, 2, 3, 7, 8, 16, 61, 64, 1000, 4096};
 	static const int64_t widths[] = {1, 13, 64, 100, 513};
-	static const enum operand_id padded[] = {X, DY, Y, DX};
 	for (int k = 0; k < OPS; k++)
 		for (int w = 0; w < COUNT_OF(widths); w++)
 			for (int p = 0; p < COUNT_OF(pads); p++) {
-				struct norm_case all = op_case(k, 6, widths[w]), in_place = all;
-				for (int i = 0; i < COUNT_OF(padded); i++) {
-					struct norm_case c = op_case(k, 6, widths[w]);
-					c.pad[padded[i]] = pads[p];
-					all.pad[padded[i]] = pads[p] + i;
-					in_place.pad[padded[i]] = pads[p];
-					if (test_sampled(one_in))
-						check(&c);
-				}
-				in_place.form |= FORM_IN_PLACE;
-				if (test_sampled(one_in))
-					check(&all);
-				if (test_sampled(one_in))
-					check(&in_place);
+				struct test_case c = op_case(k, 6, widths[w]);
+				check_strides(check, &c, pads[p], one_in);
 			}
 }

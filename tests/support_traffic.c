@@ -1,49 +1,35 @@
-/* Norm calls whose operands are an allocation each; support_traffic.h says what. SPDX-License-Identifier: MIT */
+/* Calls whose operands are an allocation each; support_traffic.h says what. SPDX-License-Identifier: MIT */
 #include "support_traffic.h"
 
-#include "../cli/memory.h"
+#include "verify/memory.h"
 
-int64_t element_bytes(const struct norm_case *c)
+static void *make(struct call *call, const char *name, size_t offset, size_t bytes, void **start)
 {
-	return (int64_t)ek_dtype_size(c->dtype);
-}
-
-int64_t stride_bytes(const struct norm_case *c, enum operand_id id)
-{
-	return (c->cols + c->pad[id]) * element_bytes(c);
-}
-
-int64_t real_bytes(const struct norm_case *c)
-{
-	return (int64_t)ek_dtype_size(operand_dtype(c, RSTD));
-}
-
-static void make_operand(struct call *call, enum operand_id id, size_t bytes)
-{
-	size_t offset = (size_t)call->c->offset[id];
-	call->start[id] = memory_make(call->gpu, offset + bytes);
-	call->at[id] = (char *)call->start[id] + offset;
-	EXPECT(call->start[id], "no memory for %s", operand_names[id]);
+	*start = memory_make(call->gpu, offset + bytes);
+	EXPECT(*start, "no memory for %s", name);
+	return (char *)*start + offset;
 }
 
 bool call_run(struct call *call)
 {
-	const struct norm_case *c = call->c;
+	const struct test_case *c = call->c;
+	const struct ek_op *op = case_op(c);
 	ek_context *ctx = context_on(call->model);
+	void *at[EK_MOST_OPERANDS] = {NULL};
+	union op_args args;
+	size_t bytes = 0;
 	call->gpu = gpu_of(ctx);
-	for (enum operand_id id = 0; id < WORKSPACE; id++) {
-		int64_t gaps = is_matrix(id) ? (c->rows - 1) * c->pad[id] * element_bytes(c) : 0;
-		if (is_present(c, id))
-			make_operand(call, id, (size_t)(operand_bytes(c, id) + gaps));
-	}
-	ek_norm_forward_args forward = case_forward_at(c, call->at);
-	ek_norm_backward_args backward = case_backward_at(c, call->at, 0);
-	if (c->backward && ek_norm_backward_workspace(ctx, &backward, &call->workspace) == EK_OK &&
-	    call->workspace)
-		make_operand(call, WORKSPACE, call->workspace);
-	backward = case_backward_at(c, call->at, call->workspace);
+	case_args(c, NULL, &args);
+	for (int i = 0; i < op->operand_count; i++)
+		if (c->present >> i & 1)
+			at[i] = make(call, op->operands[i].name, (size_t)c->offset[i],
+				     ek_operand_bytes(op, &op->operands[i], &args), &call->start[i]);
+	case_args(c, at, &args);
+	if (args_workspace(op, ctx, &args, &bytes) == EK_OK && bytes)
+		args_set_workspace(op, &args, make(call, "workspace", 0, bytes, &call->start[WORKSPACE]),
+				   bytes);
 	standin.traffic_count(true);
-	ek_status status = c->backward ? ek_norm_backward(ctx, &backward) : ek_norm_forward(ctx, &forward);
+	ek_status status = op->call(ctx, &args);
 	EXPECT(status == EK_OK, "%s, %s: %s", case_text(c), name_of(call->model), ek_error(ctx));
 	return status == EK_OK;
 }
@@ -51,6 +37,6 @@ bool call_run(struct call *call)
 void call_free(struct call *call)
 {
 	standin.traffic_count(false);
-	for (enum operand_id id = 0; id < OPERANDS; id++)
-		memory_free(call->gpu, call->start[id]);
+	for (int i = 0; i <= WORKSPACE; i++)
+		memory_free(call->gpu, call->start[i]);
 }

@@ -3,30 +3,25 @@
 #ifndef EK_TESTS_SUPPORT_TRAFFIC_H
 #define EK_TESTS_SUPPORT_TRAFFIC_H
 
-#include "cuda/gpu.h"
+#include "gpu/gpu.h"
 #include "support_models.h"
 #include "support_standin.h"
 
 /* ---- a call: support_traffic.c ---- */
 
+enum { WORKSPACE = EK_MOST_OPERANDS }; /* as the number of an operand */
+
 struct call {
-	const struct norm_case *c;
+	const struct test_case *c;
 	struct model model;
 	struct ek_gpu *gpu;
-	void *start[OPERANDS]; /* of its allocation */
-	void *at[OPERANDS];    /* the operand; NULL: there is none */
-	size_t workspace;
+	void *start[WORKSPACE + 1]; /* of each operand's allocation, by number; NULL: there is none */
 };
 
 /* Makes the operands that the case has, and counts what the call moves; false and a message where it fails. call->c and
  * call->model are given. call_free goes with it in either case. */
 bool call_run(struct call *call);
 void call_free(struct call *call);
-
-/* Bytes of an element, from a matrix's row to the next, of a statistic. */
-int64_t element_bytes(const struct norm_case *c);
-int64_t stride_bytes(const struct norm_case *c, enum operand_id id);
-int64_t real_bytes(const struct norm_case *c);
 
 /* ---- what its launches should move: support_traffic_plan.c ---- */
 
@@ -37,8 +32,8 @@ struct moved {
 
 enum { MOST_LAUNCHES = 6 };
 struct launch {
-	const char *part; /* of the kernel's name */
-	struct moved of[OPERANDS];
+	const char *part;               /* of the kernel's name */
+	struct moved of[WORKSPACE + 1]; /* by number */
 };
 struct plan {
 	struct launch launches[MOST_LAUNCHES];

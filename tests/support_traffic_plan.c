@@ -1,61 +1,80 @@
 /* What each launch of a norm call should move of each operand, from the sizes and the policy alone; support_traffic.h has
  * the structs. SPDX-License-Identifier: MIT */
-#include "ref/slots.h"
+#include "core/sizes.h"
+#include "core/slots.h"
 #include "support_traffic.h"
 
 static struct launch *add_launch(struct plan *plan, const char *part)
 {
+	EXPECT(plan->count < MOST_LAUNCHES, "over %d launches", MOST_LAUNCHES);
+	plan->count -= plan->count == MOST_LAUNCHES;
 	struct launch *launch = &plan->launches[plan->count++];
 	*launch = (struct launch){.part = part};
 	return launch;
 }
 
-static int64_t quotient_up(int64_t a, int64_t b)
+static int64_t element_bytes(const struct test_case *c)
 {
-	return a / b + (a % b != 0);
+	return (int64_t)ek_dtype_size(c->dtype);
 }
 
-static enum ek_access access_of(const struct norm_case *c)
+static int64_t real_bytes(const struct test_case *c)
+{
+	return c->dtype == EK_F64 ? 8 : 4;
+}
+
+static int access_of(const struct test_case *c)
 {
 	int64_t bits = 0;
-	for (enum operand_id id = 0; id < WORKSPACE; id++)
-		if (is_matrix(id) && is_present(c, id))
-			bits |= c->offset[id] | stride_bytes(c, id);
-	return bits % 16 == 0                 ? EK_ACCESS_QUADS
-	       : bits % element_bytes(c) == 0 ? EK_ACCESS_SHIFTED
-					      : EK_ACCESS_ELEMENTS;
+	for (int i = 0; i < case_op(c)->operand_count; i++)
+		if (case_op(c)->operands[i].rank > 1 && c->present >> i & 1)
+			bits |= c->offset[i] | stride_bytes(c, i);
+	return bits % 16 == 0                 ? ACCESS_QUADS
+	       : bits % element_bytes(c) == 0 ? ACCESS_SHIFTED
+					      : ACCESS_ELEMENTS;
 }
 
-static struct ek_policy policy_of(const struct call *call)
+static int64_t sums_of(const struct test_case *c)
 {
-	const struct norm_case *c = call->c;
-	struct ek_gpu_limits limits = {call->gpu->arch, call->gpu->shared_limit};
-	return c->backward ? ek_backward_policy(c->dtype, c->cols, access_of(c), limits)
-			   : ek_forward_policy(c->dtype, c->cols, access_of(c), limits);
+	return case_has(c, "dweight") + case_has(c, "dbias");
 }
 
-static int64_t sums_of(const struct norm_case *c)
+static struct ek_norm_form form_of(const struct test_case *c)
 {
-	return ((c->form & FORM_DWEIGHT) != 0) + ((c->form & FORM_DBIAS) != 0);
+	return (struct ek_norm_form){.dtype = c->dtype,
+				     .weight_dtype = c->weight_dtype,
+				     .cols = c->cols,
+				     .access = access_of(c),
+				     .given = case_has(c, "rstd"),
+				     .sums = c->pass == BACKWARD ? (int)sums_of(c) : 0};
+}
+
+static struct ek_norm_policy policy_of(const struct call *call)
+{
+	const struct test_case *c = call->c;
+	const struct ek_norm_form form = form_of(c);
+	return (c->pass == BACKWARD ? ek_backward_policy : ek_forward_policy)(&form, &call->gpu->limits);
 }
 
 /* Of all partial sums of one slot or of several. */
-static int64_t sums_bytes(const struct norm_case *c)
+static int64_t sums_bytes(const struct test_case *c)
 {
 	return sums_of(c) * quotient_up(c->cols * real_bytes(c), 16) * 16;
 }
 
-static void read_operand(struct launch *launch, const struct norm_case *c, enum operand_id id)
+static void read_operand(struct launch *launch, const struct test_case *c, const char *name)
 {
-	if (is_present(c, id))
-		launch->of[id].read = operand_bytes(c, id);
+	int i = operand_number(case_op(c), name);
+	if (c->present >> i & 1)
+		launch->of[i].read = operand_bytes(c, i);
 }
 
 /* Rows that start anywhere are fetched in quads of memory: what lies before a row in its first quad comes along, up to 14
  * bytes of the gap between two rows, unless that is before the tensor; nothing behind a row does. Two warps that
  * share a row both fetch the quad at their border. */
-static void read_rows(struct launch *launch, const struct norm_case *c, enum operand_id id, bool shifted)
+static void read_rows(struct launch *launch, const struct test_case *c, const char *name, bool shifted)
 {
+	int id = operand_number(case_op(c), name);
 	struct moved *moved = &launch->of[id];
 	moved->read = moved->read_in_all_at_most = operand_bytes(c, id);
 	for (int64_t row = 1; shifted && row < c->rows; row++) {
@@ -67,51 +86,51 @@ static void read_rows(struct launch *launch, const struct norm_case *c, enum ope
 		moved->read_in_all_at_most += c->rows * quotient_up(c->cols, 1024) * 32;
 }
 
-static void write_operand(struct launch *launch, const struct norm_case *c, enum operand_id id)
+static void write_operand(struct launch *launch, const struct test_case *c, const char *name)
 {
-	if (is_present(c, id))
-		launch->of[id].written = operand_bytes(c, id);
+	int i = operand_number(case_op(c), name);
+	if (c->present >> i & 1)
+		launch->of[i].written = operand_bytes(c, i);
 }
 
-/* norm_wide.cu looks at a row several times, and fetches again what shared memory has no room for. */
-static void read_again(struct launch *launch, const struct call *call, const struct ek_policy *policy,
-		       int tensors, int looks)
+/* staged.cu makes several passes over a row, and fetches again what shared memory has no room for. */
+static void read_again(struct launch *launch, const struct call *call, const struct ek_norm_policy *policy,
+		       int passes)
 {
-	struct ek_wide_form form = {
-		.dtype = call->c->dtype, .cols = call->c->cols, .tensors = tensors, .again = true};
-	bool fits = ek_wide_slots(policy, &form, call->gpu->shared_limit) ==
-		    ek_wide_slots(policy, &form, 1 << 30);
-	for (int id = X; id <= DY; id++)
-		launch->of[id].read_in_all_at_most *= fits ? 1 : looks;
+	int64_t warps = policy->row_warps * policy->row_blocks;
+	int64_t turns = quotient_up(ek_policy_units(policy, call->c->cols), warps) * policy->unit_segments;
+	for (int i = 0; i < case_op(call->c)->operand_count; i++)
+		launch->of[i].read_in_all_at_most *= policy->tiles >= turns ? 1 : passes;
 }
 
-static int statistics_looks(const struct norm_case *c)
+static int statistics_passes(const struct test_case *c)
 {
-	return c->norm == EK_LAYER_NORM ? 2 : 1;
+	return c->op->kind == EK_LAYER_NORM ? 2 : 1;
 }
 
-static void plan_forward(struct plan *plan, const struct call *call, const struct ek_policy *policy)
+static void plan_forward(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
 {
-	const struct norm_case *c = call->c;
-	bool wide = policy->unit_segments > 0;
-	struct launch *launch = add_launch(plan, wide ? "_forward_wide_" : "_forward_");
-	read_rows(launch, c, X, !wide && access_of(c) == EK_ACCESS_SHIFTED);
-	read_operand(launch, c, WEIGHT);
-	read_operand(launch, c, BIAS);
-	for (int id = Y; id <= Y_MEAN_LO; id++)
-		write_operand(launch, c, (enum operand_id)id);
-	if (wide)
-		read_again(launch, call, policy, 1, statistics_looks(c) + 1);
+	const struct test_case *c = call->c;
+	bool staged = policy->unit_segments > 0;
+	struct launch *launch = add_launch(plan, staged ? "_forward_staged_" : "_forward_");
+	read_rows(launch, c, "x", !staged && access_of(c) == ACCESS_SHIFTED);
+	read_operand(launch, c, "weight");
+	read_operand(launch, c, "bias");
+	for (int i = 0; i < case_op(c)->output_count; i++)
+		write_operand(launch, c, case_op(c)->operands[i].name);
+	if (staged)
+		read_again(launch, call, policy, statistics_passes(c) + 1);
 }
 
-static void read_statistics(struct launch *launch, const struct norm_case *c)
+static void read_statistics(struct launch *launch, const struct test_case *c)
 {
-	for (int id = MEAN; id <= MEAN_LO; id++)
-		read_operand(launch, c, (enum operand_id)id);
+	for (int i = 0; i < case_op(c)->operand_count; i++)
+		if (case_statistics(c) >> i & 1)
+			read_operand(launch, c, case_op(c)->operands[i].name);
 }
 
 /* The tree over the partial sums, 128 at a time. */
-static void plan_folds(struct plan *plan, const struct norm_case *c, int64_t partials)
+static void plan_folds(struct plan *plan, const struct test_case *c, int64_t partials)
 {
 	for (; partials > 128; partials = quotient_up(partials, 128)) {
 		struct launch *fold = add_launch(plan, "_backward_fold_");
@@ -121,89 +140,86 @@ static void plan_folds(struct plan *plan, const struct norm_case *c, int64_t par
 	}
 	struct launch *final = add_launch(plan, "_backward_final_");
 	final->of[WORKSPACE].read = final->of[WORKSPACE].read_in_all_at_most = partials * sums_bytes(c);
-	for (int id = DWEIGHT; id <= DBIAS; id++) {
-		write_operand(final, c, (enum operand_id)id);
-		if (c->form & FORM_ACCUMULATE)
-			read_operand(final, c, (enum operand_id)id);
+	static const char *const sums[] = {"dweight", "dbias"};
+	for (int i = 0; i < COUNT_OF(sums); i++) {
+		write_operand(final, c, sums[i]);
+		if (c->accumulate)
+			read_operand(final, c, sums[i]);
 	}
 }
 
 /* Sums of chunks that shared memory has no room for. */
-static int64_t chunks_of(const struct call *call, const struct ek_policy *policy)
+static int64_t chunks_of(const struct call *call, const struct ek_norm_policy *policy)
 {
-	const struct norm_case *c = call->c;
-	struct ek_backward_form form = {.dtype = c->dtype,
-					.weight_dtype = c->weight_dtype,
-					.cols = c->cols,
-					.shifted = access_of(c) == EK_ACCESS_SHIFTED,
-					.sums = (int)sums_of(c)};
+	const struct test_case *c = call->c;
+	const struct ek_norm_form form = form_of(c);
 	int bytes = ek_backward_chunk_bytes(policy, &form);
-	if (sums_of(c) == 0 || ek_slot_rows(c->rows, c->cols) <= EK_CHUNK_ROWS ||
-	    ek_backward_shared(policy, &form) + bytes <= call->gpu->shared_limit)
+	if (sums_of(c) == 0 || ek_slot_rows(c->rows, c->cols) <= CHUNK_ROWS ||
+	    ek_backward_shared(policy, &form) + bytes <= call->gpu->limits.shared_bytes)
 		return 0;
 	return bytes * quotient_up(ek_slot_count(c->rows, c->cols), ek_policy_slots(policy)) *
 	       ek_policy_cluster(policy);
 }
 
-static void plan_in_registers(struct plan *plan, const struct call *call, const struct ek_policy *policy)
+static void plan_in_registers(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
 {
-	const struct norm_case *c = call->c;
-	const bool shifted = access_of(c) == EK_ACCESS_SHIFTED;
+	const struct test_case *c = call->c;
+	const bool shifted = access_of(c) == ACCESS_SHIFTED;
 	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), ek_policy_slots(policy));
 	const int64_t chunks = chunks_of(call, policy);
 	struct launch *launch = add_launch(plan, "_backward_");
-	read_rows(launch, c, X, shifted);
-	read_rows(launch, c, DY, shifted);
+	read_rows(launch, c, "x", shifted);
+	read_rows(launch, c, "dy", shifted);
 	read_statistics(launch, c);
-	if (c->form & FORM_DX)
-		read_operand(launch, c, WEIGHT);
-	write_operand(launch, c, DX);
+	if (case_has(c, "dx"))
+		read_operand(launch, c, "weight");
+	write_operand(launch, c, "dx");
 	launch->of[WORKSPACE] = (struct moved){.read = chunks, .written = partials * sums_bytes(c) + chunks};
 	if (sums_of(c))
 		plan_folds(plan, c, partials);
 }
 
-/* As norm.c has it: several slots a warp where all multiprocessors have enough to do. */
+/* As plan.c has it: several slots a warp where all multiprocessors have enough to do. */
 static int64_t walked_slots(const struct call *call)
 {
-	const struct norm_case *c = call->c;
+	const struct test_case *c = call->c;
 	int64_t slots = ek_slot_count(c->rows, c->cols),
 		strips = quotient_up(c->cols * element_bytes(c), 512), walk = 1;
-	while (walk < EK_MOST_WALK_SLOTS && walk < slots &&
-	       slots * strips / (2 * walk) >= (int64_t)call->gpu->multiprocessors * 16)
+	while (walk < MOST_WALK_SLOTS && walk < slots &&
+	       slots * strips / (2 * walk) >= (int64_t)call->gpu->limits.multiprocessors * 16)
 		walk *= 2;
 	return walk;
 }
 
 /* Rows that no registers hold are read by two kernels: their sums must be there before dx, and the columns walk them in
  * another direction. */
-static void plan_wide(struct plan *plan, const struct call *call, const struct ek_policy *policy)
+static void plan_staged(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
 {
-	const struct norm_case *c = call->c;
-	const bool given = c->form & FORM_RSTD, dx = c->form & FORM_DX, sums = sums_of(c) > 0;
-	struct launch *rows = add_launch(plan, "_backward_wide_rows_");
+	const struct test_case *c = call->c;
+	const bool given = case_has(c, "rstd"), dx = case_has(c, "dx"), sums = sums_of(c) > 0;
+	struct launch *rows = add_launch(plan, "_backward_staged_rows_");
 	read_statistics(rows, c);
 	if (dx || !given)
-		read_rows(rows, c, X, false);
+		read_rows(rows, c, "x", false);
 	if (dx) {
-		read_rows(rows, c, DY, false);
-		read_operand(rows, c, WEIGHT);
+		read_rows(rows, c, "dy", false);
+		read_operand(rows, c, "weight");
 	}
-	read_again(rows, call, policy, 2, (given ? 0 : statistics_looks(c)) + 1 + !sums);
+	read_again(rows, call, policy, (given ? 0 : statistics_passes(c)) + 1 + !sums);
 	if (!sums) {
-		write_operand(rows, c, DX);
+		write_operand(rows, c, "dx");
 		return;
 	}
-	enum { USED_NUMBERS = 5 }; /* of the EK_ROW_NUMBERS that make whole quads */
+	enum { USED_NUMBERS = 5 }; /* of the ROW_NUMBERS that make whole quads */
 	rows->of[WORKSPACE].written = c->rows * USED_NUMBERS * real_bytes(c);
 	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), walked_slots(call));
-	struct launch *columns = add_launch(plan, "_backward_wide_columns_");
-	read_rows(columns, c, X, false);
-	read_rows(columns, c, DY, false);
+	struct launch *columns = add_launch(plan, "_backward_staged_columns_");
+	read_rows(columns, c, "x", false);
+	read_rows(columns, c, "dy", false);
 	if (dx)
-		read_operand(columns, c, WEIGHT);
-	write_operand(columns, c, DX);
-	columns->of[WORKSPACE] = (struct moved){.read = c->rows * EK_ROW_NUMBERS * real_bytes(c),
+		read_operand(columns, c, "weight");
+	write_operand(columns, c, "dx");
+	columns->of[WORKSPACE] = (struct moved){.read = c->rows * ROW_NUMBERS * real_bytes(c),
 						.written = partials * sums_bytes(c)};
 	plan_folds(plan, c, partials);
 }
@@ -211,11 +227,11 @@ static void plan_wide(struct plan *plan, const struct call *call, const struct e
 struct plan plan_of(const struct call *call)
 {
 	struct plan plan = {.count = 0};
-	struct ek_policy policy = policy_of(call);
-	if (!call->c->backward)
+	struct ek_norm_policy policy = policy_of(call);
+	if (call->c->pass == FORWARD)
 		plan_forward(&plan, call, &policy);
 	else if (policy.unit_segments > 0)
-		plan_wide(&plan, call, &policy);
+		plan_staged(&plan, call, &policy);
 	else
 		plan_in_registers(&plan, call, &policy);
 	return plan;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/half.h"
 #include "support.h"
 
 static ek_context *context(void)
@@ -18,36 +19,32 @@ struct exact {
 	long double mean, rstd;
 };
 
-static struct exact exact_statistics(const struct norm_case *c, int64_t row)
+static struct exact exact_statistics(const struct test_case *c, int64_t row)
 {
-	const struct operand *x = &case_inputs[X];
+	const struct operand *x = INPUT("x");
 	long double sum = 0, squares = 0,
 		    eps = c->dtype == EK_F64 ? (long double)c->eps : (long double)(float)c->eps;
 	struct exact s = {0, 0};
-	for (int64_t i = 0; c->norm == EK_LAYER_NORM && i < c->cols; i++)
-		sum += (long double)value_get(x->dtype, x->buffer.data, row * x->stride + i);
+	for (int64_t i = 0; c->op->kind == EK_LAYER_NORM && i < c->cols; i++)
+		sum += (long double)element_value(x->dtype, x->buffer.data, row * x->stride + i);
 	s.mean = sum / (long double)c->cols;
 	for (int64_t i = 0; i < c->cols; i++) {
 		long double d =
-			(long double)value_get(x->dtype, x->buffer.data, row * x->stride + i) - s.mean;
+			(long double)element_value(x->dtype, x->buffer.data, row * x->stride + i) - s.mean;
 		squares += d * d;
 	}
 	s.rstd = 1 / sqrtl(squares / (long double)c->cols + eps);
 	return s;
 }
 
-static long double exact_xhat(const struct norm_case *c, struct exact s, int64_t row, int64_t i)
+static long double exact_xhat(const struct operand *x, struct exact s, int64_t row, int64_t i)
 {
-	return ((long double)value_get(c->dtype, case_inputs[X].buffer.data,
-				       row * case_inputs[X].stride + i) -
-		s.mean) *
-	       s.rstd;
+	return ((long double)element_value(x->dtype, x->buffer.data, row * x->stride + i) - s.mean) * s.rstd;
 }
 
-static double vector_at(enum operand_id id, int64_t i, double otherwise)
+static double vector_at(const struct operand *o, int64_t i, double otherwise)
 {
-	struct operand *o = &case_inputs[id];
-	return o->present ? value_get(o->dtype, o->buffer.data, i) : otherwise;
+	return o->present ? element_value(o->dtype, o->buffer.data, i) : otherwise;
 }
 
 /* The distance of neighbouring floats at a magnitude. */
@@ -58,33 +55,35 @@ static long double ulp(long double magnitude)
 	return ldexpl(1, (exponent < -125 ? -125 : exponent) - 24);
 }
 
-/* x = mean + scale * filling, over case_inputs[X], then one value replaced where outlier is not 0. */
-static void shape_x(const struct norm_case *c, double mean, double scale, double outlier)
+/* x = mean + scale * filling, over the input, then one value replaced where outlier is not 0. */
+static void shape_x(const struct test_case *c, double mean, double scale, double outlier)
 {
-	struct operand *x = &case_inputs[X];
+	struct operand *x = INPUT("x");
 	for (int64_t r = 0; r < c->rows; r++) {
 		for (int64_t i = 0; i < c->cols; i++)
-			value_set(x->dtype, x->buffer.data, r * x->stride + i,
-				  mean + scale * value_get(x->dtype, x->buffer.data, r * x->stride + i));
+			element_store(
+				x->dtype, x->buffer.data, r * x->stride + i,
+				mean + scale * element_value(x->dtype, x->buffer.data, r * x->stride + i));
 		if (outlier != 0)
-			value_set(x->dtype, x->buffer.data, r * x->stride + r * 31 % c->cols, outlier);
+			element_store(x->dtype, x->buffer.data, r * x->stride + r * 31 % c->cols, outlier);
 	}
 }
 
 /* The largest error of y in ulps of max(|y|, |weight|, |xhat * weight|). */
-static double worst_forward_ulps(const struct norm_case *c)
+static double worst_forward_ulps(const struct test_case *c)
 {
 	long double worst = 0;
-	ek_status status = case_call(context(), c, case_actual);
-	EXPECT(status == EK_OK, "%s: %s", case_text(c), ek_error(context()));
+	case_run(context(), c, &case_actual);
+	const struct operand *x = INPUT("x"), *weight = INPUT("weight"), *bias = INPUT("bias"),
+			     *got_y = ACTUAL("y");
 	for (int64_t r = 0; r < c->rows; r++) {
 		struct exact s = exact_statistics(c, r);
 		for (int64_t i = 0; i < c->cols; i++) {
-			long double xhat = exact_xhat(c, s, r, i), w = (long double)vector_at(WEIGHT, i, 1);
-			long double y = xhat * w + (long double)vector_at(BIAS, i, 0);
+			long double xhat = exact_xhat(x, s, r, i), w = (long double)vector_at(weight, i, 1);
+			long double y = xhat * w + (long double)vector_at(bias, i, 0);
 			long double unit = ulp(fmaxl(fabsl(y), fmaxl(fabsl(w), fabsl(xhat * w))));
-			long double got = (long double)value_get(c->dtype, case_actual[Y].buffer.data,
-								 r * case_actual[Y].stride + i);
+			long double got = (long double)element_value(c->dtype, got_y->buffer.data,
+								     r * got_y->stride + i);
 			long double error = fabsl(got - y) / unit;
 			if (!(error <= worst))
 				worst = error;
@@ -95,7 +94,7 @@ static double worst_forward_ulps(const struct norm_case *c)
 
 static void check_forward(ek_norm norm, int64_t rows, int64_t cols, double mean, double scale, double outlier)
 {
-	struct norm_case c = case_of(false, norm, dtype_pairs[0], rows, cols);
+	struct test_case c = case_of(false, norm, dtype_pairs[0], rows, cols);
 	c.seed = (uint64_t)cols;
 	case_fill(&c);
 	shape_x(&c, mean, scale, outlier);
@@ -128,20 +127,20 @@ static void sixteen_bit_results_are_rounded_once(void)
 	for (int p = 1; p < DTYPE_PAIRS; p++) {
 		if (dtype_pairs[p].dtype == EK_F64)
 			continue;
-		struct norm_case c = case_of(false, EK_LAYER_NORM, dtype_pairs[p], test_scaled(300), 768);
+		struct test_case c = case_of(false, EK_LAYER_NORM, dtype_pairs[p], test_scaled(300), 768);
 		int64_t wrong = 0, total = c.rows * c.cols;
 		case_fill(&c);
-		EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s", case_text(&c),
-		       ek_error(context()));
+		const struct operand *x = INPUT("x"), *weight = INPUT("weight"), *bias = INPUT("bias");
+		case_run(context(), &c, &case_actual);
 		for (int64_t r = 0; r < c.rows; r++) {
 			struct exact s = exact_statistics(&c, r);
 			for (int64_t i = 0; i < c.cols; i++) {
-				float y = (float)(exact_xhat(&c, s, r, i) *
-							  (long double)vector_at(WEIGHT, i, 1) +
-						  (long double)vector_at(BIAS, i, 0));
-				uint16_t want = c.dtype == EK_F16 ? half_from_float(y) : bfloat_from_float(y);
+				float y = (float)(exact_xhat(x, s, r, i) *
+							  (long double)vector_at(weight, i, 1) +
+						  (long double)vector_at(bias, i, 0));
+				uint16_t want = c.dtype == EK_F16 ? ek_float_to_f16(y) : ek_float_to_bf16(y);
 				wrong += want !=
-					 value_bits(c.dtype, case_actual[Y].buffer.data, r * c.cols + i);
+					 element_bits(c.dtype, ACTUAL("y")->buffer.data, r * c.cols + i);
 			}
 		}
 		EXPECT(wrong * 1000 < total,
@@ -156,7 +155,7 @@ static void constant_rows_give_exactly_bias(void)
 	static const int64_t widths[] = {1, 2, 3, 5, 7, 10, 33, 100, 255, 768, 1000, 1023, 3000};
 	uint64_t state = 5;
 	for (int w = 0; w < COUNT_OF(widths); w++) {
-		struct norm_case c = case_of(false, EK_LAYER_NORM, dtype_pairs[0],
+		struct test_case c = case_of(false, EK_LAYER_NORM, dtype_pairs[0],
 					     test_scaled(widths[w] < 1000 ? 6000 : 600), widths[w]);
 		case_fill(&c);
 		for (int64_t r = 0; r < c.rows; r++) {
@@ -167,20 +166,19 @@ static void constant_rows_give_exactly_bias(void)
 			if (r % 3 == 0)
 				constant = (float)(random_below(&state, 2000000) - 1000000) / 1000;
 			for (int64_t i = 0; i < c.cols; i++)
-				value_set(EK_F32, case_inputs[X].buffer.data, r * c.cols + i,
-					  (double)constant);
+				element_store(EK_F32, INPUT("x")->buffer.data, r * c.cols + i,
+					      (double)constant);
 		}
-		EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s", case_text(&c),
-		       ek_error(context()));
+		case_run(context(), &c, &case_actual);
 		for (int64_t r = 0; r < c.rows; r++)
 			for (int64_t i = 0; i < c.cols; i++) {
-				double y = value_get(EK_F32, case_actual[Y].buffer.data, r * c.cols + i),
-				       bias = vector_at(BIAS, i, 0);
+				double y = element_value(EK_F32, ACTUAL("y")->buffer.data, r * c.cols + i),
+				       bias = vector_at(INPUT("bias"), i, 0);
 				if (y != bias) {
 					test_fail(
 						"%s, level %s: a row of %.9g: y[%lld][%lld] is %.9g, bias %.9g",
 						case_text(&c), level_best(),
-						value_get(EK_F32, case_inputs[X].buffer.data, r * c.cols),
+						element_value(EK_F32, INPUT("x")->buffer.data, r * c.cols),
 						(long long)r, (long long)i, y, bias);
 					break;
 				}
@@ -195,13 +193,12 @@ static void finite_inputs_give_finite_results(void)
 	for (int s = 0; s < COUNT_OF(scales); s++)
 		for (int n = EK_LAYER_NORM; n <= EK_RMS_NORM; n++)
 			for (int64_t cols = 1; cols <= 1100; cols = cols * 2 + 1) {
-				struct norm_case c = case_of(false, (ek_norm)n, dtype_pairs[0], 5, cols);
+				struct test_case c = case_of(false, (ek_norm)n, dtype_pairs[0], 5, cols);
 				case_fill(&c);
 				shape_x(&c, 0, scales[s], 0);
-				EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s",
-				       case_text(&c), ek_error(context()));
+				case_run(context(), &c, &case_actual);
 				for (int64_t i = 0; i < c.rows * c.cols; i++) {
-					double y = value_get(EK_F32, case_actual[Y].buffer.data, i);
+					double y = element_value(EK_F32, ACTUAL("y")->buffer.data, i);
 					EXPECT(isfinite(y), "%s, scale %g, level %s: y[%lld][%lld] is %g",
 					       case_text(&c), scales[s], level_best(), (long long)(i / cols),
 					       (long long)(i % cols), y);
@@ -212,32 +209,34 @@ static void finite_inputs_give_finite_results(void)
 /* ---- backward ---- */
 
 /* The exact gradients of a case whose inputs are filled; statistics are x's own. */
-static void exact_backward(const struct norm_case *c, double *dx_error, double *sums_error)
+static void exact_backward(const struct test_case *c, double *dx_error, double *sums_error)
 {
 	long double *dweight = calloc((size_t)c->cols, sizeof(long double)),
 		    *dbias = calloc((size_t)c->cols, sizeof(long double));
 	long double worst = 0, off[2] = {0, 0}, norm[2] = {0, 0};
+	const struct operand *x = INPUT("x"), *weight = INPUT("weight"), *in_dy = INPUT("dy"),
+			     *out_dx = ACTUAL("dx");
 	for (int64_t r = 0; r < c->rows; r++) {
 		struct exact s = exact_statistics(c, r);
 		long double a = 0, b = 0, g_norm = 0, error = 0;
 		for (int64_t i = 0; i < c->cols; i++) {
-			long double xhat = exact_xhat(c, s, r, i),
-				    dy = (long double)value_get(c->dtype, case_inputs[DY].buffer.data,
-								r * c->cols + i);
-			long double g = dy * (long double)vector_at(WEIGHT, i, 1);
+			long double xhat = exact_xhat(x, s, r, i),
+				    dy = (long double)element_value(c->dtype, in_dy->buffer.data,
+								    r * c->cols + i);
+			long double g = dy * (long double)vector_at(weight, i, 1);
 			a += g * xhat, b += g, g_norm += g * g;
 			dweight[i] += dy * xhat, dbias[i] += dy;
 		}
 		a /= (long double)c->cols;
-		b = c->norm == EK_LAYER_NORM ? b / (long double)c->cols : 0;
+		b = c->op->kind == EK_LAYER_NORM ? b / (long double)c->cols : 0;
 		for (int64_t i = 0; i < c->cols; i++) {
-			long double dy = (long double)value_get(c->dtype, case_inputs[DY].buffer.data,
-								r * c->cols + i);
+			long double dy =
+				(long double)element_value(c->dtype, in_dy->buffer.data, r * c->cols + i);
 			long double dx =
-				(dy * (long double)vector_at(WEIGHT, i, 1) - b - exact_xhat(c, s, r, i) * a) *
+				(dy * (long double)vector_at(weight, i, 1) - b - exact_xhat(x, s, r, i) * a) *
 				s.rstd;
-			long double d = dx - (long double)value_get(c->dtype, case_actual[DX].buffer.data,
-								    r * c->cols + i);
+			long double d = dx - (long double)element_value(c->dtype, out_dx->buffer.data,
+									r * c->cols + i);
 			error += d * d;
 		}
 		error = sqrtl(error / g_norm) / s.rstd;
@@ -247,8 +246,8 @@ static void exact_backward(const struct norm_case *c, double *dx_error, double *
 		for (int k = 0; k < 2; k++) {
 			long double want = k ? dbias[i] : dweight[i];
 			long double d =
-				want - (long double)value_get(
-					       c->dtype, case_actual[k ? DBIAS : DWEIGHT].buffer.data, i);
+				want - (long double)element_value(
+					       c->dtype, ACTUAL(k ? "dbias" : "dweight")->buffer.data, i);
 			off[k] += d * d, norm[k] += want * want;
 		}
 	*dx_error = (double)worst;
@@ -259,27 +258,17 @@ static void exact_backward(const struct norm_case *c, double *dx_error, double *
 	free(dweight), free(dbias);
 }
 
-static void check_backward(struct norm_case c, double mean, bool constant_dy, double dx_limit,
+static void check_backward(struct test_case c, double mean, bool constant_dy, double dx_limit,
 			   double sums_limit)
 {
 	double dx_error, sums_error;
 	case_fill(&c);
 	shape_x(&c, mean, 1, 0);
-	if (c.form & FORM_STATS) { /* the statistics of the shifted x */
-		struct norm_case forward = c;
-		forward.backward = false;
-		forward.form = c.form & FORM_STATS;
-		static struct operand set[OPERANDS];
-		EXPECT(case_call(context(), &forward, set) == EK_OK, "%s: %s", case_text(&c),
-		       ek_error(context()));
-		for (int i = 0; i < 3; i++)
-			if (case_inputs[MEAN + i].present)
-				memcpy(case_inputs[MEAN + i].buffer.data, set[Y_MEAN + i].buffer.data,
-				       case_inputs[MEAN + i].buffer.bytes);
-	}
+	EXPECT(inputs_fill_statistics(context(), &c, &case_inputs) == EK_OK, "%s: %s", case_text(&c),
+	       ek_error(context())); /* of the shifted x */
 	for (int64_t i = 0; constant_dy && i < c.rows * c.cols; i++)
-		value_set(c.dtype, case_inputs[DY].buffer.data, i, 0.7);
-	EXPECT(case_call(context(), &c, case_actual) == EK_OK, "%s: %s", case_text(&c), ek_error(context()));
+		element_store(c.dtype, INPUT("dy")->buffer.data, i, 0.7);
+	case_run(context(), &c, &case_actual);
 	exact_backward(&c, &dx_error, &sums_error);
 	EXPECT(dx_error < dx_limit, "%s, mean %g, level %s: dx errs by %.3g of |g| rstd, %g allowed",
 	       case_text(&c), mean, level_best(), dx_error, dx_limit);
@@ -295,10 +284,10 @@ static void backward_is_within_1e_6(void)
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int m = 0; m < COUNT_OF(means); m++)
 			for (int k = 0; k < 4; k++) {
-				struct norm_case c = case_of(true, k & 1 ? EK_RMS_NORM : EK_LAYER_NORM,
+				struct test_case c = case_of(true, k & 1 ? EK_RMS_NORM : EK_LAYER_NORM,
 							     dtype_pairs[0], shapes[s][0], shapes[s][1]);
 				if (k & 2)
-					c.form &= ~(unsigned)FORM_STATS;
+					case_drop(&c, STATISTICS);
 				check_backward(c, means[m], false, 1e-6, 1e-6);
 			}
 }
@@ -316,8 +305,8 @@ static void column_sums_of_a_million_rows_are_within_1e_6(void)
 
 static void statistics_without_mean_lo_cost_digits_at_mean_1000(void)
 {
-	struct norm_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 100, 768);
-	c.form &= ~(unsigned)FORM_MEAN_LO;
+	struct test_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 100, 768);
+	case_drop(&c, "mean_lo");
 	check_backward(c, 1e3, false, 2e-5, 2e-5);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support_sweeps.h"
+#include "verify/mirror.h"
 
 struct shape {
 	int64_t rows, cols;
@@ -25,7 +26,7 @@ static void large_widths(void)
 		for (int k = 0; k < OPS; k++) {
 			if (widths[w] > 1000000 && k >= 8 && test_mode != TEST_LONG)
 				continue;
-			struct norm_case c = op_case(k, 2 + (w + k) % 2 * 3, widths[w]);
+			struct test_case c = op_case(k, 2 + (w + k) % 2 * 3, widths[w]);
 			case_expect(&c);
 			for (int i = 0; i < level_count(); i++) {
 				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
@@ -39,7 +40,7 @@ static void row_counts_to_70(void)
 	sweep_row_counts(case_check_levels, 2);
 }
 
-static void check_with_threads(const struct norm_case *c)
+static void check_with_threads(const struct test_case *c)
 {
 	case_expect(c);
 	for (int i = 0; i < level_count(); i++) {
@@ -58,7 +59,7 @@ static void several_chunks_at_any_width(void)
 {
 	static const struct shape shapes[] = {{33000, 300}, {4200, 4097}};
 	for (int s = 0; s < COUNT_OF(shapes) && test_mode != TEST_SHORT; s++) {
-		struct norm_case c = op_case(1, shapes[s].rows, shapes[s].cols);
+		struct test_case c = op_case(1, shapes[s].rows, shapes[s].cols);
 		case_expect(&c);
 		for (int i = 0; i < level_count(); i++)
 			case_check(&c, (struct setting){level_name(i), 2, PLAIN});
@@ -68,7 +69,7 @@ static void several_chunks_at_any_width(void)
 /* Past 2^21 rows there are more slots than the target. */
 static void slots_are_never_larger_than_2048_rows(void)
 {
-	struct norm_case c = op_case(1, 2200001, 1);
+	struct test_case c = op_case(1, 2200001, 1);
 	if (test_mode == TEST_SHORT)
 		return;
 	case_expect(&c);
@@ -108,7 +109,7 @@ static void no_minus_zero_leaves_a_column_sum(void)
 					   .workspace_size = sizeof workspace};
 		EXPECT(ek_norm_backward_workspace(ctx, &a, &size) == EK_OK && size <= sizeof workspace,
 		       "%zu bytes", size);
-		EXPECT(norm_backward(ctx, &a) == EK_OK, "%s", ek_error(ctx));
+		EXPECT(mirror_call(ctx, &ek_norm_backward_op, &a, 0) == EK_OK, "%s", ek_error(ctx));
 		EXPECT(dweight == 0 && !signbit(dweight), "level %s: dweight is %g", level_name(i),
 		       (double)dweight);
 	}
@@ -123,7 +124,7 @@ static void bits_do_not_depend_on_threads(void)
 		for (int k = 0; k < OPS; k++) {
 			if (!test_sampled(1))
 				continue;
-			struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+			struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 			case_expect(&c);
 			for (int i = 0; i < level_count(); i++) {
 				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
@@ -140,8 +141,10 @@ static void bits_do_not_depend_on_base_offsets(void)
 	static const int64_t widths[] = {70, 1030};
 	for (int k = 0; k < OPS; k++)
 		for (int offset = 0; offset < 64; offset++) {
-			for (int id = 0; id < WORKSPACE; id++) {
-				struct norm_case c = op_case(k, 3, widths[0]);
+			for (int id = 0; id < EK_MOST_OPERANDS; id++) {
+				struct test_case c = op_case(k, 3, widths[0]);
+				if (id >= case_op(&c)->operand_count)
+					break;
 				c.offset[id] = offset;
 				if (test_sampled(2))
 					case_check_levels(&c);
@@ -149,8 +152,8 @@ static void bits_do_not_depend_on_base_offsets(void)
 			for (int w = 0; w < COUNT_OF(widths); w++) {
 				if (!test_sampled(1))
 					continue;
-				struct norm_case c = op_case(k, 4, widths[w]);
-				for (int id = 0; id < WORKSPACE; id++)
+				struct test_case c = op_case(k, 4, widths[w]);
+				for (int id = 0; id < EK_MOST_OPERANDS; id++)
 					c.offset[id] = offset;
 				case_check_levels(&c);
 			}
@@ -160,11 +163,11 @@ static void bits_do_not_depend_on_base_offsets(void)
 static void bits_do_not_depend_on_strides(void)
 {
 	sweep_strides(case_check_levels, 1);
-	struct norm_case strided[] = {op_case(0, 99, 13), op_case(1, 99, 13), op_case(0, 3, 17134),
+	struct test_case strided[] = {op_case(0, 99, 13), op_case(1, 99, 13), op_case(0, 3, 17134),
 				      op_case(1, 3, 17134)};
 	for (int i = 0; i < COUNT_OF(strided); i++) {
-		strided[i].pad[X] = 7;
-		strided[i].pad[Y] = strided[i].pad[DX] = 19;
+		strided[i].pad[0] = 19; /* y, dx */
+		strided[i].pad[operand_number(case_op(&strided[i]), "x")] = 7;
 		case_check_levels(&strided[i]);
 	}
 }
@@ -180,11 +183,11 @@ static void streaming_on_and_off(void)
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++)
 			for (int variant = 0; variant < 4; variant++) {
-				struct norm_case c = op_case(k, shapes[s].rows, shapes[s].cols);
-				c.offset[Y] = c.offset[DX] = variant * 6;
-				c.pad[Y] = c.pad[DX] = variant == 2 ? 5 : 0;
+				struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
+				c.offset[0] = variant * 6; /* y, dx */
+				c.pad[0] = variant == 2 ? 5 : 0;
 				if (variant == 3)
-					c.form |= FORM_IN_PLACE;
+					case_add(&c, "in_place");
 				case_expect(&c);
 				for (int i = 0; i < level_count(); i++) {
 					case_check(&c, (struct setting){level_name(i), 1, STREAM_ALWAYS});
@@ -209,7 +212,7 @@ static void shapes_that_users_bring(void)
 					     : COUNT_OF(large) - 2;
 	for (int s = 0; s < COUNT_OF(small); s++)
 		for (int k = 0; k < OPS; k++) {
-			struct norm_case c = op_case(k, small[s].rows, small[s].cols);
+			struct test_case c = op_case(k, small[s].rows, small[s].cols);
 			if (small[s].rows * small[s].cols < 100000 || (k / 4 + s) % DTYPE_PAIRS == 0)
 				case_check_levels(&c);
 		}
@@ -217,7 +220,7 @@ static void shapes_that_users_bring(void)
 		for (int k = 0; k < OPS; k++) {
 			if (test_mode != TEST_LONG && k != (s * 11 + 1) % OPS) /* each op in turn */
 				continue;
-			struct norm_case c = op_case(k, large[s].rows, large[s].cols);
+			struct test_case c = op_case(k, large[s].rows, large[s].cols);
 			c.filling = s % 3 == 2 ? FILL_INTEGERS : FILL_NORMAL;
 			case_expect(&c);
 			for (int i = 0; i < level_count(); i++)
@@ -237,41 +240,32 @@ static void a_row_does_not_depend_on_the_rows_around_it(void)
 	enum { ROWS = 33 };
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < OPS; k++) {
-			struct norm_case c = op_case(k, ROWS, widths[w]);
-			c.form &= ~(unsigned)(FORM_DWEIGHT | FORM_DBIAS);
+			struct test_case c = op_case(k, ROWS, widths[w]);
+			case_drop(&c, "dweight dbias");
 			case_expect(&c);
-			size_t element = ek_dtype_size(c.dtype), stat = c.dtype == EK_F64 ? 8 : 4;
 			for (int i = 0; i < level_count(); i++) {
 				ek_context *ctx = context_of((struct setting){level_name(i), 1, PLAIN});
-				case_outputs(ctx, &c, case_actual);
+				case_outputs(ctx, &c, &case_actual);
 				for (int64_t r = 0, count; r < ROWS; r += count) {
 					count = r < 20 ? 1 : 5;
 					count = count < ROWS - r ? count : ROWS - r;
-					size_t skip = (size_t)(r * widths[w]) * element;
-					ek_norm_forward_args f = case_forward_args(&c, case_actual);
-					ek_norm_backward_args b = case_backward_args(&c, case_actual);
-#define MOVED(pointer, bytes) ((pointer) = (pointer) ? (char *)(pointer) + (bytes) : NULL)
-					MOVED(f.x, skip), MOVED(f.y, skip), MOVED(b.dy, skip),
-						MOVED(b.x, skip), MOVED(b.dx, skip);
-					MOVED(f.mean, (size_t)r * stat), MOVED(f.rstd, (size_t)r * stat);
-					MOVED(f.mean_lo, (size_t)r * stat), MOVED(b.mean, (size_t)r * stat);
-					MOVED(b.rstd, (size_t)r * stat), MOVED(b.mean_lo, (size_t)r * stat);
-					f.rows = b.rows = count;
-					ek_status status =
-						c.backward ? norm_backward(ctx, &b) : norm_forward(ctx, &f);
-					EXPECT(status == EK_OK, "%s: %s", case_text(&c), ek_error(ctx));
+					union op_args args = case_args_in(&c, &case_actual);
+					args_take_rows(case_op(&c), &args, r, count);
+					EXPECT(mirror_call(ctx, case_op(&c), &args, 0) == EK_OK, "%s: %s",
+					       case_text(&c), ek_error(ctx));
 				}
-				case_compare(&c, level_name(i), 1, case_actual);
+				case_compare(&c, level_name(i), 1, &case_actual);
 			}
 		}
 }
 
 static void fillings_of_the_command_line(void)
 {
-	static const enum filling fillings[] = {FILL_ONES, FILL_INTEGERS, FILL_OFFSET};
+	static const enum filling fillings[] = {FILL_ONES,     FILL_INTEGERS, FILL_OFFSET,
+						FILL_DECIMALS, FILL_EXTREME,  FILL_NOT_FINITE};
 	for (int f = 0; f < COUNT_OF(fillings); f++)
 		for (int k = 0; k < OPS; k++) {
-			struct norm_case c = op_case(k, 37, 515);
+			struct test_case c = op_case(k, 37, 515);
 			c.filling = fillings[f];
 			case_check_levels(&c);
 		}
@@ -283,17 +277,18 @@ static void constant_rows_and_signs_of_zero(void)
 }
 
 /* Whether an output of the reference is 0 or, of y, bias as it rounds to y's dtype. The sign of 0 is not compared. */
-static void expect_all(const struct norm_case *c, enum operand_id id)
+static void expect_all(const struct test_case *c, const char *name)
 {
-	const struct operand *o = &case_expected[id];
+	const struct operand *o = EXPECTED(name), *bias = INPUT("bias");
 	for (int64_t i = 0; o->present && i < o->rows * o->cols; i++) {
 		uint64_t want = 0;
-		if (id == Y && case_inputs[BIAS].present)
-			value_set(c->dtype, &want, 0,
-				  value_get(c->weight_dtype, case_inputs[BIAS].buffer.data, i % o->cols));
-		double value = value_get(o->dtype, o->buffer.data, i), wanted = value_get(o->dtype, &want, 0);
-		EXPECT(value == wanted, "%s: %s[%lld] is %g, expected %g", case_text(c), operand_names[id],
-		       (long long)i, value, wanted);
+		if (strcmp(name, "y") == 0 && bias->present)
+			element_store(c->dtype, &want, 0,
+				      element_value(c->weight_dtype, bias->buffer.data, i % o->cols));
+		double value = element_value(o->dtype, o->buffer.data, i),
+		       wanted = element_value(o->dtype, &want, 0);
+		EXPECT(value == wanted, "%s: %s[%lld] is %g, expected %g", case_text(c), name, (long long)i,
+		       value, wanted);
 	}
 }
 
@@ -304,16 +299,17 @@ static void rows_whose_squares_overflow_become_bias(void)
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < OPS; k++)
 			for (int given = 0; given < 2; given++) {
-				struct norm_case c = op_case(k, 5, widths[w]);
-				if (c.dtype == EK_F16 || (given && !c.backward))
+				struct test_case c = op_case(k, 5, widths[w]);
+				if (c.dtype == EK_F16 || (given && c.pass == FORWARD))
 					continue; /* no sum of f16's squares overflows */
 				c.filling = FILL_OVERFLOW;
-				c.form &= given ? ~0u : ~(unsigned)(c.backward ? FORM_STATS : 0);
+				if (c.pass == BACKWARD && !given)
+					case_drop(&c, STATISTICS);
 				case_check_levels(&c);
-				expect_all(&c, Y_RSTD);
-				expect_all(&c, Y);
-				expect_all(&c, DX);
-				expect_all(&c, DWEIGHT);
+				expect_all(&c, "rstd");
+				expect_all(&c, "y");
+				expect_all(&c, "dx");
+				expect_all(&c, "dweight");
 			}
 }
 

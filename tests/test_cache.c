@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cuda/entry.h"
+#include "gpu/entry.h"
 #include "support.h"
 #include "support_cache.h"
 #include "support_files.h"

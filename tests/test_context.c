@@ -37,6 +37,8 @@ static void bad_options_are_refused(void)
 	refused("start_threads", (ek_options){.start_threads = 2}, EK_ERROR_ARGUMENT, "start_threads", "2");
 	refused("negative start_threads", (ek_options){.start_threads = -1}, EK_ERROR_ARGUMENT,
 		"start_threads", "-1");
+	refused("trust_pointers", (ek_options){.trust_pointers = 2}, EK_ERROR_ARGUMENT, "trust_pointers",
+		"must be 0 or 1");
 	refused("stream_bytes", (ek_options){.stream_bytes = -2}, EK_ERROR_ARGUMENT, "stream_bytes", "-2");
 	EXPECT(ek_open(NULL, NULL) == EK_ERROR_ARGUMENT, "ek_open(NULL, NULL) is accepted");
 	ek_close(NULL);
@@ -51,6 +53,43 @@ static void no_driver_means_no_device(void)
 	refused("CUDA", (ek_options){.device = EK_CUDA, .ordinal = 2}, EK_ERROR_NO_DEVICE,
 		"EK_CUDA, ordinal 2", "$EVENKEEL_LIBCUDA");
 	unsetenv("EVENKEEL_LIBCUDA");
+}
+
+static void not_described(const char *what, ek_status status, ek_status wanted, const char *part)
+{
+	EXPECT(status == wanted && strstr(ek_error(NULL), part), "%s: %s, \"%s\"; expected %s and \"%s\"",
+	       what, ek_status_name(status), ek_error(NULL), ek_status_name(wanted), part);
+}
+
+/* Also where there is a GPU: test_cuda_loading.c has what a driver says. */
+static void a_missing_gpu_is_described_by_what_to_do(void)
+{
+	ek_cuda_info cuda = {.size = sizeof(cuda), .gpu_count = 7, .driver_version = 7};
+	ek_gpu_info gpu = {.size = sizeof(gpu), .arch = 7};
+	setenv("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
+	setenv("EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so", 1);
+	EXPECT(ek_describe_cuda(&cuda) == EK_OK && cuda.gpu_count == 0 && cuda.driver_version == 0 &&
+		       cuda.nvrtc_version == 0 && !cuda.nvrtc_path[0] &&
+		       strstr(cuda.gpu_missing, "unset $EVENKEEL_LIBCUDA") &&
+		       strstr(cuda.nvrtc_missing, "/nonexistent/libnvrtc.so"),
+	       "%d GPUs (\"%s\"), NVRTC %d (\"%s\")", cuda.gpu_count, cuda.gpu_missing, cuda.nvrtc_version,
+	       cuda.nvrtc_missing);
+	not_described("no driver", ek_describe_gpu(3, &gpu), EK_ERROR_NO_DEVICE, "EK_CUDA, ordinal 3");
+	EXPECT(gpu.arch == 7, "a refused call wrote to the struct");
+	unsetenv("EVENKEEL_LIBCUDA");
+	unsetenv("EVENKEEL_NVRTC");
+}
+
+static void descriptions_of_another_size_are_refused(void)
+{
+	ek_cuda_info cuda = {.size = sizeof(cuda) + 1};
+	ek_gpu_info gpu = {.size = 0};
+	not_described("size", ek_describe_cuda(&cuda), EK_ERROR_STRUCT_SIZE, "sizeof(ek_cuda_info)");
+	not_described("size", ek_describe_gpu(0, &gpu), EK_ERROR_STRUCT_SIZE, "sizeof(ek_gpu_info)");
+	not_described("NULL", ek_describe_cuda(NULL), EK_ERROR_ARGUMENT, "info is NULL");
+	not_described("NULL", ek_describe_gpu(0, NULL), EK_ERROR_ARGUMENT, "info is NULL");
+	gpu.size = sizeof(gpu);
+	not_described("ordinal", ek_describe_gpu(-1, &gpu), EK_ERROR_ARGUMENT, "ordinal (-1)");
 }
 
 /* Of the levels that this CPU lacks, if it lacks one. */
@@ -140,77 +179,18 @@ static void strings_need_to_live_until_ek_open_returns(void)
 	EXPECT(d.isa && strcmp(d.isa, "scalar") == 0, "isa is %s after ek_close", d.isa);
 }
 
-/* ---- structs of version 0.1 ---- */
-
-/* As 0.1's header had them. */
-struct options_0_1 {
-	size_t size;
-	ek_device device;
-	int ordinal, threads;
-	const char *isa;
-	ek_parallel_for parallel_for;
-	void *parallel_user;
-	int64_t stream_bytes;
-	const char *cache, *pack;
-	int nvtx;
-};
-
-struct description_0_1 {
-	size_t size;
-	ek_device device;
-	int ordinal, threads;
-	const char *isa;
-	char name[96];
-	int64_t stream_bytes;
-};
-
-/* Ends at a page that may not be read, with 0xA5 in the padding. */
-static ek_options *options_0_1(struct buffer *buffer, const char *isa, int threads)
+/* tests/compat/program.c has the structs of version 0.1, of 80 and 136 bytes. */
+static void sizes_of_no_version_are_refused(void)
 {
-	buffer_reset(buffer, sizeof(struct options_0_1), PLACE_GUARD_AFTER, 0);
-	struct options_0_1 *options = (struct options_0_1 *)buffer->data;
-	options->size = sizeof *options, options->device = EK_CPU, options->ordinal = 0;
-	options->threads = threads, options->isa = isa, options->parallel_for = NULL;
-	options->parallel_user = NULL, options->stream_bytes = 4096, options->cache = options->pack = NULL;
-	options->nvtx = 0;
-	return (ek_options *)buffer->data;
-}
-
-static void options_of_version_0_1_open(void)
-{
-	static struct buffer buffer;
-	ek_context *ctx = NULL;
-	ek_description d = {.size = sizeof(d)};
-	ek_options *options = options_0_1(&buffer, level_best(), 3);
-	EXPECT(ek_open(&ctx, options) == EK_OK && ek_describe(ctx, &d) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(d.threads == 3 && d.stream_bytes == 4096 && d.workers == 0,
-	       "opened with %d threads, stream_bytes %lld, %d workers; expected 3, 4096, 0", d.threads,
-	       (long long)d.stream_bytes, d.workers);
-	ek_close(ctx);
-	for (int change = -8; change <= -1; change++) {
-		options->size = sizeof(struct options_0_1) + (size_t)change;
-		EXPECT(ek_open(&ctx, options) == EK_ERROR_STRUCT_SIZE && !ctx, "size %zu is accepted",
-		       options->size);
-	}
-}
-
-static void a_description_of_version_0_1_is_not_written_past_its_end(void)
-{
-	static struct buffer buffer;
-	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN});
-	static const enum placement placements[] = {PLACE_GUARD_AFTER, PLACE_OFFSET};
-	for (int i = 0; i < COUNT_OF(placements); i++) {
-		buffer_reset(&buffer, sizeof(struct description_0_1), placements[i], 0);
-		struct description_0_1 *d = (struct description_0_1 *)buffer.data;
-		d->size = sizeof *d;
-		ek_status status = ek_describe(ctx, (ek_description *)buffer.data);
-		EXPECT(status == EK_OK, "%s", ek_error(ctx));
-		EXPECT(status == EK_OK && d->size == sizeof *d && d->threads == 1 &&
-			       strcmp(d->isa, level_best()) == 0 && d->stream_bytes == 512 * 1024,
-		       "size %zu, threads %d, isa %s, stream_bytes %lld", d->size, d->threads, d->isa,
-		       (long long)d->stream_bytes);
-		EXPECT(placements[i] != PLACE_OFFSET || buffer_margins_whole(&buffer),
-		       "bytes around the description were written");
+	static const size_t sizes[][2] = {{79, sizeof(ek_options) + 1}, {135, sizeof(ek_description) + 1}};
+	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN}), *none = NULL;
+	for (int i = 0; i < 2; i++) {
+		ek_options options = {.size = sizes[0][i]};
+		ek_description description = {.size = sizes[1][i]};
+		EXPECT(ek_open(&none, &options) == EK_ERROR_STRUCT_SIZE && !none, "size %zu is accepted",
+		       options.size);
+		EXPECT(ek_describe(ctx, &description) == EK_ERROR_STRUCT_SIZE, "size %zu is accepted",
+		       description.size);
 	}
 }
 
@@ -278,13 +258,14 @@ int main(int argc, char **argv)
 	test_begin(argc, argv);
 	TEST(bad_options_are_refused);
 	TEST(no_driver_means_no_device);
+	TEST(a_missing_gpu_is_described_by_what_to_do);
+	TEST(descriptions_of_another_size_are_refused);
 	TEST(a_level_that_the_cpu_lacks_is_unsupported);
 	TEST(levels_are_listed_slowest_first);
 	TEST(every_usable_level_opens_by_name);
 	TEST(the_environment_chooses_a_level);
 	TEST(strings_need_to_live_until_ek_open_returns);
-	TEST(options_of_version_0_1_open);
-	TEST(a_description_of_version_0_1_is_not_written_past_its_end);
+	TEST(sizes_of_no_version_are_refused);
 	TEST(names_of_statuses_and_dtypes);
 	TEST(messages_belong_to_threads);
 	return test_end();

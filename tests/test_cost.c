@@ -1,10 +1,10 @@
-/* The cost model (include/evenkeel.h, "what an op costs") against numbers worked by hand, and its expressions, good and
+/* The cost model (include/evenkeel/cost.h) against numbers worked by hand, and its expressions, good and
  * bad. SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost/polynomial.h"
+#include "cost/cost.h"
 #include "support.h"
 
 static ek_cost_args args_of(ek_norm norm, ek_pass pass, ek_variant variant)
@@ -291,7 +291,7 @@ static void evenkeel_has_other_kernels_for_other_shapes(void)
 	args.hidden_size = 4096;
 	args.dtype = EK_F64;
 	const ek_cost *cost = cost_of(&args);
-	expect_kernels(cost, "backward_wide_rows backward_wide_columns backward_final");
+	expect_kernels(cost, "backward_staged_rows backward_staged_columns backward_final");
 	/* five of eight numbers of a row are written, all are fetched */
 	EXPECT(strcmp(cost->kernels[0].symbols.write_bytes, "5*batch_size*seq_len*s_bytes") == 0, "%s",
 	       cost->kernels[0].symbols.write_bytes);
@@ -718,6 +718,40 @@ static void mutated_expressions_end_in_an_answer_or_a_caret(void)
 	EXPECT(answers > 0 && carets > 0, "%lld answers, %lld carets", (long long)answers, (long long)carets);
 }
 
+static void a_refused_cost_is_not_written(void)
+{
+	static ek_cost cost, before;
+	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
+	memset(&before, 0xA5, sizeof before);
+	before.size = sizeof before;
+	args.batch_size = INT64_MAX / 2048 / 4096 / 8; /* the first kernels fit 64 bits, the total does not */
+	memcpy(&cost, &before, sizeof cost);
+	EXPECT(ek_norm_cost(&args, &cost) == EK_ERROR_ARGUMENT && memcmp(&cost, &before, sizeof cost) == 0,
+	       "a refused ek_norm_cost writes");
+	EXPECT(expand("batch_size - 5", &cost) == EK_ERROR_ARGUMENT &&
+		       memcmp(&cost, &before, sizeof cost) == 0,
+	       "a refused ek_reference_cost writes");
+}
+
+/* ---- limits ---- */
+
+static void kernels_fill_the_array_and_no_more(void)
+{
+	static ek_cost cost;
+	for (int i = 0; i < EK_COST_KERNELS; i++)
+		EXPECT(ek_cost_add_kernel(&cost) == &cost.kernels[i], "kernel %d is another", i);
+	EXPECT(!ek_cost_add_kernel(&cost) && cost.kernel_count == EK_COST_KERNELS, "%d kernels",
+	       cost.kernel_count);
+}
+
+static void facts_beyond_the_array_are_refused(void)
+{
+	struct ek_facts facts = {.count = EK_MOST_FACTS + 1};
+	struct ek_polynomial p;
+	const char *wrong = ek_facts_read(&facts, "rows", &p);
+	EXPECT(wrong && strstr(wrong, "EK_MOST_FACTS"), "%s", wrong ? wrong : "taken");
+}
+
 /* ---- polynomials ---- */
 
 static void polynomials_say_what_is_too_large(void)
@@ -769,6 +803,9 @@ int main(int argc, char **argv)
 	TEST(bad_expressions_get_a_caret);
 	TEST(expressions_that_are_too_much_are_refused);
 	TEST(mutated_expressions_end_in_an_answer_or_a_caret);
+	TEST(a_refused_cost_is_not_written);
+	TEST(kernels_fill_the_array_and_no_more);
+	TEST(facts_beyond_the_array_are_refused);
 	TEST(polynomials_say_what_is_too_large);
 	return test_end();
 }

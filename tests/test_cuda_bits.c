@@ -3,15 +3,17 @@
  * with and without clusters, rows on their own, and buffers that end where their memory ends.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "../cli/memory.h"
-#include "cuda/gpu.h"
-#include "ref/order.h"
-#include "ref/slots.h"
+#include "core/order.h"
+#include "core/slots.h"
+#include "gpu/gpu.h"
 #include "support_fpenv.h"
 #include "support_models.h"
 #include "support_recipe.h"
+#include "verify/memory.h"
+#include "verify/mirror.h"
 
 /* ---- GPUs ---- */
 
@@ -20,7 +22,7 @@ static const struct model models[] = {{90, 132}, {86, 20}, {80, 108}, {120, 170}
 
 /* A case usually needs kernels of its own, which a C compiler makes: a third of them, as the seed chooses; the cases of
  * short mode are a list. */
-static void check_on(struct model model, const struct norm_case *c)
+static void check_on(struct model model, const struct test_case *c)
 {
 	if (test_mode == TEST_DEFAULT && !test_sampled(3))
 		return;
@@ -34,37 +36,35 @@ struct sweep {
 	struct model model;
 	bool backward;
 	ek_dtype dtype; /* its size counts */
-	enum ek_access access;
+	int access;
 };
 
-static struct ek_policy policy_at(const struct sweep *s, int64_t cols)
+static struct ek_norm_policy policy_at(const struct sweep *s, int64_t cols)
 {
 	const struct ek_gpu *gpu = gpu_of(context_on(s->model));
-	struct ek_gpu_limits limits = {gpu->arch, gpu->shared_limit};
-	struct ek_policy policy = s->backward ? ek_backward_policy(s->dtype, cols, s->access, limits)
-					      : ek_forward_policy(s->dtype, cols, s->access, limits);
+	struct ek_norm_policy policy = policy_for(s->backward, s->dtype, cols, s->access, &gpu->limits);
 	int64_t held = policy.warp_segments * SEGMENT;
 	if (policy.unit_segments == 0 && policy.row_warps == (cols + held - 1) / held)
 		policy.row_warps = 0; /* one row of a table, whatever the width */
 	return policy;
 }
 
-static bool same_policy(const struct ek_policy *a, const struct ek_policy *b)
+static bool same_policy(const struct ek_norm_policy *a, const struct ek_norm_policy *b)
 {
 	return memcmp(a, b, sizeof(*a)) == 0;
 }
 
 /* Whether the sweep has this policy for the first time, on any GPU. */
-static bool is_new_policy(struct sweep s, const struct ek_policy *policy)
+static bool is_new_policy(struct sweep s, const struct ek_norm_policy *policy)
 {
 	static struct {
 		struct sweep sweep;
-		struct ek_policy policy;
+		struct ek_norm_policy policy;
 	} seen[512];
 	static int count;
-	/* norm_wide.cu does not shift, and long mode alone sees each policy both shifted and by elements */
-	if (s.access == EK_ACCESS_SHIFTED && (policy->unit_segments > 0 || test_mode != TEST_LONG))
-		s.access = EK_ACCESS_ELEMENTS;
+	/* staged.cu does not shift, and long mode alone sees each policy both shifted and by elements */
+	if (s.access == ACCESS_SHIFTED && (policy->unit_segments > 0 || test_mode != TEST_LONG))
+		s.access = ACCESS_ELEMENTS;
 	for (int i = 0; i < count; i++)
 		if (seen[i].sweep.backward == s.backward && seen[i].sweep.dtype == s.dtype &&
 		    seen[i].sweep.access == s.access && same_policy(&seen[i].policy, policy))
@@ -87,15 +87,17 @@ static int64_t rows_for(int64_t cols)
 /* The sweep that goes furthest: the others find mostly what it has found. */
 static bool is_main(const struct sweep *s)
 {
-	return s->access == EK_ACCESS_QUADS && s->model.arch == h200.arch;
+	return s->access == ACCESS_QUADS && s->model.arch == h200.arch;
 }
 
 /* Where few rows have a kernel of their own, those of the case are too many for a GPU of one multiprocessor. */
-static void check_on_both(const struct sweep *s, const struct norm_case *c)
+static void check_on_both(const struct sweep *s, const struct test_case *c)
 {
-	struct ek_policy few;
+	const struct ek_norm_form form = {
+		.dtype = c->dtype, .weight_dtype = c->weight_dtype, .cols = c->cols, .access = s->access};
+	struct ek_norm_policy few;
 	check_on(s->model, c);
-	if (!s->backward && ek_forward_few_policy(c->dtype, c->cols, s->access, &few))
+	if (!s->backward && ek_forward_few_policy(&form, &few))
 		check_on((struct model){s->model.arch, 1}, c);
 }
 
@@ -110,7 +112,7 @@ static void check_width(const struct sweep *s, int64_t cols)
 		if (!all && half && n++ != turn / 2 % 4)
 			continue;
 		for (int norm = 0; norm < 2; norm++) {
-			struct norm_case c =
+			struct test_case c =
 				case_for(s->backward, norm, dtype_pairs[d], rows_for(cols), cols);
 			case_lay_out(&c, s->access, (turn / 2 + turn / 8) % 4);
 			if (all || norm == turn % 2)
@@ -128,7 +130,8 @@ static int64_t widest(const struct sweep *s)
 }
 
 /* The first and the last width of a row of the tables; where it is one of many alike, they take turns. */
-static void check_ends(const struct sweep *s, const struct ek_policy *policy, int64_t first, int64_t last)
+static void check_ends(const struct sweep *s, const struct ek_norm_policy *policy, int64_t first,
+		       int64_t last)
 {
 	static int turn;
 	bool many = !is_main(s) || policy->unit_segments > 0 || policy->row_threads < 32;
@@ -136,7 +139,7 @@ static void check_ends(const struct sweep *s, const struct ek_policy *policy, in
 	if (last > widest(s))
 		last = first;
 	turn++;
-	if (test_mode == TEST_SHORT && turn % (s->access == EK_ACCESS_QUADS ? 3 : 5) > 0)
+	if (test_mode == TEST_SHORT && turn % (s->access == ACCESS_QUADS ? 3 : 5) > 0)
 		return;
 	if (both || turn % 2 == 0)
 		check_width(s, first);
@@ -147,10 +150,10 @@ static void check_ends(const struct sweep *s, const struct ek_policy *policy, in
 static void sweep_policies(const struct sweep *s)
 {
 	int64_t cols = 1;
-	struct ek_policy policy = policy_at(s, cols);
+	struct ek_norm_policy policy = policy_at(s, cols);
 	for (int64_t first = 1; first <= widest(s);) {
 		int64_t next = next_end(cols - 1) + 1;
-		struct ek_policy after = policy_at(s, next < EK_MAX_COLS ? next : EK_MAX_COLS);
+		struct ek_norm_policy after = policy_at(s, next < EK_MAX_COLS ? next : EK_MAX_COLS);
 		cols = next;
 		if (cols <= EK_MAX_COLS && same_policy(&policy, &after))
 			continue;
@@ -161,10 +164,10 @@ static void sweep_policies(const struct sweep *s)
 	}
 }
 
-static void sweep_access(enum ek_access access)
+static void sweep_access(int access)
 {
 	static const ek_dtype sizes[] = {EK_BF16, EK_F32, EK_F64};
-	bool all = test_mode == TEST_LONG || (test_mode == TEST_DEFAULT && access == EK_ACCESS_QUADS);
+	bool all = test_mode == TEST_LONG || (test_mode == TEST_DEFAULT && access == ACCESS_QUADS);
 	int count = all ? COUNT_OF(models) : 1;
 	for (int m = 0; m < count; m++)
 		for (int k = 0; k < 2 * COUNT_OF(sizes); k++)
@@ -173,17 +176,17 @@ static void sweep_access(enum ek_access access)
 
 static void every_policy_of_aligned_rows(void)
 {
-	sweep_access(EK_ACCESS_QUADS);
+	sweep_access(ACCESS_QUADS);
 }
 
 static void every_policy_of_shifted_rows(void)
 {
-	sweep_access(EK_ACCESS_SHIFTED);
+	sweep_access(ACCESS_SHIFTED);
 }
 
 static void every_policy_of_rows_by_elements(void)
 {
-	sweep_access(EK_ACCESS_ELEMENTS);
+	sweep_access(ACCESS_ELEMENTS);
 }
 
 /* Widths that are nobody's border. */
@@ -199,13 +202,13 @@ static void widths_between(void)
 				chosen = false;
 			if (test_mode == TEST_SHORT && (w % 4 > 0 || widths[w] > 10000))
 				continue;
-			struct norm_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4],
+			struct test_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4],
 						      rows_for(widths[w]), widths[w]);
 			if (chosen || test_mode == TEST_LONG)
 				check_on(h200, &c);
 		}
 	for (int k = 0; k < 2 && test_mode == TEST_LONG; k++) { /* the widest: over 256 units */
-		struct norm_case c = case_for(k, k, dtype_pairs[2 * k], 1, EK_MAX_COLS - 5);
+		struct test_case c = case_for(k, k, dtype_pairs[2 * k], 1, EK_MAX_COLS - 5);
 		check_on(h200, &c);
 	}
 }
@@ -225,7 +228,7 @@ enum axis {
 	LAYOUT,
 	PLACE,
 	WEIGHTS,
-	STATISTICS,
+	GIVEN,
 	GRADIENTS,
 	AT_WEIGHT, /* where it starts, and so on */
 	AT_BIAS,
@@ -292,19 +295,20 @@ static bool next_choice(struct pairs *pairs, int choice[AXES])
 	return true;
 }
 
-static unsigned form_at(bool backward, const int choice[AXES])
+static void set_form(struct test_case *c, const int choice[AXES])
 {
-	static const unsigned returned[] = {0, FORM_STATS, FORM_RSTD, FORM_MEAN, FORM_MEAN_LO | FORM_RSTD};
-	static const unsigned given[] = {0, FORM_RSTD, FORM_STATS, FORM_RSTD | FORM_ARBITRARY,
-					 FORM_STATS | FORM_ARBITRARY};
-	static const unsigned places[] = {0, FORM_IN_PLACE, FORM_OVER_X};
-	unsigned form = backward ? given[choice[STATISTICS]] : returned[choice[STATISTICS]];
-	form |= choice[WEIGHTS] & 1 ? FORM_WEIGHT : 0;
-	form |= choice[WEIGHTS] & 2 ? FORM_BIAS | FORM_ACCUMULATE : 0;
-	form |= (choice[GRADIENTS] + 1) & 1 ? FORM_DX : 0;
-	form |= (choice[GRADIENTS] + 1) & 2 ? FORM_DWEIGHT : 0;
-	form |= (choice[GRADIENTS] + 1) & 4 ? FORM_DBIAS : 0;
-	return form | places[choice[PLACE]];
+	static const char *const returned[] = {"", STATISTICS, "rstd", "mean", "mean_lo rstd"};
+	static const char *const given[] = {"", "rstd", STATISTICS, "rstd arbitrary",
+					    (STATISTICS " arbitrary")};
+	static const char *const places[] = {"", "in_place", "over_x"};
+	int gradients = choice[GRADIENTS] + 1;
+	char words[128];
+	(void)snprintf(words, sizeof words, "%s %s %s %s %s %s %s",
+		       (c->pass == BACKWARD ? given : returned)[choice[GIVEN]],
+		       choice[WEIGHTS] & 1 ? "weight" : "", choice[WEIGHTS] & 2 ? "bias accumulate" : "",
+		       gradients & 1 ? "dx" : "", gradients & 2 ? "dweight" : "",
+		       gradients & 4 ? "dbias" : "", places[choice[PLACE]]);
+	case_set(c, words);
 }
 
 /* Bytes past a multiple of 64: aligned, by an element, by 16 bytes and one, and where ACCESS allows it odd. */
@@ -313,30 +317,35 @@ static int offset_at(int choice, int element, bool odd)
 	return choice == 0 ? 0 : choice == 1 ? element : choice == 2 ? 16 + element : odd ? 3 : 48;
 }
 
-static struct norm_case case_at(bool backward, const int choice[AXES], uint64_t seed)
+static struct test_case case_at(bool backward, const int choice[AXES], uint64_t seed)
 {
 	static const int64_t rows[] = {1, 2, 5, 33}, cols[] = {8, 100, 300, 2050, 9000, 20000};
 	static const enum filling fillings[] = {FILL_NORMAL,   FILL_SPECIAL, FILL_OFFSET,
 						FILL_CONSTANT, FILL_CLAMP,   FILL_UNDERFLOW};
 	static const double eps[] = {1e-5, 0, 1e-40};
-	struct norm_case c = case_of(backward, choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
+	struct test_case c = case_of(backward, choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
 				     dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
-	bool odd = choice[ACCESS] == EK_ACCESS_ELEMENTS;
-	int real = c.dtype == EK_F64 ? 8 : 4, weight = (int)ek_dtype_size(c.weight_dtype);
+	static const struct {
+		const char *name;
+		enum axis axis;
+		int more;
+	} places[] = {{"weight", AT_WEIGHT, 0},   {"bias", AT_BIAS, 0},          {"mean", AT_STATISTICS, 0},
+		      {"rstd", AT_STATISTICS, 1}, {"mean_lo", AT_STATISTICS, 2}, {"dweight", AT_GRADIENTS, 0},
+		      {"dbias", AT_GRADIENTS, 2}};
+	bool odd = choice[ACCESS] == ACCESS_ELEMENTS;
 	c.rows = c.cols > 4000 && c.rows > 5 ? 7 : c.rows;
-	c.form = form_at(backward, choice);
+	set_form(&c, choice);
 	c.filling = fillings[choice[FILLING]];
 	c.eps = eps[choice[EPS]];
 	c.seed = seed;
-	case_lay_out(&c, (enum ek_access)choice[ACCESS], choice[LAYOUT]);
-	c.offset[WEIGHT] = offset_at(choice[AT_WEIGHT], weight, odd);
-	c.offset[BIAS] = offset_at(choice[AT_BIAS], weight, odd);
-	for (int id = 0; id < 3; id++)
-		c.offset[MEAN + id] = c.offset[Y_MEAN + id] =
-			offset_at((choice[AT_STATISTICS] + id) % 4, real, odd);
-	c.offset[DWEIGHT] = offset_at(choice[AT_GRADIENTS], weight, odd);
-	c.offset[DBIAS] = offset_at(3 - choice[AT_GRADIENTS], weight, odd);
-	case_normalise(&c);
+	case_lay_out(&c, (int)choice[ACCESS], choice[LAYOUT]);
+	for (int i = 0; i < case_op(&c)->operand_count; i++) {
+		const char *name = case_op(&c)->operands[i].name;
+		for (int k = 0; k < COUNT_OF(places); k++)
+			if (strcmp(name, places[k].name) == 0)
+				c.offset[i] = offset_at((choice[places[k].axis] + places[k].more) % 4,
+							(int)ek_dtype_size(operand_dtype(&c, i)), odd);
+	}
 	return c;
 }
 
@@ -347,7 +356,7 @@ static void check_pairs(bool backward, const int values[AXES], uint64_t seed)
 	int choice[AXES], number = 0;
 	pairs = (struct pairs){.values = values, .random = seed};
 	while (next_choice(&pairs, choice)) {
-		struct norm_case c = case_at(backward, choice, random_bits(&pairs.random) % 1000);
+		struct test_case c = case_at(backward, choice, random_bits(&pairs.random) % 1000);
 		if (number++ % 12 == 0 || test_mode != TEST_SHORT)
 			check_on(two[choice[GPU]], &c);
 	}
@@ -364,13 +373,13 @@ static void operand_forms_in_pairs(void)
 }
 
 /* Without clusters, rows of 9217 to 16384 16-bit columns fit into registers unless they are shifted, which takes
- * shared memory: norm_wide.cu serves those and reads them element by element. */
+ * shared memory: staged.cu serves those and reads them element by element. */
 static void rows_that_fit_into_registers_unless_shifted(void)
 {
 	static const int64_t widths[] = {9217, 10001, 16384};
 	for (int w = 0; w < COUNT_OF(widths); w++) {
-		struct norm_case c = case_for(true, w % 2, dtype_pairs[1 + w], 2, widths[w]);
-		case_lay_out(&c, EK_ACCESS_SHIFTED, w);
+		struct test_case c = case_for(true, w % 2, dtype_pairs[1 + w], 2, widths[w]);
+		case_lay_out(&c, ACCESS_SHIFTED, w);
 		if (w == 1 || test_mode != TEST_SHORT)
 			check_on((struct model){86, 20}, &c);
 	}
@@ -393,11 +402,10 @@ static void row_counts(void)
 			if (test_mode == TEST_SHORT && w != k / 8)
 				continue;
 			for (int r = 0; r < COUNT_OF(counts); r++) {
-				struct norm_case c =
+				struct test_case c =
 					case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], counts[r], widths[w]);
 				check_on(h200, &c);
-				c.form |= FORM_ACCUMULATE;
-				case_normalise(&c);
+				case_add(&c, "accumulate");
 				if (k & 1 && r < 3)
 					check_on(h200, &c);
 			}
@@ -407,7 +415,7 @@ static void row_counts(void)
 /* Slots of one row, of several, and of over 32: then they are added in chunks. */
 static void slots_and_chunks(void)
 {
-	static const int64_t slots[] = {2, 3, EK_CHUNK_ROWS, EK_CHUNK_ROWS + 1, 2 * EK_CHUNK_ROWS + 1};
+	static const int64_t slots[] = {2, 3, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 1};
 	static const int64_t widths[] = {3, 8, 40, 8, 1};
 	static const int dtypes[] = {0, 2, 4};
 	for (int i = 0; i < COUNT_OF(slots); i++)
@@ -417,13 +425,13 @@ static void slots_and_chunks(void)
 					continue;
 				if (test_mode == TEST_SHORT && i % 3 > 0)
 					continue;
-				struct norm_case c = case_for(true, norm, dtype_pairs[dtypes[d]],
+				struct test_case c = case_for(true, norm, dtype_pairs[dtypes[d]],
 							      rows_of_slots(widths[i], slots[i]), widths[i]);
 				check_on(h200, &c);
 			}
 }
 
-/* Over 128 partial sums are folded twice: of norm_wide.cu, and where little shared memory leaves a block few slots. */
+/* Over 128 partial sums are folded twice: of staged.cu, and where little shared memory leaves a block few slots. */
 static void two_folding_steps(void)
 {
 	static const struct model small = {86, 20};
@@ -431,37 +439,37 @@ static void two_folding_steps(void)
 	static const struct shape shapes[] = {{128, 8}, {129, 8}, {1000, 8}, {2049, 8}};
 	for (int i = 0; i < COUNT_OF(shapes); i++)
 		for (int norm = 0; norm < 2; norm++) {
-			struct norm_case c = case_for(true, norm, f64, shapes[i].rows, shapes[i].cols);
+			struct test_case c = case_for(true, norm, f64, shapes[i].rows, shapes[i].cols);
 			if (test_mode == TEST_LONG || (i % 2 == norm && (i == 1 || test_mode != TEST_SHORT)))
 				check_on(h200, &c);
 		}
-	struct norm_case c = case_for(true, 0, f32, 1100, 700);
+	struct test_case c = case_for(true, 0, f32, 1100, 700);
 	check_on(small, &c);
 }
 
-/* Chunks of norm_wide.cu, and where a slot needs more threads than a warp, which takes many elements. */
+/* Chunks of staged.cu, and where a slot needs more threads than a warp, which takes many elements. */
 static void chunks_of_other_kernels(void)
 {
 	static const int64_t widths[] = {1, 16385, 2049, 1025, 4097, 8193, 32769, 65537};
 	int count = test_mode == TEST_LONG ? COUNT_OF(widths) : test_mode == TEST_DEFAULT ? 2 : 0;
 	for (int i = 0; i < count; i++) {
-		struct norm_case c = case_for(true, i % 2, dtype_pairs[i == 0 ? 3 : (i + 1) % 3],
-					      rows_of_slots(widths[i], EK_CHUNK_ROWS + 1), widths[i]);
+		struct test_case c = case_for(true, i % 2, dtype_pairs[i == 0 ? 3 : (i + 1) % 3],
+					      rows_of_slots(widths[i], CHUNK_ROWS + 1), widths[i]);
 		check_on(h200, &c);
 		if (i == 1) /* with so little shared memory that the chunks' sums are in the workspace */
 			check_on((struct model){120, 20}, &c);
 	}
 }
 
-/* ---- rows of norm_wide.cu ---- */
+/* ---- rows of staged.cu ---- */
 
 /* Every way to pass over rows that shared memory holds in part: once, and several times to and fro. */
 static void rows_that_shared_memory_holds_in_part(void)
 {
 	static const struct model small = {80, 108}; /* 163 KiB and no clusters */
-	static const unsigned backward[] = {FORM_STATS | FORM_DX | FORM_DWEIGHT | FORM_DBIAS,
-					    FORM_STATS | FORM_DX | FORM_IN_PLACE, FORM_DX | FORM_OVER_X,
-					    FORM_DX | FORM_DWEIGHT | FORM_IN_PLACE};
+	static const char *const backward[] = {"weight dx dweight dbias " STATISTICS,
+					       "weight dx in_place " STATISTICS, "weight dx over_x",
+					       "weight dx dweight in_place"};
 	static const struct {
 		ek_dtype dtype;
 		int64_t cols;
@@ -469,11 +477,9 @@ static void rows_that_shared_memory_holds_in_part(void)
 	for (int r = 0; r < COUNT_OF(rows); r++)
 		for (int k = 0; k < 2 * (1 + COUNT_OF(backward)); k++) {
 			struct dtype_pair dtypes = {rows[r].dtype, rows[r].dtype};
-			struct norm_case c = case_for(k > 1, k & 1, dtypes, 2, rows[r].cols);
-			c.form = FORM_WEIGHT |
-				 (k > 1 ? backward[k / 2 - 1] : FORM_BIAS | FORM_STATS | FORM_IN_PLACE);
-			case_normalise(&c);
-			case_lay_out(&c, (r + k / 2) % 3 == 0 ? EK_ACCESS_ELEMENTS : EK_ACCESS_QUADS, k % 4);
+			struct test_case c = case_for(k > 1, k & 1, dtypes, 2, rows[r].cols);
+			case_set(&c, k > 1 ? backward[k / 2 - 1] : "weight bias in_place " STATISTICS);
+			case_lay_out(&c, (r + k / 2) % 3 == 0 ? ACCESS_ELEMENTS : ACCESS_QUADS, k % 4);
 			if (test_mode == TEST_LONG || (r + k / 2) % 2 == k % 2)
 				if (test_mode != TEST_SHORT || k == 2 * r)
 					check_on(small, &c);
@@ -487,7 +493,7 @@ static void walks_of_several_slots(void)
 	static const struct dtype_pair dtypes[] = {{EK_F64, EK_F64}, {EK_BF16, EK_F32}, {EK_F32, EK_F32}};
 	static const struct shape shapes[] = {{70, 300}, {7, 20000}, {11, 20001}, {66, 66000}};
 	for (int i = 0; i < COUNT_OF(shapes); i++) {
-		struct norm_case c =
+		struct test_case c =
 			case_for(true, i % 2, dtypes[i % COUNT_OF(dtypes)], shapes[i].rows, shapes[i].cols);
 		if (i < 3 || test_mode == TEST_LONG)
 			check_on(one, &c);
@@ -504,7 +510,7 @@ static void bits_do_not_depend_on_the_gpu(void)
 		for (int d = 0; d < DTYPE_PAIRS; d++) {
 			if (test_mode != TEST_LONG && d != (i + 2) % 3)
 				continue;
-			struct norm_case c = case_for(i % 2, i / 2, dtype_pairs[d], 5, widths[i]);
+			struct test_case c = case_for(i % 2, i / 2, dtype_pairs[d], 5, widths[i]);
 			case_expect(&c);
 			for (int m = 0; m < COUNT_OF(models); m++)
 				if (test_mode != TEST_SHORT || (m == 1 && i < 2))
@@ -519,10 +525,9 @@ static void bits_do_not_depend_on_multiprocessors(void)
 	static const struct shape shapes[] = {{600, 40}, {200, 1100}, {40, 5000}, {9, 20000}};
 	for (int i = 0; i < COUNT_OF(shapes); i++)
 		for (int given = 0; given < 2; given++) {
-			struct norm_case c = case_for(true, i % 2, dtype_pairs[(2 * i + given) % 3],
+			struct test_case c = case_for(true, i % 2, dtype_pairs[(2 * i + given) % 3],
 						      shapes[i].rows, shapes[i].cols);
-			c.form = FORM_DX | FORM_WEIGHT | (given ? FORM_STATS : 0);
-			case_normalise(&c);
+			case_set(&c, given ? "dx weight " STATISTICS : "dx weight");
 			case_expect(&c);
 			for (int m = 0; m < COUNT_OF(counts); m++)
 				if (test_mode != TEST_SHORT || given == 0)
@@ -532,35 +537,12 @@ static void bits_do_not_depend_on_multiprocessors(void)
 
 /* ---- parts of a batch ---- */
 
-static void *moved(const void *pointer, int64_t bytes)
-{
-	return pointer ? (char *)(uintptr_t)pointer + bytes : NULL;
-}
-
 /* Rows first … first+count-1 of a case whose outputs are made. */
-static ek_status call_rows(ek_context *ctx, const struct norm_case *c, int64_t first, int64_t count)
+static ek_status call_rows(ek_context *ctx, const struct test_case *c, int64_t first, int64_t count)
 {
-	int64_t skip = first * c->cols * (int64_t)ek_dtype_size(c->dtype);
-	int64_t statistics = first * (c->dtype == EK_F64 ? 8 : 4);
-	if (!c->backward) {
-		ek_norm_forward_args a = case_forward_args(c, case_actual);
-		a.rows = count;
-		a.x = moved(a.x, skip);
-		a.y = moved(a.y, skip);
-		a.mean = moved(a.mean, statistics);
-		a.rstd = moved(a.rstd, statistics);
-		a.mean_lo = moved(a.mean_lo, statistics);
-		return norm_forward(ctx, &a);
-	}
-	ek_norm_backward_args a = case_backward_args(c, case_actual);
-	a.rows = count;
-	a.x = moved(a.x, skip);
-	a.dy = moved(a.dy, skip);
-	a.dx = moved(a.dx, skip);
-	a.mean = moved(a.mean, statistics);
-	a.rstd = moved(a.rstd, statistics);
-	a.mean_lo = moved(a.mean_lo, statistics);
-	return norm_backward(ctx, &a);
+	union op_args args = case_args_in(c, &case_actual);
+	args_take_rows(case_op(c), &args, first, count);
+	return mirror_call(ctx, case_op(c), &args, 0);
 }
 
 static void a_row_does_not_depend_on_the_rows_around_it(void)
@@ -573,14 +555,14 @@ static void a_row_does_not_depend_on_the_rows_around_it(void)
 				continue;
 			if (test_mode == TEST_SHORT && w % 2 > 0)
 				continue;
-			struct norm_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 21, widths[w]);
-			c.form &= ~(unsigned)(FORM_DWEIGHT | FORM_DBIAS);
+			struct test_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 21, widths[w]);
+			case_drop(&c, "dweight dbias");
 			case_expect(&c);
-			case_outputs(ctx, &c, case_actual);
+			case_outputs(ctx, &c, &case_actual);
 			for (int64_t p = 0, first = 0; p < COUNT_OF(parts); first += parts[p++])
 				EXPECT(call_rows(ctx, &c, first, parts[p]) == EK_OK, "%s: %s", case_text(&c),
 				       ek_error(ctx));
-			(void)case_compare(&c, name_of(h200), 1, case_actual);
+			(void)case_compare(&c, name_of(h200), 1, &case_actual);
 		}
 }
 
@@ -596,15 +578,15 @@ static void nothing_is_read_past_the_end(void)
 				continue;
 			if (test_mode == TEST_SHORT && (k >> 1 & 1) != w)
 				continue;
-			struct norm_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 3, widths[w]);
+			struct test_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 3, widths[w]);
 			int element = (int)ek_dtype_size(c.dtype);
-			for (int id = 0; id < WORKSPACE; id++)
-				c.offset[id] = id == X || id == DY || id == Y || id == DX ? 64 - element : 48;
+			for (int i = 0; i < case_op(&c)->operand_count; i++)
+				c.offset[i] = case_op(&c)->operands[i].rank > 1 ? 64 - element : 48;
 			case_expect(&c);
-			case_outputs(ctx, &c, case_actual);
+			case_outputs(ctx, &c, &case_actual);
 			EXPECT(call_rows(ctx, &c, 0, c.rows) == EK_OK, "%s: %s", case_text(&c),
 			       ek_error(ctx));
-			(void)case_compare(&c, name_of(h200), 1, case_actual);
+			(void)case_compare(&c, name_of(h200), 1, &case_actual);
 		}
 }
 
@@ -615,32 +597,32 @@ static void nothing_past_the_end_is_summed_up(void)
 	static const int64_t widths[] = {24, 520, 1032, 1500, 1031, 12296};
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < 4; k++) {
-			struct norm_case c = case_for(true, k & 1, dtype_pairs[w % 3], 2, widths[w]);
+			struct test_case c = case_for(true, k & 1, dtype_pairs[w % 3], 2, widths[w]);
 			c.filling = FILL_POSITIVE;
 			case_fill(&c);
 			for (int64_t r = 0; r < c.rows && !(k & 1); r++) {
-				value_set(EK_F32, case_inputs[MEAN].buffer.data, r, 0);
-				value_set(EK_F32, case_inputs[MEAN_LO].buffer.data, r, 0);
+				element_store(EK_F32, INPUT("mean")->buffer.data, r, 0);
+				element_store(EK_F32, INPUT("mean_lo")->buffer.data, r, 0);
 			}
 			if (k >> 1)
-				value_set(EK_F32, case_inputs[RSTD].buffer.data, 0, INFINITY);
+				element_store(EK_F32, INPUT("rstd")->buffer.data, 0, INFINITY);
 			else
-				value_set(c.weight_dtype, case_inputs[WEIGHT].buffer.data, 0, INFINITY);
-			EXPECT(case_call(reference(), &c, case_expected) == EK_OK, "%s: %s", case_text(&c),
+				element_store(c.weight_dtype, INPUT("weight")->buffer.data, 0, INFINITY);
+			EXPECT(case_call(reference(), &c, &case_expected) == EK_OK, "%s: %s", case_text(&c),
 			       ek_error(reference()));
 			(void)same_on(h200, &c);
 		}
 }
 
-/* Σ(x - mean)² is infinite and rstd is 0: in registers, of several warps, and in norm_wide.cu. */
+/* Σ(x - mean)² is infinite and rstd is 0: in registers, of several warps, and in staged.cu. */
 static void rows_whose_squares_overflow(void)
 {
 	static const int64_t widths[] = {40, 5000, 70000};
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < 4; k++) {
-			struct norm_case c = case_for(k & 1, k >> 1, dtype_pairs[0], 2, widths[w]);
+			struct test_case c = case_for(k & 1, k >> 1, dtype_pairs[0], 2, widths[w]);
 			c.filling = FILL_OVERFLOW;
-			c.form &= ~(unsigned)(k & 1 ? FORM_STATS : 0);
+			case_drop(&c, k & 1 ? STATISTICS : "");
 			if (w < 2 || test_mode != TEST_SHORT)
 				check_on(h200, &c);
 		}
@@ -656,8 +638,8 @@ static void the_callers_float_environment_changes_nothing(void)
 	const uint64_t fpenv = fpenv_get();
 	for (int k = 0; k < 2 * COUNT_OF(kernels); k++)
 		for (int e = 0; e < 2; e++) {
-			struct norm_case c = case_for(k & 1, 0, dtype_pairs[0], 2, kernels[k / 2].cols);
-			c.form &= ~(unsigned)(k & 1 ? FORM_STATS : 0);
+			struct test_case c = case_for(k & 1, 0, dtype_pairs[0], 2, kernels[k / 2].cols);
+			case_drop(&c, k & 1 ? STATISTICS : "");
 			c.filling = FILL_CONSTANT;
 			c.eps = e ? 1e-40 : 1e-5;
 			case_expect(&c);

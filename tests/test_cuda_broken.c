@@ -5,79 +5,79 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "../cli/memory.h"
-#include "cuda/norm_recipe.h"
-#include "ref/slots.h"
+#include "core/slots.h"
+#include "ops/norm/plan.h"
 #include "support_files.h"
 #include "support_models.h"
+#include "verify/memory.h"
 
 /* ---- mistakes ---- */
 
 /* A kernel's text with one place changed, and a case that must not pass with it. */
 struct mutation {
 	const char *from, *to;
-	enum ek_norm_part part;
+	int kind;
 	ek_norm norm;
 	ek_dtype dtype;
 	int64_t rows, cols; /* 0 rows: so many that slots have two chunks */
 	enum filling filling;
-	enum ek_access access;
+	int access;
 };
 
 static const struct mutation mutations[] = {
 	/* a step of the tree over lanes goes to the wrong neighbour */
-	{"given = shared && !second", "given = shared && second", EK_PART_FORWARD, EK_LAYER_NORM, EK_F32, 2,
-	 1024, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"given = shared && !second", "given = shared && second", KIND_FORWARD, EK_LAYER_NORM, EK_F32, 2,
+	 1024, FILL_NORMAL, ACCESS_QUADS},
 	/* warps do not wait for each other's sums */
-	{"\telse\n\t\tsync_block();\n", "", EK_PART_FORWARD, EK_RMS_NORM, EK_BF16, 2, 4000, FILL_NORMAL,
-	 EK_ACCESS_QUADS},
-	{"sync_some(group + 1, 32 * ROW_WARPS)", "(void)group", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
-	 2000, FILL_NORMAL, EK_ACCESS_QUADS},
-	{"\t\tletterbox_wait(box_of(b, b->round), b->round >> 1);", "\t\t;", EK_PART_BACKWARD, EK_RMS_NORM,
-	 EK_BF16, 5, 12288, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"\telse\n\t\tsync_block();\n", "", KIND_FORWARD, EK_RMS_NORM, EK_BF16, 2, 4000, FILL_NORMAL,
+	 ACCESS_QUADS},
+	{"sync_some(group + 1, 32 * ROW_WARPS)", "(void)group", KIND_BACKWARD, EK_LAYER_NORM, EK_BF16, 9,
+	 2000, FILL_NORMAL, ACCESS_QUADS},
+	{"\t\tmbarrier_wait(mbarrier_of(b, b->round), b->round >> 1);", "\t\t;", KIND_BACKWARD, EK_RMS_NORM,
+	 EK_BF16, 5, 12288, FILL_NORMAL, ACCESS_QUADS},
 	/* a slot's sums are added before they are there */
-	{"\t\t\tput_sums(place, sums, thread);\n\t\tsync_block();", "\t\t\tput_sums(place, sums, thread);",
-	 EK_PART_BACKWARD, EK_RMS_NORM, EK_F32, 40, 300, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"\t\t\tput_sums(at, sums, thread);\n\t\tsync_block();", "\t\t\tput_sums(at, sums, thread);",
+	 KIND_BACKWARD, EK_RMS_NORM, EK_F32, 40, 300, FILL_NORMAL, ACCESS_QUADS},
 	/* rows are read while they are still being fetched */
-	{"FETCH_WAIT(STAGES - 1)", "FETCH_WAIT(STAGES)", EK_PART_BACKWARD, EK_RMS_NORM, EK_F16, 5, 1000,
-	 FILL_NORMAL, EK_ACCESS_QUADS},
+	{"FETCH_WAIT(STAGES - 1)", "FETCH_WAIT(STAGES)", KIND_BACKWARD, EK_RMS_NORM, EK_F16, 5, 1000,
+	 FILL_NORMAL, ACCESS_QUADS},
 	/* a quad starts one column late */
-	{"return first + j / SEGMENT_QUADS", "return first + 1 + j / SEGMENT_QUADS", EK_PART_FORWARD,
-	 EK_LAYER_NORM, EK_F32, 2, 1000, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"return first + j / SEGMENT_QUADS", "return first + 1 + j / SEGMENT_QUADS", KIND_FORWARD,
+	 EK_LAYER_NORM, EK_F32, 2, 1000, FILL_NORMAL, ACCESS_QUADS},
 	/* chunks of another length */
-	{"CHUNK_ROWS = 32", "CHUNK_ROWS = 64", EK_PART_BACKWARD, EK_LAYER_NORM, EK_F32, 0, 4, FILL_NORMAL,
-	 EK_ACCESS_QUADS},
+	{"CHUNK_ROWS = 32", "CHUNK_ROWS = 64", KIND_BACKWARD, EK_LAYER_NORM, EK_F32, 0, 4, FILL_NORMAL,
+	 ACCESS_QUADS},
 	/* a shifted row writes one element too many */
-	{"if (at < bytes)", "if (at <= bytes)", EK_PART_FORWARD, EK_LAYER_NORM, EK_BF16, 2, 1023, FILL_NORMAL,
-	 EK_ACCESS_SHIFTED},
+	{"if (at < bytes)", "if (at <= bytes)", KIND_FORWARD, EK_LAYER_NORM, EK_BF16, 2, 1023, FILL_NORMAL,
+	 ACCESS_SHIFTED},
 	/* its threads do not wait for what their neighbours have put into the tray */
-	{"\t\treturn;\n\tsync_warp();", "\t\treturn;", EK_PART_FORWARD, EK_RMS_NORM, EK_BF16, 40, 100,
-	 FILL_NORMAL, EK_ACCESS_SHIFTED},
-	{"sync_warp(); /* others' quads are there, too */", ";", EK_PART_BACKWARD, EK_RMS_NORM, EK_F32, 9,
-	 1000, FILL_NORMAL, EK_ACCESS_SHIFTED},
+	{"\t\treturn;\n\tsync_warp();", "\t\treturn;", KIND_FORWARD, EK_RMS_NORM, EK_BF16, 40, 100,
+	 FILL_NORMAL, ACCESS_SHIFTED},
+	{"sync_warp(); /* others' quads are there, too */", ";", KIND_BACKWARD, EK_RMS_NORM, EK_F32, 9, 1000,
+	 FILL_NORMAL, ACCESS_SHIFTED},
 	/* the next row is fetched over the one that is still being taken */
-	{"sync_warp(); /* all have taken what was there */", ";", EK_PART_BACKWARD, EK_LAYER_NORM, EK_BF16,
-	 5000, 1000, FILL_NORMAL, EK_ACCESS_SHIFTED},
+	{"sync_warp(); /* all have taken what was there */", ";", KIND_BACKWARD, EK_LAYER_NORM, EK_BF16, 5000,
+	 1000, FILL_NORMAL, ACCESS_SHIFTED},
 	/* a variance below zero is kept */
-	{"v < 0 ? 0 : v", "v", EK_PART_FORWARD, EK_LAYER_NORM, EK_F32, 300, 769, FILL_CLAMP, EK_ACCESS_QUADS},
+	{"v < 0 ? 0 : v", "v", KIND_FORWARD, EK_LAYER_NORM, EK_F32, 300, 769, FILL_CLAMP, ACCESS_QUADS},
 	/* warps of a wide row add up one segment of two */
-	{"h < UNIT_SEGMENTS", "h < 1", EK_PART_WIDE_FORWARD, EK_RMS_NORM, EK_BF16, 1, 530000, FILL_NORMAL,
-	 EK_ACCESS_QUADS},
+	{"h < UNIT_SEGMENTS", "h < 1", KIND_STAGED_FORWARD, EK_RMS_NORM, EK_BF16, 1, 530000, FILL_NORMAL,
+	 ACCESS_QUADS},
 	/* they use segments that are still being fetched */
-	{"FETCH_WAIT(AHEAD - 1)", "FETCH_WAIT(AHEAD)", EK_PART_WIDE_FORWARD, EK_RMS_NORM, EK_F64, 1, 70000,
-	 FILL_NORMAL, EK_ACCESS_QUADS},
+	{"FETCH_WAIT(AHEAD - 1)", "FETCH_WAIT(AHEAD)", KIND_STAGED_FORWARD, EK_RMS_NORM, EK_F64, 1, 70000,
+	 FILL_NORMAL, ACCESS_QUADS},
 	/* and sum up a row's segments before all of them are there */
-	{"\t\tletterbox_wait(box_of(b, b->round), b->round >> 1);", "\t\t;", EK_PART_WIDE_FORWARD,
-	 EK_RMS_NORM, EK_F64, 1, 70000, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"\t\tmbarrier_wait(mbarrier_of(b, b->round), b->round >> 1);", "\t\t;", KIND_STAGED_FORWARD,
+	 EK_RMS_NORM, EK_F64, 1, 70000, FILL_NORMAL, ACCESS_QUADS},
 	/* a warp takes the second of two slots for all of them */
-	{"sums = both(left[level], sums)", "(void)left", EK_PART_WIDE_COLUMNS, EK_LAYER_NORM, EK_F64, 1000,
-	 200, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"sums = both(left[level], sums)", "(void)left", KIND_STAGED_COLUMNS, EK_LAYER_NORM, EK_F64, 1000,
+	 200, FILL_NORMAL, ACCESS_QUADS},
 	/* and reads the numbers of a row before they are there */
-	{"sync_warp(); /* the numbers are there for all lanes */", "", EK_PART_WIDE_COLUMNS, EK_RMS_NORM,
-	 EK_F64, 2, 2000, FILL_NORMAL, EK_ACCESS_QUADS},
+	{"sync_warp(); /* the numbers are there for all lanes */", "", KIND_STAGED_COLUMNS, EK_RMS_NORM,
+	 EK_F64, 2, 2000, FILL_NORMAL, ACCESS_QUADS},
 	/* the last step over partial sums is left out */
-	{"h < WARPS", "h < WARPS / 2", EK_PART_FINAL, EK_LAYER_NORM, EK_BF16, 600, 600, FILL_NORMAL,
-	 EK_ACCESS_QUADS},
+	{"h < WARPS", "h < WARPS / 2", KIND_FINAL, EK_LAYER_NORM, EK_BF16, 600, 600, FILL_NORMAL,
+	 ACCESS_QUADS},
 };
 
 /* ---- kernels with one of them ---- */
@@ -103,48 +103,50 @@ static const char *mutated(const char *text)
 	return copy;
 }
 
-static void write_mutated(uint64_t key, const struct ek_gpu *gpu, struct ek_recipe *recipe)
+static void write_mutated(const struct ek_kernel_key *key, struct ek_recipe *recipe)
 {
-	ek_norm_write_recipe(key, gpu, recipe);
-	for (int i = 0; i < EK_RECIPE_TEXTS && recipe->texts[i]; i++)
+	ek_norm_write_recipe(key, recipe);
+	for (int i = 0; i < recipe->text_count; i++)
 		recipe->texts[i] = mutated(recipe->texts[i]);
 }
 
-static struct norm_case mutation_case(const struct mutation *m)
+static struct test_case mutation_case(const struct mutation *m)
 {
-	bool forward = m->part == EK_PART_FORWARD || m->part == EK_PART_WIDE_FORWARD;
-	struct norm_case c =
+	bool forward = m->kind == KIND_FORWARD || m->kind == KIND_STAGED_FORWARD;
+	struct test_case c =
 		case_for(!forward, m->norm == EK_RMS_NORM, (struct dtype_pair){m->dtype, m->dtype},
-			 m->rows ? m->rows : rows_of_slots(m->cols, EK_CHUNK_ROWS + 1), m->cols);
+			 m->rows ? m->rows : rows_of_slots(m->cols, CHUNK_ROWS + 1), m->cols);
 	c.filling = m->filling;
 	c.eps = m->filling == FILL_CLAMP ? 0 : c.eps;
 	case_lay_out(&c, m->access, 0);
 	return c;
 }
 
-/* The key under which the case's call looks for the kernel. */
-static uint64_t mutation_key(const struct mutation *m, const struct norm_case *c)
+/* The key under which the case's call looks for the kernel of that kind. */
+static bool mutation_key(const struct ek_gpu *gpu, const struct mutation *m, const struct test_case *c,
+			 struct ek_kernel_key *key)
 {
-	bool reads_rows = m->part != EK_PART_FINAL;
-	return ek_norm_key_pack(&(struct ek_norm_key){.part = m->part,
-						      .norm = m->norm,
-						      .dtype = m->dtype,
-						      .weight_dtype = m->dtype,
-						      .cols = m->cols,
-						      .weight = reads_rows,
-						      .bias = !c->backward,
-						      .given = c->backward && reads_rows,
-						      .dx = c->backward && reads_rows,
-						      .dweight = c->backward,
-						      .dbias = c->backward,
-						      .access = reads_rows ? m->access : EK_ACCESS_ELEMENTS});
+	struct ek_norm_plan plan;
+	union op_args args = case_args_in(c, &case_expected);
+	if (c->pass == BACKWARD)
+		ek_norm_plan_backward(&args.backward, &gpu->limits, false, &plan);
+	else
+		ek_norm_plan_forward(&args.forward, &gpu->limits, &plan);
+	for (int i = 0; i < plan.plan.count; i++) {
+		struct ek_norm_key found;
+		*key = plan.plan.steps[i].key;
+		memcpy(&found, key, sizeof found);
+		if (found.kind == m->kind)
+			return true;
+	}
+	return false;
 }
 
 enum { UNNOTICED = 0, DIFFERENT = 3, NOT_MADE = 4 };
 
 struct mutated_call {
 	const struct mutation *mutation;
-	const struct norm_case *c;
+	const struct test_case *c;
 };
 
 /* In a child: puts the kernel in the place of the right one, then calls as everyone does. */
@@ -152,12 +154,15 @@ static int run_mutation(const void *given)
 {
 	const struct mutated_call *call = given;
 	const struct mutation *m = call->mutation;
-	const struct norm_case *c = call->c;
+	const struct test_case *c = call->c;
 	static const struct model fresh = {90, 99}; /* its context has no kernels yet */
 	ek_context *ctx = context_on(fresh);
+	struct ek_kernel_key key;
 	CUfunction function;
 	mutation = m;
-	ek_status status = ek_kernel_get(gpu_of(ctx), mutation_key(m, c), write_mutated, NULL, &function);
+	ek_status status = EK_ERROR_ARGUMENT;
+	if (mutation_key(gpu_of(ctx), m, c, &key))
+		status = ek_kernel_get(gpu_of(ctx), &key, write_mutated, NULL, "", &function);
 	if (status != EK_OK || places_changed != 1) {
 		(void)fprintf(stderr, "%d places were changed: %s", places_changed, ek_error(ctx));
 		return NOT_MADE;
@@ -177,7 +182,7 @@ static void broken_kernels_are_noticed(void)
 {
 	for (int i = 0; i < COUNT_OF(mutations); i += test_mode == TEST_SHORT ? 2 : 1) {
 		struct mutation whole = mutations[i];
-		struct norm_case c = mutation_case(&whole);
+		struct test_case c = mutation_case(&whole);
 		char said[4096];
 		case_expect(&c);
 		int status = end_of_child(run_mutation, &(struct mutated_call){&mutations[i], &c}, said,

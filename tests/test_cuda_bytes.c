@@ -3,30 +3,31 @@
  * but once. SPDX-License-Identifier: MIT */
 #include <string.h>
 
-#include "ref/slots.h"
+#include "core/slots.h"
 #include "support_traffic.h"
 
 /* ---- the comparison ---- */
 
-static void compare_operand(const struct call *call, const struct launch *launch, enum operand_id id,
+static void compare_operand(const struct call *call, const struct launch *launch, int id,
 			    const struct standin_traffic *is)
 {
 	const struct moved *want = &launch->of[id];
+	const char *name = id == WORKSPACE ? "workspace" : case_op(call->c)->operands[id].name;
 	EXPECT(is->read == want->read && is->written == want->written,
 	       "%s, %s: %s moves of %s %lld bytes in and %lld out, not %lld and %lld", case_text(call->c),
-	       name_of(call->model), is->kernel, operand_names[id], (long long)is->read,
-	       (long long)is->written, (long long)want->read, (long long)want->written);
+	       name_of(call->model), is->kernel, name, (long long)is->read, (long long)is->written,
+	       (long long)want->read, (long long)want->written);
 	EXPECT(is->written_in_all == is->written || id == WORKSPACE,
 	       "%s, %s: %s writes parts of %s twice: %lld bytes in all", case_text(call->c),
-	       name_of(call->model), is->kernel, operand_names[id], (long long)is->written_in_all);
+	       name_of(call->model), is->kernel, name, (long long)is->written_in_all);
 	EXPECT(want->read_in_all_at_most == 0 || is->read_in_all <= want->read_in_all_at_most,
 	       "%s, %s: %s asks for %lld bytes of %s, where %lld would do", case_text(call->c),
-	       name_of(call->model), is->kernel, (long long)is->read_in_all, operand_names[id],
+	       name_of(call->model), is->kernel, (long long)is->read_in_all, name,
 	       (long long)want->read_in_all_at_most);
 }
 
 /* Of the launch with this number; zeros where it does not touch the operand. */
-static struct standin_traffic traffic_of(const struct call *call, int number, enum operand_id id)
+static struct standin_traffic traffic_of(const struct call *call, int number, int id)
 {
 	struct standin_traffic record;
 	for (int i = 0; standin.traffic_get(i, &record); i++)
@@ -49,7 +50,7 @@ static void compare(const struct call *call, const struct plan *plan)
 	EXPECT(launches == plan->count, "%s, %s: %d launches, not %d", case_text(call->c),
 	       name_of(call->model), launches, plan->count);
 	for (int n = 0; n < plan->count; n++)
-		for (enum operand_id id = 0; id < OPERANDS; id++) {
+		for (int id = 0; id <= WORKSPACE; id++) {
 			if (!call->start[id])
 				continue;
 			struct standin_traffic is = traffic_of(call, n, id);
@@ -59,24 +60,20 @@ static void compare(const struct call *call, const struct plan *plan)
 
 /* ---- the cost model ---- */
 
-static unsigned form_without(bool backward, int absent)
+static void drop_absent(struct test_case *c, int absent)
 {
-	unsigned form = FORM_STATS;
-	form |= absent & EK_NO_WEIGHT ? 0 : FORM_WEIGHT | (backward ? FORM_DWEIGHT : 0);
-	form |= absent & EK_NO_BIAS ? 0 : backward ? FORM_DBIAS : FORM_BIAS;
-	form &= ~(unsigned)(absent & EK_NO_STATISTICS ? FORM_STATS
-			    : absent & EK_NO_MEAN_LO  ? FORM_MEAN_LO
-						      : 0);
-	return form | (backward ? FORM_DX : 0);
+	case_drop(c, absent & EK_NO_WEIGHT ? "weight dweight" : "");
+	case_drop(c, absent & EK_NO_BIAS ? "bias dbias" : "");
+	case_drop(c, absent & EK_NO_STATISTICS ? STATISTICS : absent & EK_NO_MEAN_LO ? "mean_lo" : "");
 }
 
 static ek_cost cost_of(const struct call *call, int absent)
 {
-	const struct norm_case *c = call->c;
+	const struct test_case *c = call->c;
 	ek_cost cost = {.size = sizeof cost};
 	ek_cost_args args = {.size = sizeof args,
-			     .norm = c->norm,
-			     .pass = c->backward ? EK_BACKWARD : EK_FORWARD,
+			     .norm = (ek_norm)c->op->kind,
+			     .pass = c->pass == BACKWARD ? EK_BACKWARD : EK_FORWARD,
 			     .variant = EK_EVENKEEL,
 			     .device = EK_CUDA,
 			     .dtype = c->dtype,
@@ -118,7 +115,7 @@ static void compare_with_model(const struct call *call, int absent)
 }
 
 /* absent: of ek_cost_args; below 0: no form that the model has. */
-static void check_absent(struct model model, const struct norm_case *c, int absent)
+static void check_absent(struct model model, const struct test_case *c, int absent)
 {
 	struct call call = {.c = c, .model = model};
 	if (call_run(&call)) {
@@ -130,7 +127,7 @@ static void check_absent(struct model model, const struct norm_case *c, int abse
 	call_free(&call);
 }
 
-static void check_on(struct model model, const struct norm_case *c)
+static void check_on(struct model model, const struct test_case *c)
 {
 	check_absent(model, c, -1);
 }
@@ -140,29 +137,26 @@ static void check_on(struct model model, const struct norm_case *c)
 static const struct model h200 = {90, 132};
 
 /* Which operands there are, by turns. */
-static unsigned form_at(bool backward, int turn)
+static const char *form_at(bool backward, int turn)
 {
-	enum { BOTH = FORM_DWEIGHT | FORM_DBIAS };
-	static const unsigned forward[] = {FORM_FORWARD, FORM_WEIGHT, 0, FORM_BIAS | FORM_RSTD,
-					   FORM_WEIGHT | FORM_BIAS | FORM_MEAN};
-	static const unsigned backwards[] = {FORM_BACKWARD,
-					     FORM_WEIGHT | FORM_DX | BOTH,
-					     FORM_STATS | FORM_DX | FORM_WEIGHT,
-					     FORM_STATS | FORM_WEIGHT | FORM_DWEIGHT,
-					     FORM_MEAN | FORM_RSTD | FORM_DX | BOTH | FORM_ACCUMULATE,
-					     FORM_WEIGHT | FORM_DX,
-					     BOTH};
+	static const char *const forward[] = {"all", "weight", "", "bias rstd", "weight bias mean"};
+	static const char *const backwards[] = {"all",
+						"weight dx dweight dbias",
+						"dx weight " STATISTICS,
+						"weight dweight " STATISTICS,
+						"mean rstd dx dweight dbias accumulate",
+						"weight dx",
+						"dweight dbias"};
 	return backward ? backwards[turn % COUNT_OF(backwards)] : forward[turn % COUNT_OF(forward)];
 }
 
 /* Dense rows, or with gaps, or such as start anywhere. */
 enum layout { DENSE, GAPS, SHIFTED_GAPS, ODD_BYTES, LAYOUTS };
 
-static void lay_out(struct norm_case *c, enum layout layout, int turn)
+static void lay_out(struct test_case *c, enum layout layout, int turn)
 {
-	static const enum ek_access accesses[] = {[GAPS] = EK_ACCESS_QUADS,
-						  [SHIFTED_GAPS] = EK_ACCESS_SHIFTED,
-						  [ODD_BYTES] = EK_ACCESS_ELEMENTS};
+	static const int accesses[] = {
+		[GAPS] = ACCESS_QUADS, [SHIFTED_GAPS] = ACCESS_SHIFTED, [ODD_BYTES] = ACCESS_ELEMENTS};
 	if (layout != DENSE)
 		case_lay_out(c, accesses[layout], turn % 4);
 }
@@ -172,10 +166,9 @@ static void check_shape(struct model model, int64_t rows, int64_t cols, enum lay
 	static int turn;
 	int each = test_mode == TEST_LONG ? 12 : test_mode == TEST_DEFAULT ? 4 : 2;
 	for (int k = 0; k < each; k++, turn++) {
-		struct norm_case c = case_for(k & 1, (k >> 1 ^ turn / 4) & 1,
+		struct test_case c = case_for(k & 1, (k >> 1 ^ turn / 4) & 1,
 					      dtype_pairs[(turn / 2) % DTYPE_PAIRS], rows, cols);
-		c.form = form_at(c.backward, turn / 2);
-		case_normalise(&c);
+		case_set(&c, form_at(c.pass == BACKWARD, turn / 2));
 		lay_out(&c, layout, turn / 2);
 		check_on(model, &c);
 	}
@@ -221,7 +214,7 @@ static void many_rows(void)
 {
 	static const struct model small = {86, 20}, one = {86, 1};
 	check_shape(h200, 2049, 8, DENSE);
-	check_shape(h200, rows_of_slots(8, EK_CHUNK_ROWS + 1), 8, DENSE);
+	check_shape(h200, rows_of_slots(8, CHUNK_ROWS + 1), 8, DENSE);
 	check_shape(small, 1100, 700, DENSE);
 	check_shape(one, 70, 300, GAPS);
 }
@@ -229,8 +222,7 @@ static void many_rows(void)
 /* Where sums of chunks are in the workspace. */
 static void chunks_without_room_in_shared_memory(void)
 {
-	struct norm_case c =
-		case_for(true, 1, dtype_pairs[2], rows_of_slots(16385, EK_CHUNK_ROWS + 1), 16385);
+	struct test_case c = case_for(true, 1, dtype_pairs[2], rows_of_slots(16385, CHUNK_ROWS + 1), 16385);
 	if (test_mode != TEST_SHORT)
 		check_absent((struct model){120, 20}, &c, 0);
 }
@@ -253,10 +245,9 @@ static void the_cost_model_has_what_is_counted(void)
 		for (int k = 0; k < 2; k++, turn++) {
 			int shape = i / FORMS, form = i % FORMS;
 			int absent = statistics[form % 3] | (form / 3 & (EK_NO_WEIGHT | EK_NO_BIAS));
-			struct norm_case c = case_for(k, turn / 2 & 1, dtype_pairs[turn / 4 % DTYPE_PAIRS],
+			struct test_case c = case_for(k, turn / 2 & 1, dtype_pairs[turn / 4 % DTYPE_PAIRS],
 						      shapes[shape].rows, shapes[shape].cols);
-			c.form = form_without(c.backward, absent);
-			case_normalise(&c);
+			drop_absent(&c, absent);
 			check_absent(*shapes[shape].model, &c, absent);
 		}
 }

@@ -1,4 +1,4 @@
-/* What NVRTC makes of the kernels: those of every row of the tables in src/cuda/policy.c, with the operands, dtypes
+/* What NVRTC makes of the kernels: those of every row of the tables in src/ops/norm/policy.c, with the operands, dtypes
  * and alignments that calls may have, compiled for several GPUs, none of which is needed. On compute capability
  * 9.0, for which the tables were measured, no register may be spilled; of the others the registers are told.
  * There are about 40,000 such kernels: what calls usually have is compiled, and every so many-th of the rest;
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda/norm.h"
-#include "cuda/nvrtc.h"
-#include "cuda/policy.h"
+#include "ops/norm/cuda.h"
+#include "gpu/cuda/nvrtc.h"
+#include "ops/norm/policy.h"
 #include "support.h"
 #include "support_recipe.h"
 
@@ -120,55 +120,31 @@ struct call {
 	bool weight, bias, given, dx, sums;
 };
 
-/* Nothing is read: what counts is that it is there, and its alignment. */
-static void *address(int tensor, enum lie lie, ek_dtype dtype)
+static int offset_of(enum lie lie, ek_dtype dtype)
 {
-	size_t offset = lie == ALIGNED ? 0 : lie == AT_AN_ELEMENT ? ek_dtype_size(dtype) : 1;
-	return (void *)(((uintptr_t)(tensor + 1) << 40) + offset);
+	return lie == ALIGNED ? 0 : lie == AT_AN_ELEMENT ? (int)ek_dtype_size(dtype) : 1;
 }
 
-static int forward_recipes(const struct call *f, int64_t stride, struct ek_recipe *recipes)
+/* Of backward so many rows that partial sums are folded in two steps. */
+static int recipes_of(const struct call *f, int64_t stride, struct ek_recipe *recipes)
 {
-	ek_dtype dtype = f->dtypes.dtype, weight = f->dtypes.weight_dtype;
-	ek_norm_forward_args args = {.size = sizeof args,
-				     .norm = f->norm,
-				     .dtype = dtype,
-				     .weight_dtype = weight,
-				     .rows = 1,
-				     .cols = f->cols,
-				     .x_stride = stride,
-				     .y_stride = stride,
-				     .x = address(0, f->rows, dtype),
-				     .y = address(1, f->rows, dtype),
-				     .weight = f->weight ? address(2, f->weights, weight) : NULL,
-				     .bias = f->bias ? address(3, f->weights, weight) : NULL};
-	return ek_cuda_norm_recipes(&args, NULL, arch, recipes, MOST_OF_A_CALL);
-}
-
-/* So many rows that partial sums are folded in two steps. */
-static int backward_recipes(const struct call *f, int64_t stride, struct ek_recipe *recipes)
-{
-	ek_dtype dtype = f->dtypes.dtype, weight = f->dtypes.weight_dtype;
-	ek_norm_backward_args args = {.size = sizeof args,
-				      .norm = f->norm,
-				      .dtype = dtype,
-				      .weight_dtype = weight,
-				      .rows = 1 << 20,
-				      .cols = f->cols,
-				      .dy_stride = stride,
-				      .x_stride = stride,
-				      .dx_stride = stride,
-				      .dy = address(0, f->rows, dtype),
-				      .x = address(1, f->rows, dtype),
-				      .dx = f->dx ? address(2, f->rows, dtype) : NULL,
-				      .weight = f->weight ? address(3, f->weights, weight) : NULL,
-				      .dweight = f->sums ? address(4, ALIGNED, weight) : NULL,
-				      .dbias = f->sums && f->bias ? address(5, ALIGNED, weight) : NULL,
-				      .rstd = f->given ? address(6, ALIGNED, dtype) : NULL,
-				      .workspace = address(7, ALIGNED, dtype)};
-	if (f->given && f->norm == EK_LAYER_NORM)
-		args.mean = address(8, ALIGNED, dtype);
-	return ek_cuda_norm_recipes(NULL, &args, arch, recipes, MOST_OF_A_CALL);
+	struct test_case c = case_of(f->backward, f->norm, f->dtypes, f->backward ? 1 << 20 : 1, f->cols);
+	union op_args args;
+	char words[64];
+	(void)snprintf(words, sizeof words, "%s %s %s %s %s %s", f->weight ? "weight" : "",
+		       f->bias ? "bias" : "", f->backward && f->given ? "rstd" : "", f->dx ? "dx" : "",
+		       f->sums ? "dweight" : "", f->sums && f->bias ? "dbias" : "");
+	case_set(&c, words);
+	for (int i = 0; i < case_op(&c)->operand_count; i++) {
+		bool matrix = case_op(&c)->operands[i].rank > 1, input = i >= case_op(&c)->output_count;
+		c.pad[i] = stride - f->cols;
+		c.offset[i] = matrix ? offset_of(f->rows, f->dtypes.dtype)
+			      : input && !(case_statistics(&c) >> i & 1)
+				      ? offset_of(f->weights, f->dtypes.weight_dtype)
+				      : 0;
+	}
+	case_args_nowhere(&c, &args);
+	return list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);
 }
 
 static void add_call(const struct call *f)
@@ -176,7 +152,7 @@ static void add_call(const struct call *f)
 	struct ek_recipe recipes[MOST_OF_A_CALL];
 	int64_t in_16_bytes = 16 / (int64_t)ek_dtype_size(f->dtypes.dtype);
 	int64_t stride = (f->cols + in_16_bytes - 1) / in_16_bytes * in_16_bytes;
-	int count = (f->backward ? backward_recipes : forward_recipes)(f, stride, recipes);
+	int count = recipes_of(f, stride, recipes);
 	for (int i = 0; i < count; i++)
 		add_kernel(&recipes[i], f->dtypes.dtype, f->row_cols);
 }
@@ -256,16 +232,15 @@ static void consider_row(struct call f, int64_t first, int64_t last)
 
 /* The policies of all accesses at a width. */
 struct policies {
-	struct ek_policy by_access[3];
+	struct ek_norm_policy by_access[3];
 };
 
 static struct policies policies_at(const struct call *f, int64_t cols)
 {
-	struct ek_gpu_limits limits = ek_limits_of(arch);
+	struct ek_gpu_limits limits = ek_limits_of(arch, 1);
 	struct policies policies;
-	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++)
-		policies.by_access[access] = (f->backward ? ek_backward_policy : ek_forward_policy)(
-			f->dtypes.dtype, cols, (enum ek_access)access, limits);
+	for (int access = ACCESS_QUADS; access <= ACCESS_ELEMENTS; access++)
+		policies.by_access[access] = policy_for(f->backward, f->dtypes.dtype, cols, access, &limits);
 	return policies;
 }
 
@@ -504,7 +479,7 @@ static void kernels_compile_for_sm_120(void)
 	check_arch(120);
 }
 
-/* Those that norm_wide.cu serves although aligned rows of their width fit into registers. */
+/* Those that staged.cu serves although aligned rows of their width fit into registers. */
 static void kernels_of_shifted_rows_compile_for_sm_86_and_89(void)
 {
 	static const int archs[] = {86, 89};
@@ -535,7 +510,7 @@ static void options_are_those_of_the_contract(void)
 	static const char *const wanted[] = {"mul.rn.f32", "add.rn.f32", "div.rn.f32", "sqrt.rn.f32"};
 	static const char *const unwanted[] = {"fma.", ".ftz", ".approx"};
 	struct ek_image image;
-	struct ek_recipe recipe = {.texts = {text}, .name = "probe"};
+	struct ek_recipe recipe = {.texts = {text}, .text_count = 1, .name = "probe"};
 	if (!has_nvrtc())
 		return;
 	ek_status status = ek_kernel_build(&recipe, NEWER_THAN_ANY, NULL, &image, NULL, NULL);
@@ -595,7 +570,7 @@ static void kernels_that_overlap_read_what_the_one_before_wrote(void)
 		struct ek_recipe recipes[MOST_OF_A_CALL];
 		struct call f = calls[i];
 		f.weight = f.bias = f.given = f.dx = f.sums = true;
-		int count = (f.backward ? backward_recipes : forward_recipes)(&f, f.cols, recipes);
+		int count = recipes_of(&f, f.cols, recipes);
 		for (int k = 0; k < count; k++)
 			check_overlap(&recipes[k]);
 	}
@@ -619,7 +594,7 @@ static void names_tell_op_pass_dtype_and_columns(void)
 		{{.norm = EK_LAYER_NORM, .dtypes = {EK_BF16, EK_F32}, .cols = 768},
 		 {"ek_layer_norm_forward_bf16_768"}},
 		{{.norm = EK_RMS_NORM, .dtypes = {EK_F64, EK_F64}, .cols = 4000000},
-		 {"ek_rms_norm_forward_wide_f64_4000000"}},
+		 {"ek_rms_norm_forward_staged_f64_4000000"}},
 		{{.backward = true, .norm = EK_RMS_NORM, .dtypes = {EK_F32, EK_F32}, .cols = 5, .sums = true},
 		 {"ek_rms_norm_backward_f32_5", "ek_rms_norm_backward_final_f32_5"}},
 		{{.backward = true,
@@ -627,14 +602,14 @@ static void names_tell_op_pass_dtype_and_columns(void)
 		  .dtypes = {EK_F16, EK_F16},
 		  .cols = 1 << 20,
 		  .sums = true},
-		 {"ek_layer_norm_backward_wide_rows_f16_1048576",
-		  "ek_layer_norm_backward_wide_columns_f16_1048576"}},
+		 {"ek_layer_norm_backward_staged_rows_f16_1048576",
+		  "ek_layer_norm_backward_staged_columns_f16_1048576"}},
 	};
 	arch = MEASURED_ARCH;
 	for (int i = 0; i < COUNT_OF(expected); i++) {
 		struct ek_recipe recipes[MOST_OF_A_CALL];
 		const struct call *f = &expected[i].call;
-		int count = (f->backward ? backward_recipes : forward_recipes)(f, f->cols, recipes);
+		int count = recipes_of(f, f->cols, recipes);
 		for (int k = 0; k < 2 && expected[i].names[k]; k++)
 			EXPECT(named(recipes, count, expected[i].names[k]),
 			       "no kernel is called %s; the first is %s", expected[i].names[k],

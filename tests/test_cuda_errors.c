@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/kernel.h"
+#include "gpu/kernel.h"
 #include "support_cuda.h"
 
 /* ---- launches ---- */
@@ -78,10 +78,10 @@ static void a_fault_stays(void)
 		expect_runs("before the fault", &w);
 		fail(cases[i].failure);
 		expect_status(cases[i].failure, ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
-			      SAYS("GPU 0", cases[i].says, "of no more use", "start it anew"));
+			      SAYS("GPU 0", cases[i].says, "unusable", "restart the process"));
 		int64_t calls = standin.count("cuLaunchKernelEx") + standin.count("cuPointerGetAttribute");
-		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "of no more use since"));
-		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "of no more use since"));
+		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "unusable after"));
+		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "unusable after"));
 		EXPECT(standin.count("cuLaunchKernelEx") + standin.count("cuPointerGetAttribute") == calls,
 		       "%s: the driver is still called", cases[i].failure);
 		EXPECT(ek_norm_backward_workspace(ctx, &w.backward, &bytes) == EK_OK && bytes > 0,
@@ -156,6 +156,20 @@ static void host_memory_is_refused(void)
 	ek_close(ctx);
 }
 
+static void trusted_pointers_are_not_looked_up(void)
+{
+	ek_options options = gpu_options();
+	options.trust_pointers = 1;
+	ek_context *ctx = opened(options);
+	struct work w = work_make(ctx, small);
+	fail(NULL);
+	expect_runs("trusted pointers", &w);
+	EXPECT(standin.count("cuPointerGetAttribute") == 0, "%d pointers are looked up",
+	       (int)standin.count("cuPointerGetAttribute"));
+	work_free(&w);
+	ek_close(ctx);
+}
+
 static void a_gpu_may_read_host_memory(void)
 {
 	set("EVENKEEL_STANDIN_PAGEABLE", "1");
@@ -163,7 +177,7 @@ static void a_gpu_may_read_host_memory(void)
 	struct work w = work_make(ctx, small);
 	fail(NULL);
 	ek_norm_forward_args f = w.forward;
-	f.x = w.start + w.offset[X];
+	f.x = w.start + work_offset(&w, "x");
 	EXPECT(ek_norm_forward(ctx, &f) == EK_OK && ek_norm_backward(ctx, &w.backward) == EK_OK &&
 		       is_right(&w),
 	       "host memory: %s", ek_error(ctx));
@@ -201,12 +215,13 @@ static void overlaps_are_refused(void)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, small);
-	REFUSED(forward, EK_ERROR_OVERLAP, a.y = w.there + w.offset[X] + 4, "y [", "x [");
-	REFUSED(forward, EK_ERROR_OVERLAP, a.rstd = w.there + w.offset[MEAN], "mean [", "rstd [");
-	REFUSED(forward, EK_ERROR_OVERLAP, a.weight = w.there + w.offset[Y], "y [", "weight [");
-	REFUSED(backward, EK_ERROR_OVERLAP, a.dx = w.there + w.offset[DY] + 4, "dx [", "dy [");
-	REFUSED(backward, EK_ERROR_OVERLAP, a.dbias = w.there + w.offset[DWEIGHT], "dweight [", "dbias [");
-	REFUSED(backward, EK_ERROR_OVERLAP, a.x = w.there + w.offset[WORKSPACE], "workspace [", "x [");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.y = w.there + work_offset(&w, "x") + 4, "y [", "x [");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.rstd = w.there + work_offset(&w, "mean"), "mean [", "rstd [");
+	REFUSED(forward, EK_ERROR_OVERLAP, a.weight = w.there + work_offset(&w, "y"), "y [", "weight [");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dx = w.there + work_offset(&w, "dy") + 4, "dx [", "dy [");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.dbias = w.there + work_offset(&w, "dweight"), "dweight [",
+		"dbias [");
+	REFUSED(backward, EK_ERROR_OVERLAP, a.x = w.there + w.workspace, "workspace [", "x [");
 	REFUSED(forward, EK_ERROR_ARGUMENT, a.x = NULL, "x is NULL", "5");
 	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx = a.dweight = a.dbias = NULL, "dx", "dweight", "dbias");
 	REFUSED(forward, EK_ERROR_ARGUMENT, a.cols = 0, "cols (0)");
@@ -246,10 +261,10 @@ static void a_stream_is_none(void)
 	pop();
 	for (int warm = 0; warm < 2; warm++) {
 		char address[32];
-		(void)snprintf(address, sizeof(address), "stream (%p)", (void *)gone);
+		(void)snprintf(address, sizeof(address), "stream %p does not belong", (void *)gone);
 		REFUSED(forward, EK_ERROR_ARGUMENT, a.stream = gone, address, "GPU 0", "destroyed");
 		REFUSED(backward, EK_ERROR_ARGUMENT, a.stream = gone, address, "GPU 0", "destroyed");
-		(void)snprintf(address, sizeof(address), "stream (%p)", (void *)strange);
+		(void)snprintf(address, sizeof(address), "stream %p does not belong", (void *)strange);
 		REFUSED(forward, EK_ERROR_ARGUMENT, a.stream = strange, address, "another CUDA context");
 		REFUSED(backward, EK_ERROR_ARGUMENT, a.stream = strange, address, "another CUDA context");
 		expect_runs("after streams that are none", &w);
@@ -266,6 +281,7 @@ int main(int argc, char **argv)
 	TEST(a_launch_is_too_large);
 	TEST(a_fault_stays);
 	TEST(host_memory_is_refused);
+	TEST(trusted_pointers_are_not_looked_up);
 	TEST(a_gpu_may_read_host_memory);
 	TEST(workspaces_are_judged);
 	TEST(overlaps_are_refused);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cuda/norm.h"
+#include "support_recipe.h"
 #include "support_cache.h"
 #include "support_cuda.h"
 
@@ -19,15 +19,18 @@
 
 static void a_driver_is_missing_in_a_child(void)
 {
-	struct ek_gpu_list list;
+	ek_cuda_info cuda = {.size = sizeof cuda};
+	ek_gpu_info gpu = {.size = sizeof gpu};
 	ek_options options = gpu_options();
 	set("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1");
 	open_refused("no library", options, EK_ERROR_NO_DEVICE,
 		     SAYS("device EK_CUDA, ordinal 0", "no NVIDIA driver", "/nonexistent/libcuda.so.1",
 			  "unset $EVENKEEL_LIBCUDA"));
-	ek_gpu_describe_all(&list);
-	EXPECT(list.count == 0 && list.driver_version == 0 && strstr(list.missing, "no NVIDIA driver"),
-	       "%d GPUs, missing \"%s\"", list.count, list.missing);
+	EXPECT(ek_describe_cuda(&cuda) == EK_OK && cuda.gpu_count == 0 && cuda.driver_version == 0 &&
+		       strstr(cuda.gpu_missing, "no NVIDIA driver"),
+	       "%d GPUs, missing \"%s\"", cuda.gpu_count, cuda.gpu_missing);
+	expect_status("no library, described", ek_describe_gpu(0, &gpu), EK_ERROR_NO_DEVICE,
+		      SAYS("EK_CUDA, ordinal 0", "no NVIDIA driver"));
 	options.ordinal = 3;
 	open_refused("no library, ordinal 3", options, EK_ERROR_NO_DEVICE, SAYS("EK_CUDA, ordinal 3"));
 	options.ordinal = 0;
@@ -62,7 +65,7 @@ static void a_driver_is_too_old(void)
 
 static void a_driver_does_not_start_in_a_child(void)
 {
-	struct ek_gpu_list list;
+	ek_cuda_info cuda = {.size = sizeof cuda};
 	fail("cuInit=100");
 	open_refused("cuInit 100", gpu_options(), EK_ERROR_NO_DEVICE,
 		     SAYS("EK_CUDA, ordinal 0", "sees no GPU", "CUDA_VISIBLE_DEVICES"));
@@ -79,8 +82,8 @@ static void a_driver_does_not_start_in_a_child(void)
 	set("EVENKEEL_STANDIN_DEVICES", "0"); /* taken away from a driver that has started */
 	open_refused("no GPU any more", gpu_options(), EK_ERROR_NO_DEVICE,
 		     SAYS("EK_CUDA, ordinal 0", "0 GPUs"));
-	ek_gpu_describe_all(&list);
-	EXPECT(list.count == 0 && strstr(list.missing, "no GPU"), "missing: \"%s\"", list.missing);
+	EXPECT(ek_describe_cuda(&cuda) == EK_OK && cuda.gpu_count == 0 && strstr(cuda.gpu_missing, "no GPU"),
+	       "missing: \"%s\"", cuda.gpu_missing);
 	set("EVENKEEL_STANDIN_DEVICES", NULL);
 }
 
@@ -113,11 +116,51 @@ static void ordinals_out_of_range(void)
 	set("EVENKEEL_STANDIN_DEVICES", NULL);
 }
 
+/* What the driver says of GPU ordinal, which must be there. */
+static ek_gpu_info described(int ordinal)
+{
+	ek_gpu_info gpu = {.size = sizeof(gpu)};
+	EXPECT(ek_describe_gpu(ordinal, &gpu) == EK_OK, "%s", ek_error(NULL));
+	return gpu;
+}
+
+static void gpus_are_described_without_a_cuda_context(void)
+{
+	struct living before = living();
+	ek_cuda_info info = {.size = sizeof(info)};
+	ek_gpu_info gpu = {.size = sizeof(gpu)};
+	set("EVENKEEL_STANDIN_DEVICES", "2");
+	EXPECT(ek_describe_cuda(&info) == EK_OK && info.gpu_count == 2 && !info.gpu_missing[0] &&
+		       info.driver_version == cuda()->version && info.nvrtc_version > 0 &&
+		       !info.nvrtc_missing[0] && strstr(info.nvrtc_path, "nvrtc"),
+	       "%d GPUs, driver %d, NVRTC %d (%s)", info.gpu_count, info.driver_version, info.nvrtc_version,
+	       info.nvrtc_path);
+	gpu = described(1);
+	EXPECT(gpu.size == sizeof(gpu) && gpu.ordinal == 1 && gpu.arch == 90 && gpu.usable == 1 &&
+		       gpu.multiprocessors > 0 && gpu.memory > 0 &&
+		       strcmp(gpu.name, "evenkeel stand-in GPU 1") == 0,
+	       "GPU %d, arch %d, \"%s\"", gpu.ordinal, gpu.arch, gpu.name);
+	expect_status("GPU 2 of 2", ek_describe_gpu(2, &gpu), EK_ERROR_NO_DEVICE,
+		      SAYS("ordinal 2", "there are 2 GPUs"));
+	fail("cuDeviceTotalMem_v2=1");
+	expect_status("no memory", ek_describe_gpu(0, &gpu), EK_ERROR_CUDA,
+		      SAYS("asking for attributes on GPU 0 failed"));
+	fail("cuDeviceGetCount=999");
+	EXPECT(ek_describe_cuda(&info) == EK_OK && info.gpu_count == 0 &&
+		       strstr(info.gpu_missing, "the driver answers CUDA error 999"),
+	       "missing: \"%s\"", info.gpu_missing);
+	fail(NULL);
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+	nothing_is_left("a description", before);
+}
+
 static void a_gpu_is_too_old(void)
 {
 	set("EVENKEEL_STANDIN_ARCH", "75");
 	open_refused("compute capability 7.5", gpu_options(), EK_ERROR_UNSUPPORTED,
 		     SAYS("ordinal 0", "stand-in GPU 0", "7.5", "8.0"));
+	EXPECT(described(0).arch == 75 && described(0).usable == 0, "described as usable, arch %d",
+	       described(0).arch);
 	set("EVENKEEL_STANDIN_ARCH", NULL);
 }
 
@@ -184,8 +227,8 @@ static void write_pack_in_a_child(void)
 	static char nonsense[] = "no image at all";
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, small);
-	int count = ek_cuda_norm_recipes(&w.forward, NULL, 90, recipes, MOST);
-	count += ek_cuda_norm_recipes(NULL, &w.backward, 90, recipes + count, MOST - count);
+	int count = list_recipes(&ek_norm_forward_op, &w.forward, 90, recipes, MOST);
+	count += list_recipes(&ek_norm_backward_op, &w.backward, 90, recipes + count, MOST - count);
 	EXPECT(count == 4, "%d kernels", count);
 	for (int i = 0; i < count; i++) {
 		EXPECT(ek_kernel_build(&recipes[i], 90, NULL, &images[i], &keys[i], NULL) == EK_OK, "%s",
@@ -409,7 +452,7 @@ static void an_image_does_not_load(void)
 	}
 	fail("cuStreamIsCapturing=400");
 	forward_refused("a default stream that is none", &w, EK_ERROR_ARGUMENT,
-			SAYS("stream (NULL) is none"));
+			SAYS("stream NULL does not belong"));
 	fail("cuFuncSetAttribute=1"); /* backward asks for shared memory */
 	expect_status("no shared memory", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_CUDA,
 		      SAYS("loading ek_layer_norm_backward_f32_40", "CUDA_ERROR_INVALID_VALUE"));
@@ -424,7 +467,7 @@ static void an_image_does_not_load(void)
 static struct ek_recipe forward_recipe(struct work *w)
 {
 	struct ek_recipe recipe = {0};
-	EXPECT(ek_cuda_norm_recipes(&w->forward, NULL, 90, &recipe, 1) == 1, "no recipe");
+	EXPECT(list_recipes(&ek_norm_forward_op, &w->forward, 90, &recipe, 1) == 1, "no recipe");
 	return recipe;
 }
 
@@ -575,8 +618,8 @@ static void recipes_are_listed_once(void)
 	for (int i = 0; i < COUNT_OF(rows) * COUNT_OF(dtypes); i++) {
 		struct work w = work_make(ctx, (struct shape){dtypes[i % 2], 1, 24});
 		w.forward.rows = w.backward.rows = rows[i / 2];
-		int forward = ek_cuda_norm_recipes(&w.forward, NULL, 90, recipes, MOST);
-		int backward = ek_cuda_norm_recipes(NULL, &w.backward, 90, recipes, MOST);
+		int forward = list_recipes(&ek_norm_forward_op, &w.forward, 90, recipes, MOST);
+		int backward = list_recipes(&ek_norm_backward_op, &w.backward, 90, recipes, MOST);
 		EXPECT(forward == 1 && backward == 3 + i % 2, "%lld rows: %d and %d recipes",
 		       (long long)rows[i / 2], forward, backward);
 		work_free(&w);
@@ -670,6 +713,7 @@ int main(int argc, char **argv)
 	TEST(others_may_write_a_folder);
 	TEST(a_turned_off_cache_keeps_no_files);
 	TEST(ordinals_out_of_range);
+	TEST(gpus_are_described_without_a_cuda_context);
 	TEST(a_gpu_is_too_old);
 	TEST(options_are_judged);
 	TEST(the_driver_fails_while_opening);

@@ -1,10 +1,9 @@
-/* How calls are planned for every GPU (src/cuda/policy.c, norm_recipe.c and norm.c), without one: kernels, launches and
+/* How calls are planned for every GPU (policy.c, plan.c and recipe.c of src/ops/norm/), without one: kernels, launches and
  * workspaces of every dtype, alignment, pass and of many widths. SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/norm.h"
-#include "cuda/policy.h"
+#include "ops/norm/plan.h"
 #include "support.h"
 #include "support_recipe.h"
 #include "support_rows.h"
@@ -23,7 +22,7 @@ struct plan {
 	struct arch gpu;
 	bool backward;
 	struct dtype_pair dtypes;
-	enum ek_access access;
+	int access;
 	int64_t rows, cols;
 };
 
@@ -37,54 +36,30 @@ static const char *plan_text(const struct plan *p)
 	return text;
 }
 
-static void *address(const struct plan *p, int tensor)
+/* LayerNorm without weights and statistics; rows start at multiples of 16 bytes, of an element or anywhere. */
+static void args_of(const struct plan *p, union op_args *args)
 {
-	size_t element = ek_dtype_size(p->dtypes.dtype);
-	size_t offset = p->access == EK_ACCESS_QUADS ? 0 : p->access == EK_ACCESS_SHIFTED ? element : 1;
-	return (void *)(((uintptr_t)(tensor + 1) << 40) + offset);
+	struct test_case c = case_of(p->backward, EK_LAYER_NORM, p->dtypes, p->rows, p->cols);
+	int element = (int)ek_dtype_size(p->dtypes.dtype);
+	case_set(&c, "dx dweight dbias");
+	for (int i = 0; i < case_op(&c)->operand_count; i++) {
+		c.pad[i] = (p->cols + 7) / 8 * 8 - p->cols;
+		c.offset[i] = p->access == ACCESS_QUADS ? 0 : p->access == ACCESS_SHIFTED ? element : 1;
+	}
+	case_args_nowhere(&c, args);
 }
 
-static ek_norm_forward_args forward_args(const struct plan *p)
+static struct ek_gpu_limits limits_of(const struct plan *p)
 {
-	int64_t stride = (p->cols + 7) / 8 * 8;
-	return (ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-				      .norm = EK_LAYER_NORM,
-				      .dtype = p->dtypes.dtype,
-				      .weight_dtype = p->dtypes.weight_dtype,
-				      .rows = p->rows,
-				      .cols = p->cols,
-				      .x_stride = stride,
-				      .y_stride = stride,
-				      .x = address(p, 0),
-				      .y = address(p, 1)};
-}
-
-static ek_norm_backward_args backward_args(const struct plan *p)
-{
-	int64_t stride = (p->cols + 7) / 8 * 8;
-	return (ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
-				       .norm = EK_LAYER_NORM,
-				       .dtype = p->dtypes.dtype,
-				       .weight_dtype = p->dtypes.weight_dtype,
-				       .rows = p->rows,
-				       .cols = p->cols,
-				       .dy_stride = stride,
-				       .x_stride = stride,
-				       .dx_stride = stride,
-				       .dy = address(p, 0),
-				       .x = address(p, 1),
-				       .dx = address(p, 2),
-				       .dweight = address(p, 3),
-				       .dbias = address(p, 4)};
+	return (struct ek_gpu_limits){p->gpu.arch, p->gpu.multiprocessors, p->gpu.shared_kib << 10};
 }
 
 static size_t workspace_of(const struct plan *p)
 {
-	struct ek_gpu gpu = {.arch = p->gpu.arch,
-			     .multiprocessors = p->gpu.multiprocessors,
-			     .shared_limit = p->gpu.shared_kib << 10};
-	ek_norm_backward_args args = backward_args(p);
-	return ek_cuda_norm_backward_workspace(&gpu, &args);
+	struct ek_gpu_limits limits = limits_of(p);
+	union op_args args;
+	args_of(p, &args);
+	return ek_norm_plan_workspace(&args.backward, &limits);
 }
 
 /* ---- every plan is one that its GPU can launch ---- */
@@ -106,7 +81,8 @@ static void check_recipe(const struct plan *p, const struct ek_recipe *recipe)
 {
 	int most_cluster = p->gpu.arch < 90 ? 1 : p->gpu.arch == 90 ? 16 : 8;
 	int threads = 32 * recipe_constant(recipe, "ROW_WARPS") * recipe_constant(recipe, "BLOCK_ROWS");
-	bool wide = strstr(recipe->name, "_wide") != NULL;
+	bool staged = strstr(recipe->name, "_staged") != NULL;
+	EXPECT(!recipe->too_long, "%s: the recipe of %s is too long", plan_text(p), recipe->name);
 	check_constant(p, recipe, "ROW_BLOCKS", 1, most_cluster);
 	check_constant(p, recipe, "WARP_SEGMENTS", 1, 8);
 	check_constant(p, recipe, "ROW_THREADS", 1, 32);
@@ -114,30 +90,28 @@ static void check_recipe(const struct plan *p, const struct ek_recipe *recipe)
 	check_constant(p, recipe, "BLOCKS", 1, 32);
 	check_constant(p, recipe, "BOUND_THREADS", threads, 1024);
 	EXPECT(in_range(threads, 32, 1024), "%s: %s has %d threads", plan_text(p), recipe->name, threads);
-	EXPECT(in_range(recipe->shared_bytes, 0, p->gpu.shared_kib << 10),
+	EXPECT(in_range(recipe->shared_bytes, EK_SHARED_MOST, p->gpu.shared_kib << 10),
 	       "%s: %s needs %d bytes of shared memory", plan_text(p), recipe->name, recipe->shared_bytes);
-	if (wide) {
+	if (staged) {
 		check_constant(p, recipe, "UNIT_SEGMENTS", 1, EK_MAX_COLS / 1024);
-		check_constant(p, recipe, "WIDE_UNITS", 1, 512);
-		check_constant(p, recipe, "SLOTS", 1, EK_MAX_COLS / 1024);
+		check_constant(p, recipe, "STAGED_UNITS", 1, 512);
+		check_constant(p, recipe, "TILES", 1, EK_MAX_COLS / 1024);
 	}
 }
 
 /* The policy itself, with the shared memory that its launches ask for. */
 static void check_policy(const struct plan *p)
 {
-	struct ek_gpu_limits limits = {p->gpu.arch, p->gpu.shared_kib << 10};
-	struct ek_backward_form form = {.dtype = p->dtypes.dtype,
-					.weight_dtype = p->dtypes.weight_dtype,
-					.cols = p->cols,
-					.shifted = p->access == EK_ACCESS_SHIFTED,
-					.sums = 2};
-	struct ek_policy policy = (p->backward ? ek_backward_policy : ek_forward_policy)(
-		p->dtypes.dtype, p->cols, p->access, limits);
-	if (policy.unit_segments > 0)
+	struct ek_gpu_limits limits = limits_of(p);
+	const struct ek_norm_form form = {.dtype = p->dtypes.dtype,
+					  .weight_dtype = p->dtypes.weight_dtype,
+					  .cols = p->cols,
+					  .access = p->access,
+					  .sums = p->backward ? 2 : 0};
+	struct ek_norm_policy policy = (p->backward ? ek_backward_policy : ek_forward_policy)(&form, &limits);
+	if (ek_policy_is_staged(&policy))
 		return; /* check_recipe has it */
-	int shared = p->backward ? ek_backward_shared(&policy, &form)
-				 : ek_forward_shared(&policy, p->dtypes.dtype, p->cols, p->access);
+	int shared = p->backward ? ek_backward_shared(&policy, &form) : ek_forward_shared(&policy, &form);
 	int64_t held = (int64_t)policy.row_warps * policy.row_blocks * policy.warp_segments * 1024;
 	EXPECT(in_range(shared, 0, limits.shared_bytes), "%s: %d bytes of shared memory", plan_text(p),
 	       shared);
@@ -147,21 +121,24 @@ static void check_policy(const struct plan *p)
 
 static void check_workspace(const struct plan *p)
 {
-	ek_norm_backward_args args = backward_args(p);
-	struct ek_norm_cut cut = ek_cuda_norm_cut(NULL, &args, p->gpu.arch, p->gpu.multiprocessors);
+	struct ek_gpu_limits limits = limits_of(p);
+	struct ek_norm_plan plan;
+	union op_args args;
+	args_of(p, &args);
+	ek_norm_plan_backward(&args.backward, &limits, false, &plan);
 	size_t real = p->dtypes.dtype == EK_F64 ? 8 : 4, bytes = workspace_of(p);
-	size_t needed = (size_t)cut.partials[0] * 2 * (size_t)p->cols * real + (size_t)cut.chunk_bytes;
-	EXPECT(cut.partials[0] > 0 && bytes >= needed, "%s: %zu bytes of workspace for %zu", plan_text(p),
+	size_t needed = (size_t)plan.partials[0] * 2 * (size_t)p->cols * real + (size_t)plan.chunk_bytes;
+	EXPECT(plan.partials[0] > 0 && bytes >= needed, "%s: %zu bytes of workspace for %zu", plan_text(p),
 	       bytes, needed);
 }
 
 static void check_plan(const struct plan *p)
 {
 	struct ek_recipe recipes[8];
-	ek_norm_forward_args forward = forward_args(p);
-	ek_norm_backward_args backward = backward_args(p);
-	int count = ek_cuda_norm_recipes(p->backward ? NULL : &forward, p->backward ? &backward : NULL,
-					 p->gpu.arch, recipes, COUNT_OF(recipes));
+	union op_args args;
+	args_of(p, &args);
+	int count = list_recipes(p->backward ? &ek_norm_backward_op : &ek_norm_forward_op, &args, p->gpu.arch,
+				 recipes, COUNT_OF(recipes));
 	EXPECT(count > 0, "%s: no kernel", plan_text(p));
 	for (int i = 0; i < count; i++)
 		check_recipe(p, &recipes[i]);
@@ -197,7 +174,7 @@ static void every_gpu_can_launch_every_plan(void)
 				check_widths((struct plan){.gpu = archs[gpu],
 							   .backward = k >= 3,
 							   .dtypes = dtype_pairs[pair],
-							   .access = (enum ek_access)(k % 3),
+							   .access = k % 3,
 							   .rows = 5000});
 }
 
@@ -214,7 +191,7 @@ static void check_workspace_grows(struct plan p)
 			return;
 		of = bytes > most ? p.rows : of;
 		most = bytes;
-		p.access = (enum ek_access)(p.rows % 3);
+		p.access = (int)(p.rows % 3);
 		if (p.rows > 0)
 			check_workspace(&p);
 	}

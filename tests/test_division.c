@@ -1,4 +1,4 @@
-/* The division of the GPU kernels (src/cuda/kernels/division.cu), compiled here, against the processor's own: the same
+/* The division of the GPU kernels (src/gpu/kernels/division.cu), compiled here, against the processor's own: the same
  * bits for every kind of number. SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef uint32_t u32;
 #define fma_f32 fmaf
 #define fma_f64 fma
 #define bits_of_f32 to_bits
-#include "../src/cuda/kernels/division.cu"
+#include "../src/gpu/kernels/division.cu"
 
 enum { MOST = 1 << 24 };
 

@@ -5,15 +5,15 @@
 #include <string.h>
 
 #include "../cli/options.h"
-#include "cuda/norm.h"
-#include "cuda/policy.h"
+#include "ops/norm/cuda.h"
+#include "ops/norm/policy.h"
 #include "support_recipe.h"
 #include "support_runner.h"
 
 enum { MOST_KERNELS = 96, MOST_ROWS = 64, ARCH = 90, SHARED_BYTES = 227 << 10 };
 
-static const struct ek_gpu_limits limits = {ARCH, SHARED_BYTES};
-static struct test_case *cases;
+static const struct ek_gpu_limits limits = {ARCH, 1, SHARED_BYTES};
+static struct listed_case *cases;
 static int case_count;
 
 /* ---- kernels ---- */
@@ -26,39 +26,9 @@ struct kernel {
 static struct kernel kernels[2 * MOST_KERNELS];
 static int kernel_count;
 
-/* Nothing is read: what counts is that it is there, and its alignment. */
-static void *address(const struct test_case *c, int tensor, bool there)
-{
-	return there ? (void *)(((uintptr_t)(tensor + 1) << 40) + (uintptr_t)c->form.offset) : NULL;
-}
-
-static int forward_recipes(const struct test_case *c, struct ek_recipe *recipes, int most)
-{
-	ek_norm_forward_args args = forward_args_of(c, 0);
-	args.x = address(c, 0, true);
-	args.y = address(c, 1, true);
-	args.weight = address(c, 2, c->form.weight);
-	args.bias = address(c, 3, c->form.bias);
-	return ek_cuda_norm_recipes(&args, NULL, ARCH, recipes, most);
-}
-
-static int backward_recipes(const struct test_case *c, struct ek_recipe *recipes, int most)
-{
-	ek_norm_backward_args args = backward_args_of(c, 0);
-	args.dy = address(c, 0, true);
-	args.x = address(c, 1, true);
-	args.dx = address(c, 2, c->form.dx);
-	args.weight = address(c, 3, c->form.weight);
-	args.dweight = address(c, 4, c->form.dweight);
-	args.dbias = address(c, 5, c->form.dbias);
-	args.rstd = address(c, 6, c->form.statistics != ANEW);
-	args.workspace = address(c, 7, true);
-	return ek_cuda_norm_recipes(NULL, &args, ARCH, recipes, most);
-}
-
 static void add_kernel(const struct ek_recipe *recipe, const struct test_case *c)
 {
-	if (recipe_constant(recipe, "FINAL") == 0)
+	if (recipe_constant(recipe, "KIND") == KIND_FOLD)
 		return; /* listed for any number of rows, compiled for some */
 	for (int i = 0; i < kernel_count; i++)
 		if (same_recipe(&kernels[i].recipe, recipe))
@@ -72,10 +42,12 @@ static void list_kernels(void)
 	enum { MOST = 8 };
 	static struct ek_recipe recipes[MOST];
 	for (int i = 0; i < case_count; i++) {
-		int count = (cases[i].pass == FORWARD ? forward_recipes : backward_recipes)(&cases[i],
-											    recipes, MOST);
+		union op_args args;
+		case_args_nowhere(&cases[i].c,
+				  &args); /* what counts is that operands are there, and their alignment */
+		int count = list_recipes(case_op(&cases[i].c), &args, ARCH, recipes, MOST);
 		for (int k = 0; k < count; k++)
-			add_kernel(&recipes[k], &cases[i]);
+			add_kernel(&recipes[k], &cases[i].c);
 	}
 }
 
@@ -96,10 +68,16 @@ struct row {
 	int64_t cols; /* where it was met first */
 };
 
-static struct row row_of(enum pass pass, ek_dtype dtype, int64_t cols, enum ek_access access)
+/* Beyond the table's: rows by elements, and those that end inside a quad. */
+static int more_registers(ek_dtype dtype, int64_t cols, int access, const struct ek_norm_policy *p)
 {
-	struct ek_policy p =
-		(pass == FORWARD ? ek_forward_policy : ek_backward_policy)(dtype, cols, access, limits);
+	bool ends_inside = access == ACCESS_QUADS && cols * (int64_t)ek_dtype_size(dtype) % 16 != 0;
+	return p->registers && (access == ACCESS_ELEMENTS || (ends_inside && p->warp_segments > 1)) ? 16 : 0;
+}
+
+static struct row row_of(enum pass pass, ek_dtype dtype, int64_t cols, int access)
+{
+	struct ek_norm_policy p = policy_for(pass == BACKWARD, dtype, cols, access, &limits);
 	struct row row = {.pass = pass,
 			  .element_size = (int)ek_dtype_size(dtype),
 			  .wide = p.unit_segments > 0,
@@ -108,7 +86,7 @@ static struct row row_of(enum pass pass, ek_dtype dtype, int64_t cols, enum ek_a
 		row.row_blocks = p.row_blocks;
 		row.warp_segments = p.warp_segments;
 		row.block_rows = p.block_rows;
-		row.registers = p.registers;
+		row.registers = p.registers - more_registers(dtype, cols, access, &p);
 		row.stages = p.stages;
 		row.fold_blocks = p.fold_blocks;
 	}
@@ -140,9 +118,9 @@ static int add_row(struct row *rows, int count, struct row row)
 static int list_rows(enum pass pass, ek_dtype dtype, struct row *rows)
 {
 	int count = 0;
-	for (int access = EK_ACCESS_QUADS; access <= EK_ACCESS_ELEMENTS; access++)
+	for (int access = ACCESS_QUADS; access <= ACCESS_ELEMENTS; access++)
 		for (int64_t cols = 1; cols <= EK_MAX_COLS; cols = next_end(cols))
-			count = add_row(rows, count, row_of(pass, dtype, cols, (enum ek_access)access));
+			count = add_row(rows, count, row_of(pass, dtype, cols, access));
 	return count;
 }
 
@@ -150,9 +128,9 @@ static bool is_met(const struct row *wanted)
 {
 	for (int i = 0; i < kernel_count; i++) {
 		const struct test_case *c = kernels[i].test_case;
-		enum ek_access access = (enum ek_access)recipe_constant(&kernels[i].recipe, "ACCESS");
+		int access = recipe_constant(&kernels[i].recipe, "ACCESS");
 		struct row row = row_of(c->pass, c->dtype, c->cols, access);
-		if (recipe_constant(&kernels[i].recipe, "FINAL") < 0 && same_row(&row, wanted))
+		if (recipe_constant(&kernels[i].recipe, "KIND") != KIND_FINAL && same_row(&row, wanted))
 			return true;
 	}
 	return false;
@@ -188,12 +166,10 @@ static int kernels_with(enum pass pass, ek_dtype dtype, ek_dtype weight_dtype, c
 
 static void every_dtype_meets_both_ops(void)
 {
-	static const ek_dtype pairs[][2] = {{EK_F32, EK_F32},   {EK_F16, EK_F16},  {EK_F16, EK_F32},
-					    {EK_BF16, EK_BF16}, {EK_BF16, EK_F32}, {EK_F64, EK_F64}};
 	for (int pass = 0; pass < PASS_COUNT; pass++)
-		for (int i = 0; i < COUNT_OF(pairs); i++)
+		for (int i = 0; i < DTYPE_PAIRS; i++)
 			for (int centred = 0; centred < 2; centred++) {
-				ek_dtype dtype = pairs[i][0], weight = pairs[i][1];
+				ek_dtype dtype = dtype_pairs[i].dtype, weight = dtype_pairs[i].weight_dtype;
 				EXPECT(kernels_with((enum pass)pass, dtype, weight, "CENTRED", centred) > 0,
 				       "no %s of %s in %s with weights in %s", pass_names[pass],
 				       centred ? "LayerNorm" : "RMSNorm", ek_dtype_name(dtype),
@@ -208,8 +184,8 @@ static void every_constant_has_all_its_values(void)
 		bool backward_alone;
 		int values;
 	} constants[] = {{"ACCESS", false, 3},     {"WEIGHT_ACCESS", false, 2}, {"BYTES", false, 2},
-			 {"HAS_WEIGHT", false, 2}, {"HAS_BIAS", false, 2},      {"GIVEN", true, 2},
-			 {"WANT_DX", true, 2},     {"WANT_DWEIGHT", true, 2},   {"WANT_DBIAS", true, 2}};
+			 {"HAS_WEIGHT", false, 2}, {"HAS_BIAS", false, 2},      {"HAS_RSTD", true, 2},
+			 {"HAS_DX", true, 2},      {"HAS_DWEIGHT", true, 2},    {"HAS_DBIAS", true, 2}};
 	for (int pass = 0; pass < PASS_COUNT; pass++)
 		for (int i = 0; i < COUNT_OF(constants); i++)
 			for (int value = 0; value < constants[i].values; value++) {
@@ -218,9 +194,8 @@ static void every_constant_has_all_its_values(void)
 					count += (int)kernels[k].test_case->pass == pass &&
 						 recipe_constant(&kernels[k].recipe, constants[i].name) ==
 							 value;
-				bool never = pass == FORWARD
-						     ? constants[i].backward_alone
-						     : strcmp(constants[i].name, "HAS_BIAS") == 0 && value;
+				bool never = pass == FORWARD ? constants[i].backward_alone
+							     : strcmp(constants[i].name, "HAS_BIAS") == 0;
 				EXPECT(never || count > 0, "no %s kernel has %s %d", pass_names[pass],
 				       constants[i].name, value);
 			}

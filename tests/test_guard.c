@@ -24,12 +24,13 @@ static void on_touch(int signal)
 
 static void protect_inputs(bool read_only)
 {
-	for (int id = X; id <= MEAN_LO; id++)
-		if (case_inputs[id].present)
-			buffer_protect(&case_inputs[id].buffer, read_only);
+	const struct ek_op *op = case_inputs.op;
+	for (int i = op->output_count; i < op->operand_count; i++)
+		if (case_inputs.of[i].present)
+			buffer_protect(&case_inputs.of[i].buffer, read_only);
 }
 
-static void check_placed(struct norm_case c, int threads, enum flavour flavour)
+static void check_placed(struct test_case c, int threads, enum flavour flavour)
 {
 	for (enum placement p = PLACE_GUARD_AFTER; p <= PLACE_GUARD_BEFORE; p++) {
 		c.placement = p;
@@ -46,13 +47,13 @@ static void check_placed(struct norm_case c, int threads, enum flavour flavour)
 	}
 }
 
-static void check_alone(const struct norm_case *c)
+static void check_alone(const struct test_case *c)
 {
 	check_placed(*c, 1, PLAIN);
 }
 
 /* Gaps between rows must not be written, by non-temporal stores either. */
-static void check_non_temporal(const struct norm_case *c)
+static void check_non_temporal(const struct test_case *c)
 {
 	check_placed(*c, 1, PLAIN);
 	check_placed(*c, 1, STREAM_ALWAYS);

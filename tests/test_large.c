@@ -26,33 +26,39 @@ static unsigned char *reserve(size_t bytes)
 static void move_rows(unsigned char *sparse, size_t stride_bytes, unsigned char *dense, int64_t rows,
 		      size_t row_bytes, bool spread)
 {
-	for (int64_t r = 0; r < rows; r++) {
+	for (int64_t r = 0; sparse && dense && r < rows; r++) {
 		unsigned char *far = sparse + (size_t)r * stride_bytes, *near = dense + (size_t)r * row_bytes;
 		memcpy(spread ? far : near, spread ? near : far, row_bytes);
 	}
 }
 
 /* A case run with strides of over 2^31 elements must equal the dense one. */
-static void check_spread(struct norm_case c, int64_t stride, const char *level, int threads)
+static void check_spread(struct test_case c, int64_t stride, const char *level, int threads)
 {
+	const struct ek_op *op = case_op(&c);
 	size_t element = ek_dtype_size(c.dtype), row = (size_t)c.cols * element;
 	size_t map_bytes = ((size_t)(c.rows - 1) * (size_t)stride + (size_t)c.cols) * element;
 	ek_context *ctx = context_of((struct setting){level, threads, PLAIN});
-	unsigned char *x = reserve(map_bytes), *dy = reserve(map_bytes), *out = reserve(map_bytes);
-	case_outputs(ctx, &c, case_actual);
-	move_rows(x, (size_t)stride * element, case_inputs[X].buffer.data, c.rows, row, true);
-	if (c.backward)
-		move_rows(dy, (size_t)stride * element, case_inputs[DY].buffer.data, c.rows, row, true);
-	ek_norm_forward_args f = case_forward_args(&c, case_actual);
-	ek_norm_backward_args b = case_backward_args(&c, case_actual);
-	f.x = b.x = x, b.dy = dy, f.y = b.dx = out;
-	f.x_stride = f.y_stride = b.x_stride = b.dy_stride = b.dx_stride = stride;
-	ek_status status = c.backward ? ek_norm_backward(ctx, &b) : ek_norm_forward(ctx, &f);
-	EXPECT(status == EK_OK, "%s, stride %lld: %s", case_text(&c), (long long)stride, ek_error(ctx));
-	move_rows(out, (size_t)stride * element, case_actual[c.backward ? DX : Y].buffer.data, c.rows, row,
-		  false);
-	case_compare(&c, level, threads, case_actual);
-	munmap(x, map_bytes), munmap(dy, map_bytes), munmap(out, map_bytes);
+	unsigned char *map[EK_MOST_OPERANDS] = {NULL};
+	case_outputs(ctx, &c, &case_actual);
+	union op_args args = case_args_in(&c, &case_actual);
+	for (int i = 0; i < op->operand_count; i++) {
+		if (op->operands[i].rank < 2)
+			continue;
+		map[i] = reserve(map_bytes);
+		if (i >= op->output_count)
+			move_rows(map[i], (size_t)stride * element, case_inputs.of[i].buffer.data, c.rows,
+				  row, true);
+		ek_operand_set(&op->operands[i], &args, map[i]);
+		memcpy(ek_field(&args, op->operands[i].dims[0].stride), &stride, sizeof stride);
+	}
+	EXPECT(op->call(ctx, &args) == EK_OK, "%s, stride %lld: %s", case_text(&c), (long long)stride,
+	       ek_error(ctx));
+	move_rows(map[0], (size_t)stride * element, case_actual.of[0].buffer.data, c.rows, row, false);
+	case_compare(&c, level, threads, &case_actual);
+	for (int i = 0; i < op->operand_count; i++)
+		if (map[i])
+			munmap(map[i], map_bytes);
 }
 
 static void strides_past_2_31_elements(void)
@@ -65,7 +71,7 @@ static void strides_past_2_31_elements(void)
 		      {5, 3, (INT64_C(1) << 32) + 64}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < 4 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1) {
-			struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+			struct test_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
 						     dtype_pairs[k / 4], shapes[s].rows, shapes[s].cols);
 			case_expect(&c);
 			check_spread(c, shapes[s].stride, "reference", 1);
@@ -94,6 +100,11 @@ static unsigned char *repeat(size_t bytes, int64_t times, int *file)
 
 enum { BLOCK_ROWS = 16384, BLOCK_COLS = 1024 };
 
+static void set_pointer(const struct test_case *c, const char *name, void *args, void *pointer)
+{
+	ek_operand_set(&case_op(c)->operands[operand_number(case_op(c), name)], args, pointer);
+}
+
 /* Rows repeat with the memory, so y and dx must be those of one block, and the column sums the reference's
  * over all rows. */
 static void check_repeated(bool backward, ek_norm norm, ek_dtype dtype)
@@ -103,42 +114,44 @@ static void check_repeated(bool backward, ek_norm norm, ek_dtype dtype)
 	int files[3];
 	unsigned char *x = repeat(block, times, &files[0]), *dy = repeat(block, times, &files[1]),
 		      *out = repeat(block, times, &files[2]);
-	struct norm_case c =
+	struct test_case c =
 		case_of(backward, norm, (struct dtype_pair){dtype, dtype}, BLOCK_ROWS, BLOCK_COLS);
-	c.form &= ~(unsigned)FORM_STATS;
+	case_drop(&c, STATISTICS);
 	case_expect(&c);
 	if (!x || !dy || !out) {
 		test_fail("%s: no mapping of %lld blocks", case_text(&c), (long long)times);
 		return;
 	}
-	memcpy(x, case_inputs[X].buffer.data, block);
+	memcpy(x, INPUT("x")->buffer.data, block);
 	if (backward)
-		memcpy(dy, case_inputs[DY].buffer.data, block);
-	struct norm_case all = c;
+		memcpy(dy, INPUT("dy")->buffer.data, block);
+	struct test_case all = c;
 	all.rows = BLOCK_ROWS * times;
 	const char *levels[] = {"reference", level_best()};
 	for (int l = backward ? 0 : 1; l < 2; l++) {
 		ek_context *ctx = context_of((struct setting){levels[l], l ? 2 : 1, PLAIN});
-		case_outputs(ctx, &c, case_actual);
-		ek_norm_forward_args f = case_forward_args(&c, case_actual);
-		ek_norm_backward_args b = case_backward_args(&c, case_actual);
-		f.rows = b.rows = all.rows;
-		f.x = b.x = x, b.dy = dy, f.y = b.dx = out;
-		if (backward && ek_norm_backward_workspace(ctx, &b, &b.workspace_size) == EK_OK) {
-			b.workspace = aligned_alloc(64, (b.workspace_size + 63) / 64 * 64);
-			b.dx = l == 0 ? NULL : b.dx;
-		}
-		ek_status status = backward ? ek_norm_backward(ctx, &b) : ek_norm_forward(ctx, &f);
-		EXPECT(status == EK_OK, "%s: %s", case_text(&all), ek_error(ctx));
-		free(b.workspace);
-		if (l == 0) { /* the column sums to come up to */
-			memcpy(case_expected[DWEIGHT].buffer.data, b.dweight,
-			       case_expected[DWEIGHT].buffer.bytes);
-			memcpy(case_expected[DBIAS].buffer.data, b.dbias, case_expected[DBIAS].buffer.bytes);
+		case_outputs(ctx, &c, &case_actual);
+		union op_args args = case_args_in(&c, &case_actual);
+		void *workspace = NULL;
+		size_t bytes = 0;
+		args_take_rows(case_op(&c), &args, 0, all.rows);
+		set_pointer(&c, "x", &args, x);
+		set_pointer(&c, backward ? "dx" : "y", &args, l == 0 ? NULL : out);
+		if (backward)
+			set_pointer(&c, "dy", &args, dy);
+		if (args_workspace(case_op(&c), ctx, &args, &bytes) == EK_OK && bytes)
+			args_set_workspace(case_op(&c), &args,
+					   workspace = aligned_alloc(64, (bytes + 63) / 64 * 64), bytes);
+		EXPECT(case_op(&c)->call(ctx, &args) == EK_OK, "%s: %s", case_text(&all), ek_error(ctx));
+		free(workspace);
+		for (int i = 1; l == 0 && i < case_op(&c)->output_count;
+		     i++) /* the column sums to come up to */
+			memcpy(case_expected.of[i].buffer.data, case_actual.of[i].buffer.data,
+			       case_expected.of[i].buffer.bytes);
+		if (l == 0)
 			continue;
-		}
-		memcpy(case_actual[backward ? DX : Y].buffer.data, out + (size_t)(times - 1) * block, block);
-		case_compare(&all, levels[l], 2, case_actual);
+		memcpy(case_actual.of[0].buffer.data, out + (size_t)(times - 1) * block, block);
+		case_compare(&all, levels[l], 2, &case_actual);
 	}
 	munmap(x, block * (size_t)times), munmap(dy, block * (size_t)times),
 		munmap(out, block * (size_t)times);

@@ -26,15 +26,14 @@ static void the_counter_counts(void)
 	free(block);
 }
 
-static void check_allocates_nothing(const struct norm_case *c, struct setting setting)
+static void check_allocates_nothing(const struct test_case *c, struct setting setting)
 {
 	ek_context *ctx = context_of(setting);
-	case_call(ctx, c, case_actual); /* workers start with the first large call */
-	case_outputs(ctx, c, case_actual);
-	ek_norm_forward_args f = case_forward_args(c, case_actual);
-	ek_norm_backward_args b = case_backward_args(c, case_actual);
+	case_call(ctx, c, &case_actual); /* workers start with the first large call */
+	case_outputs(ctx, c, &case_actual);
+	union op_args args = case_args_in(c, &case_actual);
 	long long before = atomic_load(&asked);
-	ek_status status = c->backward ? ek_norm_backward(ctx, &b) : ek_norm_forward(ctx, &f);
+	ek_status status = case_op(c)->call(ctx, &args);
 	long long after = atomic_load(&asked);
 	EXPECT(status == EK_OK, "%s: %s", case_text(c), ek_error(ctx));
 	EXPECT(after == before, "%s, level %s, %d threads: %lld allocations in a call", case_text(c),
@@ -47,10 +46,10 @@ static void a_call_allocates_nothing(void)
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < 4 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1)
 			for (int recomputed = 0; recomputed < 2; recomputed++) {
-				struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+				struct test_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
 							     dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
 				if (recomputed)
-					c.form &= ~(unsigned)FORM_STATS;
+					case_drop(&c, STATISTICS);
 				case_fill(&c);
 				if (shapes[s][0] * shapes[s][1] < 1000) /* it is slow */
 					check_allocates_nothing(&c, (struct setting){"reference", 1, PLAIN});
@@ -65,15 +64,15 @@ static void a_call_allocates_nothing(void)
 
 static long long allocations_of_first_call(int threads, int start_threads)
 {
-	struct norm_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 900, 300);
+	struct test_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 900, 300);
 	ek_options options = {.size = sizeof(options), .threads = threads, .start_threads = start_threads};
 	ek_context *ctx = NULL;
 	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
 	case_fill(&c);
-	case_outputs(ctx, &c, case_actual);
-	ek_norm_backward_args args = case_backward_args(&c, case_actual);
+	case_outputs(ctx, &c, &case_actual);
+	union op_args args = case_args_in(&c, &case_actual);
 	long long before = atomic_load(&asked);
-	EXPECT(ek_norm_backward(ctx, &args) == EK_OK, "%s", ek_error(ctx));
+	EXPECT(ek_norm_backward(ctx, &args.backward) == EK_OK, "%s", ek_error(ctx));
 	long long after = atomic_load(&asked);
 	ek_close(ctx);
 	return after - before;
@@ -161,29 +160,29 @@ static void the_workspace_is_what_its_size_call_says(void)
 						if ((s + k + t + only) % (test_mode == TEST_SHORT ? 11 : 2) >
 						    0)
 							continue;
-						struct norm_case c = case_of(
+						struct test_case c = case_of(
 							true, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
 							dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
 						struct setting setting = {i < 0 ? "reference" : level_name(i),
 									  i < 0 ? 1 : threads[t], PLAIN};
 						ek_context *ctx = context_of(setting);
-						c.form &= only == 1   ? ~(unsigned)FORM_DBIAS
-							  : only == 2 ? ~(unsigned)FORM_DWEIGHT
-								      : ~0u;
+						case_drop(&c, only == 1   ? "dbias"
+							      : only == 2 ? "dweight"
+									  : "");
 						case_fill(&c);
-						ek_status status = case_call(ctx, &c, case_actual);
-						size_t bytes = case_actual[WORKSPACE].buffer.bytes;
+						ek_status status = case_call(ctx, &c, &case_actual);
+						size_t bytes = case_actual.workspace.buffer.bytes;
 						EXPECT(status == EK_OK && bytes > 0,
 						       "%s, level %s: %s, workspace of %zu bytes",
 						       case_text(&c), setting.level, ek_error(ctx), bytes);
-						EXPECT(buffer_margins_whole(&case_actual[WORKSPACE].buffer),
+						EXPECT(buffer_margins_whole(&case_actual.workspace.buffer),
 						       "%s, level %s, %d threads: bytes beside the workspace were written",
 						       case_text(&c), setting.level, setting.threads);
-						case_outputs(ctx, &c, case_actual);
-						ek_norm_backward_args args =
-							case_backward_args(&c, case_actual);
-						args.workspace_size--;
-						EXPECT(ek_norm_backward(ctx, &args) == EK_ERROR_WORKSPACE,
+						case_outputs(ctx, &c, &case_actual);
+						union op_args args = case_args_in(&c, &case_actual);
+						args.backward.workspace_size--;
+						EXPECT(ek_norm_backward(ctx, &args.backward) ==
+							       EK_ERROR_WORKSPACE,
 						       "%s, level %s, %d threads: a workspace of %zu bytes is taken, asked for %zu",
 						       case_text(&c), setting.level, setting.threads,
 						       bytes - 1, bytes);
@@ -201,9 +200,8 @@ enum { STACK_BYTES = 256 << 10 };
 
 struct stack_call {
 	ek_context *ctx;
-	bool backward;
-	ek_norm_forward_args f;
-	ek_norm_backward_args b;
+	const struct ek_op *op;
+	union op_args args;
 	unsigned char *stack, *top;
 	ek_status status;
 };
@@ -215,19 +213,18 @@ static void *call_on_painted_stack(void *argument)
 	unsigned char here;
 	call->top = &here;
 	memset(call->stack, CANARY, (size_t)(call->top - call->stack) - 1024);
-	call->status =
-		call->backward ? ek_norm_backward(call->ctx, &call->b) : ek_norm_forward(call->ctx, &call->f);
+	call->status = call->op->call(call->ctx, &call->args);
 	return NULL;
 }
 
-static size_t stack_of(const struct norm_case *c, struct setting setting)
+static size_t stack_of(const struct test_case *c, struct setting setting)
 {
 	static _Alignas(4096) unsigned char stack[STACK_BYTES];
-	struct stack_call call = {.ctx = context_of(setting), .backward = c->backward, .stack = stack};
+	struct stack_call call = {.ctx = context_of(setting), .op = case_op(c), .stack = stack};
 	pthread_attr_t attributes;
 	pthread_t thread;
-	case_outputs(call.ctx, c, case_actual);
-	call.f = case_forward_args(c, case_actual), call.b = case_backward_args(c, case_actual);
+	case_outputs(call.ctx, c, &case_actual);
+	call.args = case_args_in(c, &case_actual);
 	pthread_attr_init(&attributes);
 	pthread_attr_setstack(&attributes, stack, STACK_BYTES);
 	EXPECT(pthread_create(&thread, &attributes, call_on_painted_stack, &call) == 0 &&
@@ -252,10 +249,10 @@ static void calls_use_no_more_stack_than_the_header_says(void)
 	static const int64_t shapes[][2] = {{1, 1}, {7, 100}, {3, 90000}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < 8 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1) {
-			struct norm_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+			struct test_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
 						     dtype_pairs[k / 8], shapes[s][0], shapes[s][1]);
 			if (k & 4)
-				c.form &= ~(unsigned)FORM_STATS;
+				case_drop(&c, STATISTICS);
 			case_fill(&c);
 			for (int l = s == 0 ? -1 : 0; l < level_count(); l++) { /* the reference is slow */
 				struct setting setting = {l < 0 ? "reference" : level_name(l), s + 1, PLAIN};
@@ -269,19 +266,18 @@ static void calls_use_no_more_stack_than_the_header_says(void)
 
 /* ---- the workspace of fewer rows ---- */
 
-static size_t workspace_for(ek_context *ctx, struct norm_case c, int64_t rows)
+static size_t workspace_for(ek_context *ctx, struct test_case c, int64_t rows)
 {
 	size_t bytes = 0;
-	void *at[OPERANDS] = {NULL};
-	at[DWEIGHT] = at[DBIAS] = at; /* it counts that they are there */
+	union op_args args;
 	c.rows = rows;
-	ek_norm_backward_args args = case_backward_at(&c, at, 0);
-	EXPECT(ek_norm_backward_workspace(ctx, &args, &bytes) == EK_OK, "%s: %s", case_text(&c),
+	case_args_nowhere(&c, &args);
+	EXPECT(args_workspace(case_op(&c), ctx, &args, &bytes) == EK_OK, "%s: %s", case_text(&c),
 	       ek_error(ctx));
 	return bytes;
 }
 
-static void check_workspace_grows(struct setting setting, const struct norm_case *c)
+static void check_workspace_grows(struct setting setting, const struct test_case *c)
 {
 	size_t most = 0;
 	ek_context *ctx = context_of(setting);
@@ -306,7 +302,7 @@ static void the_workspace_of_many_rows_is_enough_for_fewer(void)
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int t = -1; t < COUNT_OF(threads); t++)
 			for (int d = 0; d < DTYPE_PAIRS; d++) {
-				struct norm_case c =
+				struct test_case c =
 					case_of(true, EK_LAYER_NORM, dtype_pairs[d], 0, widths[w]);
 				struct setting setting = {t < 0 ? "reference" : level_best(),
 							  t < 0 ? 1 : threads[t], PLAIN};
@@ -323,22 +319,23 @@ static void a_call_takes_the_workspace_of_more_rows(void)
 					   {4, 30, 70000},    {0, 1, 70000},    {30, 31, 20000}};
 	for (int i = 0; i < COUNT_OF(calls); i++)
 		for (int threads = 0; threads < 4; threads++) {
-			struct norm_case c =
+			struct test_case c =
 				case_of(true, EK_LAYER_NORM, dtype_pairs[0], calls[i][0], calls[i][2]);
 			struct setting setting = {threads ? level_best() : "reference", threads ? threads : 1,
 						  PLAIN};
 			ek_context *ctx = context_of(setting);
-			struct buffer *workspace = &case_actual[WORKSPACE].buffer;
+			struct buffer *workspace = &case_actual.workspace.buffer;
 			case_expect(&c);
-			case_outputs(ctx, &c, case_actual);
-			buffer_reset(workspace, workspace_for(ctx, c, calls[i][1]), PLACE_OFFSET, 0);
-			ek_norm_backward_args args = case_backward_args(&c, case_actual);
-			EXPECT(ek_norm_backward(ctx, &args) == EK_OK, "%s, level %s, %d threads: %s",
+			case_outputs(ctx, &c, &case_actual);
+			EXPECT(buffer_reset(workspace, workspace_for(ctx, c, calls[i][1]), PLACE_OFFSET, 0),
+			       "no memory");
+			union op_args args = case_args_in(&c, &case_actual);
+			EXPECT(ek_norm_backward(ctx, &args.backward) == EK_OK, "%s, level %s, %d threads: %s",
 			       case_text(&c), setting.level, setting.threads, ek_error(ctx));
 			EXPECT(buffer_margins_whole(workspace),
 			       "%s, level %s, %d threads: bytes beside the workspace were written",
 			       case_text(&c), setting.level, setting.threads);
-			(void)case_compare(&c, setting.level, setting.threads, case_actual);
+			(void)case_compare(&c, setting.level, setting.threads, &case_actual);
 		}
 }
 

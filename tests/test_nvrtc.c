@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda/kernel.h"
-#include "cuda/nvrtc.h"
-#include "cuda/pack.h"
+#include "gpu/kernel.h"
+#include "gpu/cuda/nvrtc.h"
+#include "gpu/pack.h"
 #include "support_cache.h"
 #include "support_files.h"
 #include "support_runner.h"
@@ -18,8 +18,10 @@ static const char scale_text[] =
 
 static struct ek_recipe scale_recipe(const char *factor)
 {
-	struct ek_recipe recipe = {
-		.texts = {"/* one text */\n", scale_text}, .option_count = 2, .name = "scale"};
+	struct ek_recipe recipe = {.texts = {"/* one text */\n", scale_text},
+				   .text_count = 2,
+				   .option_count = 2,
+				   .name = "scale"};
 	(void)snprintf(recipe.options[0], sizeof recipe.options[0], "-DNAME=scale");
 	(void)snprintf(recipe.options[1], sizeof recipe.options[1], "-DFACTOR=%s", factor);
 	return recipe;
@@ -72,7 +74,7 @@ static void the_compiler_may_be_asked_about_registers(void)
 	struct ek_recipe recipe = scale_recipe("2.0f");
 	if (!nvrtc_is_there())
 		return;
-	(void)snprintf(recipe.options[recipe.option_count++], 64, "--ptxas-options=-v");
+	(void)snprintf(recipe.options[recipe.option_count++], sizeof recipe.options[0], "--ptxas-options=-v");
 	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_OK, "%s", ek_error(NULL));
 	EXPECT(log && strstr(log, "registers"), "it said \"%s\"", log ? log : "");
 	free(image.data);

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cuda/hash.h"
-#include "cuda/pack.h"
+#include "gpu/hash.h"
+#include "gpu/pack.h"
 #include "support.h"
 #include "support_cache.h"
 #include "support_files.h"

@@ -16,42 +16,41 @@ static struct setting setting_at(int choice, const char *level)
 	return setting;
 }
 
-static struct norm_case case_at(const int choice[AXES], uint64_t seed)
+static struct test_case case_at(const int choice[AXES], uint64_t seed)
 {
 	static const int64_t rows[] = {1, 2, 3, 5, 8, 33, 70, 257, 1026};
 	static const int64_t cols[] = {1,   2,   15,   16,   17,   31,   64,   255,
 				       256, 257, 1000, 1023, 1024, 1025, 2049, 4100};
 	static const double eps[] = {1e-5, 1e-6, 0};
 	static const enum filling fillings[] = {FILL_NORMAL, FILL_INTEGERS, FILL_OFFSET, FILL_SPECIAL};
-	static const unsigned forms[] = {FORM_FORWARD | FORM_BACKWARD,
-					 FORM_DX,
-					 FORM_DWEIGHT | FORM_DBIAS | FORM_RSTD,
-					 FORM_WEIGHT | FORM_DX | FORM_IN_PLACE | FORM_RSTD,
-					 FORM_WEIGHT | FORM_DX | FORM_OVER_X | FORM_DBIAS | FORM_BIAS,
-					 FORM_BIAS | FORM_DX | FORM_DWEIGHT | FORM_ACCUMULATE,
-					 FORM_DX | FORM_STATS | FORM_ARBITRARY | FORM_DBIAS,
-					 FORM_WEIGHT | FORM_RSTD | FORM_ARBITRARY | FORM_DX | FORM_DWEIGHT};
-	struct norm_case c = case_of(choice[PASS], choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
+	static const char *const forms[] = {"all",
+					    "dx",
+					    "dweight dbias rstd",
+					    "weight dx in_place rstd",
+					    "weight dx over_x dbias bias",
+					    "bias dx dweight accumulate",
+					    (STATISTICS " dx arbitrary dbias"),
+					    "weight rstd arbitrary dx dweight"};
+	struct test_case c = case_of(choice[PASS], choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
 				     dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
 	if (c.rows * c.cols > 60000) /* the reference's time */
 		c.rows = 60000 / c.cols;
-	for (int id = 0; id < WORKSPACE; id++) {
+	for (int id = 0; id < case_op(&c)->operand_count; id++) {
 		static const int offsets[] = {0, 1, 2, 4, 32, 63};
 		static const int64_t pads[] = {0, 1, 32, 77};
 		c.offset[id] = offsets[(choice[OFFSETS] + (choice[OFFSETS] > 1 ? id : 0)) % 6];
 		c.pad[id] = pads[choice[PADS]];
 	}
-	c.form = forms[choice[FORM]];
 	c.filling = fillings[choice[FILLING]];
 	c.eps = eps[choice[EPS]];
 	c.seed = seed;
-	case_normalise(&c);
+	case_set(&c, forms[choice[FORM]]);
 	return c;
 }
 
 static void check_choice(const int choice[AXES], uint64_t seed)
 {
-	struct norm_case c = case_at(choice, seed);
+	struct test_case c = case_at(choice, seed);
 	case_expect(&c);
 	for (int i = 0; i < level_count(); i++)
 		case_check(&c, setting_at(choice[SETTING], level_name(i)));
@@ -76,9 +75,9 @@ static void every_pair_of_values_of_two_axes(void)
 }
 
 /* Anything that is allowed, with sizes and distances that nobody thought of. */
-static struct norm_case random_case(uint64_t *state)
+static struct test_case random_case(uint64_t *state)
 {
-	struct norm_case c =
+	struct test_case c =
 		case_of(random_below(state, 2), random_below(state, 2) ? EK_RMS_NORM : EK_LAYER_NORM,
 			dtype_pairs[random_below(state, DTYPE_PAIRS)], 1, 1);
 	int64_t elements = INT64_C(1) << random_below(state, random_below(state, 20) == 0 ? 21 : 16);
@@ -89,11 +88,14 @@ static struct norm_case random_case(uint64_t *state)
 		c.rows = c.cols;
 		c.cols = rows > 0 ? rows : 1;
 	}
-	c.form = (unsigned)random_bits(state) & 0xfff;
+	c.present = (uint32_t)random_bits(state);
+	c.accumulate = random_below(state, 2);
+	c.arbitrary = random_below(state, 2);
+	c.over = (uint8_t)random_below(state, 2 * case_op(&c)->operand_count);
 	c.filling = (enum filling)random_below(state, 5);
 	c.eps = (double)random_below(state, 4) * 1e-6;
 	c.seed = random_bits(state) % 100000;
-	for (int id = 0; id < WORKSPACE; id++) {
+	for (int id = 0; id < case_op(&c)->operand_count; id++) {
 		c.offset[id] = random_below(state, 2) ? (int)random_below(state, 64) : 0;
 		c.pad[id] = random_below(state, 2) ? random_below(state, 100) : 0;
 	}
@@ -105,7 +107,7 @@ static void random_cases(void)
 {
 	uint64_t state = test_seed();
 	for (int64_t n = test_scaled(2500); n > 0; n--) {
-		struct norm_case c = random_case(&state);
+		struct test_case c = random_case(&state);
 		int choice = (int)random_below(&state, values_of_axis[SETTING]);
 		case_expect(&c);
 		for (int i = 0; i < level_count(); i++)

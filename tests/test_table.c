@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "cuda/table.h"
+#include "gpu/table.h"
 #include "support_runner.h"
 
 /* Handles that are never followed. */
@@ -16,6 +16,17 @@ static void *address(uint64_t number)
 	return (union handle){.number = number}.pointer;
 }
 
+static struct ek_kernel_key key_of(uint64_t number)
+{
+	return (struct ek_kernel_key){{1, number}};
+}
+
+static CUfunction find(struct ek_table *table, uint64_t number)
+{
+	const struct ek_kernel_key key = key_of(number);
+	return ek_table_find(table, &key);
+}
+
 static void count_unloads(void *user, CUmodule module)
 {
 	*(uint64_t *)user += (union handle){.pointer = module}.number;
@@ -24,7 +35,7 @@ static void count_unloads(void *user, CUmodule module)
 static void add(struct ek_table *table, uint64_t key, void *function, void *module)
 {
 	CUfunction found;
-	struct ek_making making = {.key = key};
+	struct ek_making making = {.key = key_of(key)};
 	EXPECT(ek_table_begin(table, &making, &found) && ek_table_end(table, &making, function, module),
 	       "key %llx is there before, or there is no memory", (unsigned long long)key);
 }
@@ -35,13 +46,13 @@ static void the_table_grows(void)
 	struct ek_table *table = ek_table_create();
 	uint64_t sum = 0, unloaded = 0;
 	for (uint64_t i = 1; i <= KEYS; i++) {
-		EXPECT(!ek_table_find(table, i << 40), "key %d is there before", (int)i);
+		EXPECT(!find(table, i << 40), "key %d is there before", (int)i);
 		add(table, i << 40, address(i), address(2 * i));
 		sum += 2 * i;
 	}
 	for (uint64_t i = 1; i <= KEYS; i++)
-		EXPECT(ek_table_find(table, i << 40) == address(i), "key %d is another's", (int)i);
-	EXPECT(!ek_table_find(table, 1), "a key that was never added is there");
+		EXPECT(find(table, i << 40) == address(i), "key %d is another's", (int)i);
+	EXPECT(!find(table, 1), "a key that was never added is there");
 	ek_table_destroy(table, count_unloads, &unloaded);
 	EXPECT(unloaded == sum, "not each module is unloaded once");
 }
@@ -62,7 +73,7 @@ struct asker {
 static void *ask(void *argument)
 {
 	struct asker *asker = argument;
-	struct ek_making making = {.key = asker->key};
+	struct ek_making making = {.key = key_of(asker->key)};
 	if (!ek_table_begin(asker->table, &making, &asker->found))
 		return NULL;
 	bool alone = atomic_fetch_add(asker->makers, 1) == 0;
@@ -115,7 +126,7 @@ static void a_failure_wakes_those_that_wait(void)
 	for (uint64_t key = 1; key <= ROUNDS; key++) {
 		int found, made = ask_at_once(table, key, THREADS - 1, &found);
 		EXPECT(made >= 1 && made <= THREADS && found >= 1, "made %d times, found by %d", made, found);
-		EXPECT(ek_table_find(table, key) == address(7), "the last one's function is not there");
+		EXPECT(find(table, key) == address(7), "the last one's function is not there");
 	}
 	ek_table_destroy(table, count_unloads, &unloaded);
 }
@@ -123,14 +134,14 @@ static void a_failure_wakes_those_that_wait(void)
 static void keys_do_not_wait_for_each_other(void)
 {
 	struct ek_table *table = ek_table_create();
-	struct ek_making first = {.key = 1};
+	struct ek_making first = {.key = key_of(1)};
 	CUfunction none;
 	uint64_t unloaded = 0;
 	int found;
 	EXPECT(ek_table_begin(table, &first, &none) && !none, "an empty table has a function");
 	int made = ask_at_once(table, 2, 0, &found); /* would never return */
 	EXPECT(made == 1 && found == THREADS, "made %d times, found by %d", made, found);
-	EXPECT(ek_table_end(table, &first, NULL, NULL) && !ek_table_find(table, 1), "a failure was added");
+	EXPECT(ek_table_end(table, &first, NULL, NULL) && !find(table, 1), "a failure was added");
 	ek_table_destroy(table, count_unloads, &unloaded);
 }
 

@@ -16,113 +16,51 @@
 #include "support.h"
 #include "support_fpenv.h"
 
-/* A caller's own buffers and the reference's answers, so that callers share nothing but contexts. */
+/* A caller's own memory and the reference's answers, so that callers share nothing but contexts. */
 struct caller {
-	struct norm_case c;
-	float *x, *dy, *weight, *bias, *want, *got;
-	void *workspace;
-	size_t outputs, workspace_size;
+	struct test_case c;
+	struct operands inputs, want, got;
 };
 
-static float *floats(size_t count, uint64_t seed)
+static void caller_expect(struct caller *k)
 {
-	float *list = aligned_alloc(64, (count * 4 + 63) / 64 * 64);
-	if (!list)
-		exit(1);
-	fill_rows(FILL_NORMAL, EK_F32, list, 1, (int64_t)count, 0, seed);
-	return list;
+	ek_status status = outputs_compute(reference(), &k->c, &k->inputs, &k->want);
+	EXPECT(status == EK_OK, "%s: %s", case_text(&k->c), ek_error(reference()));
 }
 
-/* y or dx, then dweight and dbias. */
-static ek_status caller_call(ek_context *ctx, struct caller *k, float *out)
-{
-	size_t matrix = (size_t)(k->c.rows * k->c.cols);
-	if (!k->c.backward)
-		return ek_norm_forward(ctx, &(ek_norm_forward_args){.size = sizeof(ek_norm_forward_args),
-								    .norm = k->c.norm,
-								    .dtype = EK_F32,
-								    .rows = k->c.rows,
-								    .cols = k->c.cols,
-								    .eps = k->c.eps,
-								    .x = k->x,
-								    .weight = k->weight,
-								    .bias = k->bias,
-								    .y = out});
-	return ek_norm_backward(ctx, &(ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
-							      .norm = k->c.norm,
-							      .dtype = EK_F32,
-							      .rows = k->c.rows,
-							      .cols = k->c.cols,
-							      .eps = k->c.eps,
-							      .dy = k->dy,
-							      .x = k->x,
-							      .weight = k->weight,
-							      .dx = out,
-							      .dweight = out + matrix,
-							      .dbias = out + matrix + k->c.cols,
-							      .workspace = k->workspace,
-							      .workspace_size = k->workspace_size});
-}
-
-static struct caller caller_make(ek_context *ctx, int number, int64_t rows, int64_t cols)
+/* Without statistics, in f32. */
+static struct caller caller_make(int number, int64_t rows, int64_t cols)
 {
 	struct caller k = {.c = case_of(number & 1, number & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[0],
 					rows, cols)};
-	size_t matrix = (size_t)(rows * cols);
-	uint64_t seed = (uint64_t)number * 16;
-	k.x = floats(matrix, seed), k.dy = floats(matrix, seed + 1);
-	k.weight = floats((size_t)cols, seed + 2), k.bias = floats((size_t)cols, seed + 3);
-	k.outputs = matrix + (k.c.backward ? 2 * (size_t)cols : 0);
-	k.want = floats(k.outputs, 0), k.got = floats(k.outputs, 0);
-	if (k.c.backward) {
-		ek_context *contexts[] = {ctx, reference()};
-		for (int i = 0; i < 2; i++) {
-			size_t bytes = 0;
-			ek_norm_backward_workspace(
-				contexts[i],
-				&(ek_norm_backward_args){.size = sizeof(ek_norm_backward_args),
-							 .norm = k.c.norm,
-							 .dtype = EK_F32,
-							 .rows = rows,
-							 .cols = cols,
-							 .dweight = k.got,
-							 .dbias = k.got},
-				&bytes);
-			k.workspace_size = bytes > k.workspace_size ? bytes : k.workspace_size;
-		}
-		k.workspace = floats(k.workspace_size / 4 + 16, 0);
-	}
-	EXPECT(caller_call(reference(), &k, k.want) == EK_OK, "%s", ek_error(reference()));
+	k.c.seed = (uint64_t)number * 16;
+	case_drop(&k.c, STATISTICS);
+	EXPECT(inputs_fill(reference(), &k.c, &k.inputs) == EK_OK, "%s", ek_error(reference()));
+	caller_expect(&k);
 	return k;
 }
 
 static void caller_free(struct caller *k)
 {
-	free(k->x), free(k->dy), free(k->weight), free(k->bias), free(k->want), free(k->got),
-		free(k->workspace);
+	operands_free(&k->inputs), operands_free(&k->want), operands_free(&k->got);
 }
 
 /* One call and its verdict: 0, or what went wrong (usable in a child, which must not print). */
 static int caller_try(ek_context *ctx, struct caller *k)
 {
-	memset(k->got, CANARY, k->outputs * 4);
-	if (caller_call(ctx, k, k->got) != EK_OK)
+	struct difference difference;
+	if (outputs_compute(ctx, &k->c, &k->inputs, &k->got) != EK_OK)
 		return 1;
-	return memcmp(k->got, k->want, k->outputs * 4) == 0 ? 0 : 2;
+	return outputs_same(&k->want, &k->got, &difference) ? 0 : 2;
 }
 
 static void caller_check(ek_context *ctx, struct caller *k, const char *where)
 {
+	struct difference difference;
 	int wrong = caller_try(ctx, k);
-	if (wrong == 0)
-		return;
-	size_t at = 0;
-	while (wrong == 2 && memcmp(&k->got[at], &k->want[at], 4) == 0)
-		at++;
-	test_fail("%s: %s: %s, element [%lld][%lld] is %a (%.9g), the reference has %a (%.9g)", where,
-		  case_text(&k->c), wrong == 1 ? ek_error(ctx) : "other bits",
-		  (long long)((int64_t)at / k->c.cols), (long long)((int64_t)at % k->c.cols),
-		  (double)k->got[at], (double)k->got[at], (double)k->want[at], (double)k->want[at]);
+	if (wrong == 2 && !outputs_same(&k->want, &k->got, &difference))
+		test_fail("%s: %s: %s", where, case_text(&k->c), difference_text(&difference));
+	EXPECT(wrong != 1, "%s: %s: %s", where, case_text(&k->c), ek_error(ctx));
 }
 
 static ek_context *open_fresh(int threads)
@@ -171,7 +109,7 @@ static void concurrent_callers(bool one_context)
 		ek_context *ctx = one_context ? shared : open_fresh(2);
 		hands[i] = (struct hand){.ctx = ctx,
 					 .calls = test_scaled(60),
-					 .caller = caller_make(ctx, i, i % 2 ? 600 : 8, i % 2 ? 257 : 40000)};
+					 .caller = caller_make(i, i % 2 ? 600 : 8, i % 2 ? 257 : 40000)};
 	}
 	for (int i = 0; i < CALLERS; i++)
 		pthread_create(&threads[i], NULL, hand_run, &hands[i]);
@@ -202,7 +140,7 @@ static void opened_and_closed_many_times(void)
 	for (int i = 0; i < (int)test_scaled(100); i++) {
 		ek_context *ctx = open_fresh(1 + i % 4);
 		if (i % 3) {
-			struct caller k = caller_make(ctx, i, 300, 500);
+			struct caller k = caller_make(i, 300, 500);
 			caller_check(ctx, &k, "a fresh context");
 			caller_free(&k);
 		}
@@ -218,7 +156,7 @@ static void thread_counts(void)
 		EXPECT(describe(ctx).threads == counts[i], "asked for %d threads, got %d", counts[i],
 		       describe(ctx).threads);
 		for (int number = 0; number < (test_mode == TEST_SHORT ? 2 : 4); number++) {
-			struct caller k = caller_make(ctx, number, 700, 300);
+			struct caller k = caller_make(number, 700, 300);
 			caller_check(ctx, &k, "some threads");
 			caller_free(&k);
 		}
@@ -253,14 +191,14 @@ static void large_calls_are_cut_into_tasks_for_the_callers_loop(void)
 			      .parallel_user = &seen};
 	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
 	for (int number = 0; number < 4; number++) {
-		struct caller k = caller_make(ctx, number, 2000, 1000);
+		struct caller k = caller_make(number, 2000, 1000);
 		memset(&seen, 0, sizeof(seen));
 		caller_check(ctx, &k, "the caller's loop");
 		EXPECT(seen.loops >= 1 && seen.tasks > seen.loops && seen.wrong_user == 0,
 		       "%s: %lld loops, %lld tasks, %lld without the caller's pointer", case_text(&k.c),
 		       (long long)seen.loops, (long long)seen.tasks, (long long)seen.wrong_user);
 		caller_free(&k);
-		k = caller_make(ctx, number, 1, 16);
+		k = caller_make(number, 1, 16);
 		memset(&seen, 0, sizeof(seen));
 		caller_check(ctx, &k, "the caller's loop, hardly used");
 		EXPECT(seen.tasks <= 1, "%s: %lld tasks for a call this small", case_text(&k.c),
@@ -319,7 +257,7 @@ static void a_child_calls_after_fork(void)
 	for (int started = 0; started < 2; started++)
 		for (int number = 0; number < 4; number++) {
 			ek_context *ctx = open_fresh(3);
-			struct caller k = caller_make(ctx, number, 900, 300);
+			struct caller k = caller_make(number, 900, 300);
 			if (started) /* with workers alive, which the child does not have */
 				caller_check(ctx, &k, "before fork");
 			fflush(stdout);
@@ -338,8 +276,8 @@ static void fork_while_another_thread_is_calling(void)
 {
 	ek_context *ctx = open_fresh(3);
 	atomic_bool stop = false;
-	struct hand hand = {.ctx = ctx, .stop = &stop, .caller = caller_make(ctx, 1, 1200, 400)};
-	struct caller k = caller_make(ctx, 3, 900, 300);
+	struct hand hand = {.ctx = ctx, .stop = &stop, .caller = caller_make(1, 1200, 400)};
+	struct caller k = caller_make(3, 900, 300);
 	pthread_t thread;
 	pthread_create(&thread, NULL, hand_run, &hand);
 	for (int i = 0; i < (int)test_scaled(20); i++) {
@@ -372,7 +310,7 @@ static void workers_start_in_the_first_large_call_or_on_request(void)
 	int before = threads_alive();
 	for (int start = 0; start < 2; start++) {
 		ek_context *ctx = start ? open_started(3) : open_fresh(3);
-		struct caller k = caller_make(ctx, 1, 900, 300);
+		struct caller k = caller_make(1, 900, 300);
 		ek_description first = describe(ctx);
 		EXPECT(first.workers == 2 * start && threads_alive() == before + 2 * start,
 		       "start_threads %d: %d workers described, %d threads more than before, expected %d",
@@ -447,7 +385,7 @@ static void refused_workers_are_reported(void)
 {
 	for (int start = 0; start < 2; start++) {
 		ek_context *ctx = open_fresh(200); /* for the size of the workspace */
-		struct caller k = caller_make(ctx, 1, 4000, 300);
+		struct caller k = caller_make(1, 4000, 300);
 		ek_close(ctx);
 		fflush(stdout);
 		pid_t child = fork();
@@ -461,6 +399,15 @@ static void refused_workers_are_reported(void)
 /* ---- the caller's floating-point environment ---- */
 
 /* Flush to zero and other roundings, with subnormal inputs; set before the workers start, which inherit. */
+static void make_tiny(struct caller *k, int64_t i)
+{
+	float *x = (float *)(void *)operand_named(&k->inputs, "x")->buffer.data;
+	float *dy = (float *)(void *)operand_named(&k->inputs, "dy")->buffer.data;
+	x[i] *= 0x1p-126f;
+	if (dy)
+		dy[i] *= 0x1p-128f;
+}
+
 static void the_callers_float_environment_changes_nothing(void)
 {
 	for (int l = -1; l < level_count(); l++)
@@ -472,12 +419,11 @@ static void the_callers_float_environment_changes_nothing(void)
 							      .threads = threads,
 							      .isa = l < 0 ? "reference" : level_name(l)};
 					EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
-					struct caller k = caller_make(ctx, number, 900, 130);
+					struct caller k = caller_make(number, 900, 130);
 					for (int64_t i = 0; i < k.c.rows * k.c.cols; i++)
 						if (i / k.c.cols % 3 == 0)
-							k.x[i] *= 0x1p-126f, k.dy[i] *= 0x1p-128f;
-					EXPECT(caller_call(reference(), &k, k.want) == EK_OK, "%s",
-					       ek_error(reference()));
+							make_tiny(&k, i);
+					caller_expect(&k);
 					uint64_t before = fpenv_get();
 					fpenv_set(fpenv_modes[m]);
 					int wrong = caller_try(ctx, &k);

@@ -1,5 +1,5 @@
-/* libFuzzer harness over the argument structs: the input's bytes choose an op, sizes, strides, dtypes and
- * where in a small arena each buffer lies. A call that is accepted must leave the arena as the reference
+/* libFuzzer harness over the argument structs of all ops: the input's bytes choose an op, sizes, strides, dtypes and
+ * where in a small arena each operand of its table lies. A call that is accepted must leave the arena as the reference
  * leaves it, bit for bit; a refused one must leave it alone; and what is plainly wrong must be refused,
  * what is plainly right accepted. `make fuzz` builds and runs it. SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "evenkeel.h"
+#include "core/dtype.h"
+#include "ops/norm/op.h"
+#include "ops/registry.h"
+#include "verify/case.h"
+#include "verify/random.h"
 
 enum { ARENA = 64 << 10, WORKSPACE = 4 << 20, CONTEXTS = 16 };
 
@@ -95,120 +99,18 @@ static int64_t unusual(struct input *in, int64_t usual)
 	}
 }
 
-static int64_t take_stride(struct input *in, int64_t cols)
+static int64_t take_stride(struct input *in, int64_t dense)
 {
 	switch (take(in, 1) % 4) {
 	case 0:
 		return unusual(in, 0);
 	case 1:
-		return (int64_t)((uint64_t)cols + take(in, 1)); /* padded rows; of any cols, INT64_MAX too */
+		return (int64_t)((uint64_t)dense + take(in, 1)); /* padded rows; of any cols, INT64_MAX too */
 	case 2:
-		return (int64_t)((uint64_t)cols * 2);
+		return (int64_t)((uint64_t)dense * 2);
 	default:
-		return unusual(in, cols);
+		return unusual(in, dense);
 	}
-}
-
-/* ---- one call, forward or backward, and what the harness itself thinks of it ---- */
-
-enum { MAX_OPERANDS = 12 };
-
-struct operand {
-	int64_t rows, cols, stride;
-	ek_dtype dtype;
-	size_t bytes;
-	bool is_output;
-	const void **pointer; /* the field of the argument struct */
-};
-
-struct call {
-	bool backward;
-	ek_norm_forward_args forward_args;
-	ek_norm_backward_args backward_args;
-	struct operand operands[MAX_OPERANDS];
-	int count;
-	bool wrong;    /* must be refused */
-	bool too_wide; /* some buffer does not fit in the arena: not to be called if it might be accepted */
-	bool overlap;  /* some output touches another buffer: may be refused */
-	size_t used;   /* of the arena, by buffers laid out one after another */
-	size_t workspace_bytes;
-};
-
-static bool known_dtype(ek_dtype dtype)
-{
-	return ek_dtype_size(dtype) > 0;
-}
-
-/* first * second * third, or INT64_MAX where that is more or makes no sense. */
-static int64_t product(int64_t first, int64_t second, int64_t third)
-{
-	int64_t result;
-	bool overflows = __builtin_mul_overflow(first, second, &result) ||
-			 __builtin_mul_overflow(result, third, &result);
-	return first < 0 || second < 0 || overflows ? INT64_MAX : result;
-}
-
-/* From the first byte of a matrix to its last; INT64_MAX: more than there are. */
-static int64_t extent(int64_t rows, int64_t cols, int64_t stride, ek_dtype dtype)
-{
-	int64_t size = (int64_t)ek_dtype_size(dtype), last_row = product(cols, size, 1);
-	if (rows <= 0)
-		return rows < 0 ? INT64_MAX : 0;
-	int64_t before = product(rows - 1, stride, size);
-	return before > INT64_MAX - last_row ? INT64_MAX : before + last_row;
-}
-
-/* Registers a buffer and lays it out: absent, after those before it, or anywhere. */
-static void place(struct input *in, struct call *call, const void **pointer, int64_t rows, int64_t cols,
-		  int64_t stride, ek_dtype dtype, bool is_output, bool often)
-{
-	uint64_t choice = take(in, 1);
-	*pointer = NULL;
-	if (choice < (often ? 4 : 100))
-		return;
-	if (stride == 0)
-		stride = cols;
-	int64_t bytes = extent(rows, cols, stride, dtype);
-	size_t offset = call->used + take(in, 1) % 65;
-	if (choice > 250)
-		offset = (size_t)below(in, ARENA);
-	else if (choice > 235 && call->count > 0)
-		offset = (size_t)((const unsigned char *)*call->operands[take(in, 1) % (size_t)call->count]
-					  .pointer -
-				  actual);
-	if (bytes > ARENA || offset > ARENA - (size_t)bytes) {
-		call->too_wide = true;
-		offset = 0;
-		bytes = 0;
-	}
-	*pointer = actual + offset;
-	if (offset + (size_t)bytes > call->used)
-		call->used = offset + (size_t)bytes;
-	call->operands[call->count++] = (struct operand){.rows = rows,
-							 .cols = cols,
-							 .stride = stride,
-							 .dtype = dtype,
-							 .bytes = (size_t)bytes,
-							 .is_output = is_output,
-							 .pointer = pointer};
-}
-
-/* Whether a matrix must be refused for its stride alone. */
-static bool wrong_stride(int64_t rows, int64_t cols, int64_t stride, ek_dtype dtype)
-{
-	if (stride == 0)
-		stride = cols;
-	return stride < cols || product(stride, (int64_t)ek_dtype_size(dtype), rows) == INT64_MAX;
-}
-
-static bool wrong_common(size_t size, size_t right_size, ek_norm norm, ek_dtype dtype, ek_dtype weight_dtype,
-			 int64_t rows, int64_t cols, double eps)
-{
-	bool weights_fit = (int)weight_dtype == 0 || weight_dtype == dtype ||
-			   (weight_dtype == EK_F32 && (dtype == EK_F16 || dtype == EK_BF16));
-	bool infinite = !isfinite(dtype == EK_F64 ? eps : (double)(float)eps);
-	return size != right_size || (norm != EK_LAYER_NORM && norm != EK_RMS_NORM) || !known_dtype(dtype) ||
-	       !weights_fit || rows < 0 || cols < 1 || cols > EK_MAX_COLS || infinite || eps < 0;
 }
 
 static double take_eps(struct input *in)
@@ -220,130 +122,259 @@ static double take_eps(struct input *in)
 	return usual[choice % (sizeof usual / sizeof usual[0])];
 }
 
-static size_t take_size(struct input *in, size_t right)
-{
-	return take(in, 1) == 255 ? (size_t)take(in, 8) : right;
-}
-
 static int take_enum(struct input *in, int limit)
 {
 	return take(in, 1) == 255 ? (int)take(in, 4) : (int)(take(in, 1) % (unsigned)limit) + 1;
 }
 
-static void take_shape(struct input *in, int64_t *rows, int64_t *cols)
+/* ---- one call, and what the harness itself thinks of it ---- */
+
+struct call {
+	const struct ek_op *op;
+	union op_args args;
+	size_t bytes[EK_MOST_OPERANDS]; /* from the first byte of an operand to its last */
+	bool wrong;                     /* must be refused */
+	bool too_wide; /* some operand does not fit in the arena: not to be called if it might be accepted */
+	bool overlap;  /* some output touches another operand: may be refused */
+	size_t used;   /* of the arena, by operands laid out one after another */
+	size_t workspace_bytes;
+};
+
+static unsigned char *operand_at(const struct call *call, int i)
 {
+	return ek_operand_pointer(&call->op->operands[i], &call->args);
+}
+
+static int int_at(const struct call *call, uint16_t offset)
+{
+	int value;
+	memcpy(&value, ek_field(&call->args, offset), sizeof value);
+	return value;
+}
+
+/* 0 is the op's. */
+static ek_dtype dtype_of(const struct call *call, const struct ek_operand *operand)
+{
+	int dtype = int_at(call, call->op->dtype), own = operand->dtype ? int_at(call, operand->dtype) : 0;
+	if (!operand->dtype)
+		return dtype == EK_F64 ? EK_F64 : EK_F32;
+	return (ek_dtype)(own ? own : dtype);
+}
+
+static void set(struct call *call, uint16_t offset, const void *value, size_t bytes)
+{
+	memcpy(ek_field(&call->args, offset), value, bytes);
+}
+
+static bool is_kind(const struct call *call, int kind)
+{
+	for (int i = 0; i < EK_OP_COUNT; i++)
+		if ((ek_ops[i].forward == call->op || ek_ops[i].backward == call->op) &&
+		    ek_ops[i].kind == kind)
+			return true;
+	return false;
+}
+
+/* a * b, or INT64_MAX where that is more or makes no sense. */
+static int64_t product(int64_t a, int64_t b)
+{
+	int64_t result;
+	return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+}
+
+/* The distance of neighbours in a dimension: as given, or such that they follow each other. */
+static int64_t stride_of(const struct call *call, const struct ek_operand *operand, int dim)
+{
+	int64_t stride = 0;
+	if (dim == operand->rank - 1)
+		return 1;
+	if (operand->dims[dim].stride)
+		memcpy(&stride, ek_field(&call->args, operand->dims[dim].stride), sizeof stride);
+	if (stride)
+		return stride;
+	return product(stride_of(call, operand, dim + 1),
+		       ek_size_of(call->op, operand->dims[dim + 1].size, &call->args));
+}
+
+/* From the first byte to the last; INT64_MAX: more than there are. */
+static int64_t extent(const struct call *call, const struct ek_operand *operand)
+{
+	int64_t elements = 1;
+	for (int dim = 0; dim < operand->rank; dim++) {
+		int64_t size = ek_size_of(call->op, operand->dims[dim].size, &call->args);
+		if (size <= 0)
+			return size < 0 ? INT64_MAX : 0;
+		int64_t span = product(size - 1, stride_of(call, operand, dim));
+		elements = span > INT64_MAX - elements ? INT64_MAX : elements + span;
+	}
+	return product(elements, (int64_t)ek_dtype_size(dtype_of(call, operand)));
+}
+
+/* Whether an operand must be refused for its strides alone. */
+static bool wrong_strides(const struct call *call, const struct ek_operand *operand)
+{
+	int64_t size = (int64_t)ek_dtype_size(dtype_of(call, operand));
+	for (int dim = 0; dim < operand->rank - 1; dim++) {
+		int64_t inner = product(stride_of(call, operand, dim + 1),
+					ek_size_of(call->op, operand->dims[dim + 1].size, &call->args));
+		int64_t stride = stride_of(call, operand, dim);
+		int64_t bytes = product(stride, size);
+		if (stride < inner || bytes == INT64_MAX ||
+		    product(bytes, ek_size_of(call->op, operand->dims[dim].size, &call->args)) == INT64_MAX)
+			return true;
+	}
+	return false;
+}
+
+static void take_dtypes(struct input *in, struct call *call)
+{
+	int dtype = take_enum(in, EK_F64), other = take(in, 1) % 2 ? 0 : take_enum(in, EK_F64);
+	for (int i = 0; i < call->op->operand_count; i++)
+		if (call->op->operands[i].dtype)
+			set(call, call->op->operands[i].dtype, &other, sizeof other);
+	set(call, call->op->dtype, &dtype, sizeof dtype);
+	call->wrong = true;
+	for (int i = 0; i < DTYPE_PAIRS; i++)
+		if ((int)dtype_pairs[i].dtype == dtype &&
+		    (int)dtype_pairs[i].weight_dtype == (other ? other : dtype))
+			call->wrong = false;
+}
+
+static void take_sizes(struct input *in, struct call *call)
+{
+	const struct ek_op *op = call->op;
 	bool tall = take(in, 1) % 2;
-	*rows = unusual(in, below(in, tall ? 80 : 6));
-	*cols = unusual(in, 1 + below(in, tall ? 130 : 2100));
-}
-
-static void take_forward(struct input *in, struct call *call)
-{
-	ek_norm_forward_args *a = &call->forward_args;
-	a->size = take_size(in, sizeof *a);
-	a->norm = (ek_norm)take_enum(in, 2);
-	a->dtype = (ek_dtype)take_enum(in, 4);
-	a->weight_dtype = take(in, 1) % 2 ? (ek_dtype)0 : (ek_dtype)take_enum(in, 4);
-	take_shape(in, &a->rows, &a->cols);
-	a->x_stride = take_stride(in, a->cols);
-	a->y_stride = take_stride(in, a->cols);
-	a->eps = take_eps(in);
-	ek_dtype weights = (int)a->weight_dtype ? a->weight_dtype : a->dtype;
-	ek_dtype stats = a->dtype == EK_F64 ? EK_F64 : EK_F32;
-	place(in, call, &a->x, a->rows, a->cols, a->x_stride, a->dtype, false, true);
-	place(in, call, (const void **)&a->y, a->rows, a->cols, a->y_stride, a->dtype, true, true);
-	place(in, call, &a->weight, 1, a->cols, 0, weights, false, false);
-	place(in, call, &a->bias, 1, a->cols, 0, weights, false, false);
-	place(in, call, (const void **)&a->rstd, a->rows, 1, 1, stats, true, false);
-	if (a->norm == EK_LAYER_NORM || take(in, 1) == 0) {
-		place(in, call, (const void **)&a->mean, a->rows, 1, 1, stats, true, false);
-		place(in, call, (const void **)&a->mean_lo, a->rows, 1, 1, stats, true, false);
+	for (int i = 0; i < op->size_count; i++) {
+		bool last = i == op->size_count - 1;
+		int64_t usual = last ? 1 + below(in, tall ? 130 : 2100) : below(in, tall ? 80 : 6);
+		int64_t size = unusual(in, usual);
+		set(call, op->sizes[i].offset, &size, sizeof size);
+		call->wrong = call->wrong || size < op->sizes[i].least || size > op->sizes[i].most;
 	}
-	call->wrong = wrong_common(a->size, sizeof *a, a->norm, a->dtype, a->weight_dtype, a->rows, a->cols,
-				   a->eps) ||
-		      wrong_stride(a->rows, a->cols, a->x_stride, a->dtype) ||
-		      wrong_stride(a->rows, a->cols, a->y_stride, a->dtype) ||
-		      (a->rows > 0 && (!a->x || !a->y)) ||
-		      (a->norm == EK_RMS_NORM && (a->mean || a->mean_lo));
-}
-
-static void take_backward(struct input *in, struct call *call)
-{
-	ek_norm_backward_args *a = &call->backward_args;
-	a->size = take_size(in, sizeof *a);
-	a->norm = (ek_norm)take_enum(in, 2);
-	a->dtype = (ek_dtype)take_enum(in, 4);
-	a->weight_dtype = take(in, 1) % 2 ? (ek_dtype)0 : (ek_dtype)take_enum(in, 4);
-	take_shape(in, &a->rows, &a->cols);
-	a->dy_stride = take_stride(in, a->cols);
-	a->x_stride = take_stride(in, a->cols);
-	a->dx_stride = take_stride(in, a->cols);
-	a->eps = take_eps(in);
-	a->accumulate = take(in, 1) % 2;
-	ek_dtype weights = (int)a->weight_dtype ? a->weight_dtype : a->dtype;
-	ek_dtype stats = a->dtype == EK_F64 ? EK_F64 : EK_F32;
-	place(in, call, &a->dy, a->rows, a->cols, a->dy_stride, a->dtype, false, true);
-	place(in, call, &a->x, a->rows, a->cols, a->x_stride, a->dtype, false, true);
-	place(in, call, &a->weight, 1, a->cols, 0, weights, false, false);
-	place(in, call, (const void **)&a->dx, a->rows, a->cols, a->dx_stride, a->dtype, true, false);
-	place(in, call, (const void **)&a->dweight, 1, a->cols, 0, weights, true, false);
-	place(in, call, (const void **)&a->dbias, 1, a->cols, 0, weights, true, false);
-	uint64_t given = take(in, 1);
-	if (given % 2) {
-		place(in, call, &a->rstd, a->rows, 1, 1, stats, false, true);
-		if (a->norm == EK_LAYER_NORM || given > 250) {
-			place(in, call, &a->mean, a->rows, 1, 1, stats, false, true);
-			place(in, call, &a->mean_lo, a->rows, 1, 1, stats, false, false);
+	for (int i = 0; i < op->operand_count; i++)
+		for (int dim = op->operands[i].rank - 2; dim >= 0; dim--) {
+			int64_t stride = take_stride(in, stride_of(call, &op->operands[i], dim));
+			if (op->operands[i].dims[dim].stride)
+				set(call, op->operands[i].dims[dim].stride, &stride, sizeof stride);
 		}
+}
+
+/* The number of an operand that this one needs, in this kind of op; -1: none. */
+static int needed_by(const struct call *call, int i)
+{
+	const struct ek_operand *operand = &call->op->operands[i];
+	bool needs =
+		operand->needs.number &&
+		(!operand->needs.kinds || operand->needs.kinds >> (int_at(call, call->op->kind) & 31) & 1);
+	return needs ? operand->needs.number - 1 : -1;
+}
+
+/* Whether the operand is there: those that must be mostly, others often, with what they need and what the op has. */
+static bool take_presence(struct input *in, const struct call *call, int i, uint64_t choice)
+{
+	const struct ek_operand *operand = &call->op->operands[i];
+	int needed = needed_by(call, i);
+	if (!ek_operand_has_kind(operand, int_at(call, call->op->kind) & 31))
+		return take(in, 1) == 0;
+	if (needed >= 0 && needed < i && (needed_by(call, needed) == i || !operand_at(call, needed)))
+		return choice < 4 ? !operand_at(call, needed) : operand_at(call, needed) != NULL;
+	return choice >= (operand->flags & EK_OPTIONAL ? 100 : 4);
+}
+
+/* Lays an operand out: absent, after those before it, over another one, or anywhere. */
+static void place(struct input *in, struct call *call, int i)
+{
+	uint64_t choice = take(in, 1);
+	if (!take_presence(in, call, i, choice))
+		return;
+	int64_t bytes = extent(call, &call->op->operands[i]);
+	size_t offset = call->used + take(in, 1) % 65;
+	const unsigned char *other = operand_at(call, (int)(take(in, 1) % call->op->operand_count));
+	if (choice > 250)
+		offset = (size_t)below(in, ARENA);
+	else if (choice > 235 && other)
+		offset = (size_t)(other - actual);
+	if (bytes > ARENA || offset > ARENA - (size_t)bytes) {
+		call->too_wide = true;
+		offset = 0;
+		bytes = 0;
 	}
-	bool layer_norm = a->norm == EK_LAYER_NORM;
-	call->wrong = wrong_common(a->size, sizeof *a, a->norm, a->dtype, a->weight_dtype, a->rows, a->cols,
-				   a->eps) ||
-		      wrong_stride(a->rows, a->cols, a->dy_stride, a->dtype) ||
-		      wrong_stride(a->rows, a->cols, a->x_stride, a->dtype) ||
-		      wrong_stride(a->rows, a->cols, a->dx_stride, a->dtype) ||
-		      (a->rows > 0 && (!a->x || !a->dy)) || (!a->dx && !a->dweight && !a->dbias) ||
-		      (layer_norm && !a->mean != !a->rstd) || (layer_norm && a->mean_lo && !a->mean) ||
-		      (!layer_norm && (a->mean || a->mean_lo));
+	ek_operand_set(&call->op->operands[i], &call->args, actual + offset);
+	call->bytes[i] = (size_t)bytes;
+	if (offset + (size_t)bytes > call->used)
+		call->used = offset + (size_t)bytes;
+}
+
+/* Operands without which, or with which, a call must be refused. */
+static bool wrong_presence(const struct call *call)
+{
+	const struct ek_op *op = call->op;
+	bool any_output = false, empty = ek_size_of(op, 0, &call->args) == 0;
+	for (int i = 0; i < op->operand_count; i++) {
+		int needed = needed_by(call, i);
+		bool there = operand_at(call, i);
+		bool optional = op->operands[i].flags & EK_OPTIONAL;
+		any_output = any_output || (i < op->output_count && (there || !optional));
+		if (there ? !ek_operand_has_kind(&op->operands[i], int_at(call, op->kind)) ||
+				    (needed >= 0 && !operand_at(call, needed))
+			  : !optional && !empty)
+			return true;
+	}
+	return !any_output;
+}
+
+static void take_call(struct input *in, struct call *call)
+{
+	const struct ek_op *op = call->op;
+	int kind = take_enum(in, 2), accumulate = take(in, 1) % 2;
+	call->args.size = take(in, 1) == 255 ? (size_t)take(in, 8) : op->args_size;
+	set(call, op->kind, &kind, sizeof kind);
+	take_dtypes(in, call);
+	take_sizes(in, call);
+	if (op->accumulate)
+		set(call, op->accumulate, &accumulate, sizeof accumulate);
+	double eps = take_eps(in);
+	bool infinite = !isfinite(int_at(call, op->dtype) == EK_F64 ? eps : (double)(float)eps);
+	set(call, op->eps, &eps, sizeof eps);
+	call->wrong = call->wrong || call->args.size < op->first_args_size ||
+		      call->args.size > op->args_size || !is_kind(call, kind) || infinite || eps < 0;
+	for (int i = 0; i < op->operand_count; i++) {
+		place(in, call, i);
+		call->wrong = call->wrong || wrong_strides(call, &op->operands[i]);
+	}
+	call->wrong = call->wrong || wrong_presence(call);
 }
 
 /* Asks for the workspace and lays it out, at times too small, misaligned or over something else. */
 static void take_workspace(struct input *in, struct call *call, ek_context *ctx)
 {
-	ek_norm_backward_args *a = &call->backward_args;
 	size_t bytes = 0;
-	if (ek_norm_backward_workspace(ctx, a, &bytes) != EK_OK)
-		return;
-	if (bytes == 0)
+	if (args_workspace(call->op, ctx, &call->args, &bytes) != EK_OK || bytes == 0)
 		return;
 	uint64_t choice = take(in, 1);
 	size_t offset = (call->used + 63) / 64 * 64;
 	if (choice > 250)
 		offset = (size_t)below(in, ARENA) & ~(size_t)(choice % 2 ? 63 : 0);
-	a->workspace_size = choice == 250 ? bytes - 1 : choice == 249 ? (size_t)take(in, 8) : bytes;
+	size_t given = choice == 250 ? bytes - 1 : choice == 249 ? (size_t)take(in, 8) : bytes;
 	if (bytes > ARENA || offset > ARENA - bytes) {
 		call->too_wide = true;
 		return;
 	}
-	a->workspace = choice == 248 ? NULL : actual + offset;
+	args_set_workspace(call->op, &call->args, choice == 248 ? NULL : actual + offset, given);
 	call->workspace_bytes = bytes;
-	call->wrong = call->wrong || choice == 248 || a->workspace_size < bytes || offset % 64 != 0;
+	call->wrong = call->wrong || choice == 248 || given < bytes || offset % 64 != 0;
 	call->overlap = call->overlap || offset < call->used || choice == 249;
 }
 
 /* Ranges from first to last byte: rows that interleave count as touching, the library may know better. */
 static void find_overlaps(struct call *call)
 {
-	for (int i = 0; i < call->count; i++) {
-		const struct operand *a = &call->operands[i];
-		const unsigned char *a_begin = *a->pointer;
-		for (int j = 0; a->is_output && j < call->count; j++) {
-			const struct operand *b = &call->operands[j];
-			const unsigned char *b_begin = *b->pointer;
-			if (i != j && a_begin < b_begin + b->bytes && b_begin < a_begin + a->bytes)
+	for (int i = 0; i < call->op->output_count; i++)
+		for (int k = 0; k < call->op->operand_count; k++) {
+			const unsigned char *a = operand_at(call, i), *b = operand_at(call, k);
+			if (i != k && a && b && a < b + call->bytes[k] && b < a + call->bytes[i])
 				call->overlap = true;
 		}
-	}
 }
 
 /* ---- running and comparing ---- */
@@ -353,77 +384,57 @@ static void find_overlaps(struct call *call)
 static void fill_arena(uint64_t seed)
 {
 	bool any = seed % 4 == 0;
-	uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+	uint64_t state = seed;
 	for (size_t i = 0; i < ARENA; i += 8) {
-		state ^= state << 13;
-		state ^= state >> 7;
-		state ^= state << 17;
-		uint64_t bytes = any ? state : (state & 0x8787878787878787u) | 0x3838383838383838u;
+		uint64_t random = random_bits(&state);
+		uint64_t bytes = any ? random : (random & 0x8787878787878787u) | 0x3838383838383838u;
 		memcpy(start + i, &bytes, 8);
 	}
-}
-
-static void *moved(const void *pointer, unsigned char *arena)
-{
-	return pointer ? arena + ((const unsigned char *)pointer - actual) : NULL;
 }
 
 /* The same call by the reference, in the arena `expected`. */
 static ek_status call_reference(const struct call *call)
 {
-	if (!call->backward) {
-		ek_norm_forward_args a = call->forward_args;
-		a.x = moved(a.x, expected), a.weight = moved(a.weight, expected),
-		a.bias = moved(a.bias, expected);
-		a.y = moved(a.y, expected), a.mean = moved(a.mean, expected),
-		a.rstd = moved(a.rstd, expected);
-		a.mean_lo = moved(a.mean_lo, expected);
-		return ek_norm_forward(reference, &a);
-	}
-	ek_norm_backward_args a = call->backward_args;
-	a.dy = moved(a.dy, expected), a.x = moved(a.x, expected), a.weight = moved(a.weight, expected);
-	a.mean = moved(a.mean, expected), a.rstd = moved(a.rstd, expected),
-	a.mean_lo = moved(a.mean_lo, expected);
-	a.dx = moved(a.dx, expected), a.dweight = moved(a.dweight, expected),
-	a.dbias = moved(a.dbias, expected);
+	union op_args args = call->args;
 	size_t needed = 0;
-	require(ek_norm_backward_workspace(reference, &a, &needed) == EK_OK, "the reference refuses sizes");
+	for (int i = 0; i < call->op->operand_count; i++)
+		if (operand_at(call, i))
+			ek_operand_set(&call->op->operands[i], &args,
+				       expected + (operand_at(call, i) - actual));
+	require(args_workspace(call->op, reference, &args, &needed) == EK_OK, "the reference refuses sizes");
 	require(needed <= WORKSPACE, "the harness has too little workspace for the reference");
-	a.workspace = reference_workspace;
-	a.workspace_size = needed;
-	return ek_norm_backward(reference, &a);
+	args_set_workspace(call->op, &args, reference_workspace, needed);
+	return call->op->call(reference, &args);
 }
 
 /* NaN payloads are not promised: every NaN of an output becomes the same one. */
-static void level_nans(unsigned char *arena, const struct operand *operand)
+static void level_nans(const struct call *call, const struct ek_operand *operand, int dim, unsigned char *at)
 {
-	static const uint64_t exponent[] = {
-		[EK_F32] = 0x7f800000, [EK_F16] = 0x7c00, [EK_BF16] = 0x7f80, [EK_F64] = 0x7ff0000000000000};
-	size_t size = ek_dtype_size(operand->dtype);
-	for (int64_t row = 0; row < operand->rows; row++) {
-		unsigned char *at = moved(*operand->pointer, arena);
-		at += (size_t)(row * operand->stride) * size;
-		for (int64_t i = 0; i < operand->cols; i++, at += size) {
-			uint64_t bits = 0;
-			memcpy(&bits, at, size);
-			if ((bits & (((uint64_t)1 << (size * 8 - 1)) - 1)) > exponent[operand->dtype])
-				memset(at, 0xff, size);
-		}
+	ek_dtype dtype = dtype_of(call, operand);
+	size_t size = ek_dtype_size(dtype);
+	int64_t count = ek_size_of(call->op, operand->dims[dim].size, &call->args);
+	for (int64_t i = 0; i < count; i++) {
+		unsigned char *element = at + (size_t)(i * stride_of(call, operand, dim)) * size;
+		if (dim < operand->rank - 1)
+			level_nans(call, operand, dim + 1, element);
+		else if (bits_are_nan(dtype, element_bits(dtype, element, 0)))
+			memset(element, 0xff, size);
 	}
 }
 
-static void compare(struct call *call)
+static void compare(const struct call *call)
 {
 	require(call_reference(call) == EK_OK, "a level accepts what the reference refuses");
-	for (int i = 0; i < call->count; i++) {
-		if (call->operands[i].is_output) {
-			level_nans(actual, &call->operands[i]);
-			level_nans(expected, &call->operands[i]);
+	for (int i = 0; i < call->op->output_count; i++)
+		if (operand_at(call, i)) {
+			level_nans(call, &call->op->operands[i], 0, operand_at(call, i));
+			level_nans(call, &call->op->operands[i], 0,
+				   expected + (operand_at(call, i) - actual));
 		}
-	}
-	if (call->backward && call->backward_args.workspace) { /* scratch: nothing is promised of it */
-		size_t offset = (size_t)((unsigned char *)call->backward_args.workspace - actual);
-		memcpy(expected + offset, actual + offset, call->workspace_bytes);
+	if (call->workspace_bytes) { /* scratch: nothing is promised of it */
+		unsigned char *workspace;
+		memcpy(&workspace, ek_field(&call->args, call->op->workspace), sizeof workspace);
+		memcpy(expected + (workspace - actual), workspace, call->workspace_bytes);
 	}
 	require(memcmp(actual, expected, ARENA) == 0, "the bits differ from the reference's");
 }
@@ -433,19 +444,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!reference)
 		open_contexts();
 	struct input in = {data, size};
-	struct call call = {.backward = take(&in, 1) % 2};
+	const struct ek_op_entry *entry = &ek_ops[take(&in, 1) % EK_OP_COUNT];
+	struct call call = {.op = take(&in, 1) % 2 ? entry->backward : entry->forward};
 	ek_context *ctx = contexts[take(&in, 1) % (unsigned)context_count];
 	fill_arena(take(&in, 2));
-	(call.backward ? take_backward : take_forward)(&in, &call);
+	take_call(&in, &call);
 	find_overlaps(&call);
-	if (call.backward)
-		take_workspace(&in, &call, ctx);
+	take_workspace(&in, &call, ctx);
 	if (call.too_wide && !call.wrong)
 		return 0;
 	memcpy(actual, start, ARENA);
 	memcpy(expected, start, ARENA);
-	ek_status status = call.backward ? ek_norm_backward(ctx, &call.backward_args)
-					 : ek_norm_forward(ctx, &call.forward_args);
+	ek_status status = call.op->call(ctx, &call.args);
 	require(status == EK_OK || *ek_error(ctx), "a refusal without a message");
 	require(status == EK_OK || memcmp(actual, start, ARENA) == 0, "a refused call has written");
 	require(!call.wrong || status != EK_OK, "a wrong call was accepted");

@@ -22,7 +22,7 @@ struct driver_names {
 };
 extern const struct driver_names driver_names;
 
-/* More of CUresult and of CUstream than src/cuda/driver.h needs. */
+/* More of CUresult and of CUstream than src/gpu/cuda/driver.h needs. */
 enum {
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
 	CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,

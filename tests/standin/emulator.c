@@ -33,9 +33,9 @@ const struct standin_machine emulator_machine = {
 	.sync_block = meetings_sync_block,
 	.sync_some = meetings_sync_some,
 	.sync_cluster = meetings_sync_cluster,
-	.letterbox_make = letters_make,
-	.letterbox_expect = letters_expect,
-	.letterbox_wait = letters_wait,
+	.mbarrier_make = letters_make,
+	.mbarrier_expect = letters_expect,
+	.mbarrier_wait = letters_wait,
 	.send = letters_send,
 	.remote = accesses_remote,
 	.wait_for_kernels_before = accesses_wait_for_kernels_before,
@@ -161,7 +161,7 @@ static void reset_block(struct block *block, int rank, int64_t index)
 	for (int i = 0; i < BARRIERS; i++)
 		block->barriers[i] = (struct barrier){
 			.live = &block->live, .first = warps, .end = warps + cluster->block_warps};
-	block->letterboxes = block->barriers[0];
+	block->mbarriers = block->barriers[0];
 	for (int i = 0; i < cluster->block_warps; i++)
 		reset_warp(&warps[i], block, i * LANES);
 }

@@ -74,7 +74,7 @@ struct warp {
 	const struct standin_place *place; /* where lanes wait */
 	int argument;                      /* and what for */
 	struct barrier *at;                /* where all of them wait */
-	const void *box;                   /* at the letterboxes: at which */
+	const void *box;                   /* at the mbarriers: at which */
 	unsigned turn;                     /* counts meetings */
 	uint64_t values[2][LANES];         /* what lanes bring to this meeting and to the one before */
 };
@@ -84,7 +84,7 @@ struct block {
 	int rank, live;
 	unsigned char *shared;
 	struct barrier barriers[BARRIERS];
-	struct barrier letterboxes; /* all of them: the warps that wait are told apart by their box */
+	struct barrier mbarriers; /* all of them: the warps that wait are told apart by their box */
 };
 
 struct cluster {
@@ -107,7 +107,7 @@ __attribute__((noreturn, format(printf, 2, 3))) void emulator_report(const struc
 /* Lets the next thread run, if another than the running one; returns when its turn comes again. */
 void emulator_pass_on(void);
 
-/* meetings.c: the running thread waits at a place, and true where it was the last of its warp; a warp's lanes may run
+/* barriers.c: the running thread waits at a place, and true where it was the last of its warp; a warp's lanes may run
  * on, or one of them has ended. */
 bool meetings_arrive(const struct standin_place *place, int argument);
 void meetings_wake(struct warp *warp);
@@ -119,7 +119,7 @@ void meetings_sync_block(const struct standin_place *place);
 void meetings_sync_some(int barrier, int threads, const struct standin_place *place);
 void meetings_sync_cluster(const struct standin_place *place);
 
-/* letters.c */
+/* mbarriers.c */
 void letters_make(void *box, const struct standin_place *place);
 void letters_expect(void *box, int bytes, const struct standin_place *place);
 void letters_wait(const void *box, int round, const struct standin_place *place);

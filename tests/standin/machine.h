@@ -45,10 +45,10 @@ struct standin_machine {
 	void (*sync_block)(const struct standin_place *place);
 	void (*sync_some)(int barrier, int threads, const struct standin_place *place);
 	void (*sync_cluster)(const struct standin_place *place);
-	/* The letterbox at an address of our own shared memory; sending gives the place of `own` in block `rank`. */
-	void (*letterbox_make)(void *box, const struct standin_place *place);
-	void (*letterbox_expect)(void *box, int bytes, const struct standin_place *place);
-	void (*letterbox_wait)(const void *box, int round, const struct standin_place *place);
+	/* The mbarrier at an address of our own shared memory; sending gives the place of `own` in block `rank`. */
+	void (*mbarrier_make)(void *box, const struct standin_place *place);
+	void (*mbarrier_expect)(void *box, int bytes, const struct standin_place *place);
+	void (*mbarrier_wait)(const void *box, int round, const struct standin_place *place);
 	void *(*send)(const void *own, int rank, int bytes, const void *box,
 		      const struct standin_place *place);
 

@@ -7,15 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "verify/random.h"
+
 static enum { FORWARD, BACKWARD, SHUFFLED } order;
 static uint64_t launches, state, first, stride;
 static char text[32];
-
-static uint64_t random_below(uint64_t limit)
-{
-	state = state * 6364136223846793005u + 1442695040888963407u;
-	return (state >> 33) % limit;
-}
 
 void order_begin(void)
 {
@@ -33,9 +29,9 @@ void order_begin(void)
 		seed = strtoull(wanted + 9, NULL, 10);
 	static const char *const names[] = {"forward", "backward", "shuffled:%llu"};
 	(void)snprintf(text, sizeof(text), names[order], (unsigned long long)seed);
-	state = seed * 0x9e3779b97f4a7c15u + 1;
-	first = random_below(1 << 30);
-	stride = random_below(1 << 30);
+	state = seed;
+	first = (uint64_t)random_below(&state, 1 << 30);
+	stride = (uint64_t)random_below(&state, 1 << 30);
 }
 
 const char *order_text(void)
@@ -56,7 +52,7 @@ int order_lane(uint32_t ready)
 		return __builtin_ctz(ready);
 	if (order == BACKWARD)
 		return 31 - __builtin_clz(ready);
-	return nth_bit(ready, (int)random_below((uint64_t)__builtin_popcount(ready)));
+	return nth_bit(ready, (int)random_below(&state, __builtin_popcount(ready)));
 }
 
 static int random_warp(const uint64_t *ready, int words)
@@ -66,7 +62,7 @@ static int random_warp(const uint64_t *ready, int words)
 		count += __builtin_popcountll(ready[i]);
 	if (count == 0)
 		return -1;
-	int n = (int)random_below((uint64_t)count), i = 0;
+	int n = (int)random_below(&state, count), i = 0;
 	for (; n >= __builtin_popcountll(ready[i]); i++)
 		n -= __builtin_popcountll(ready[i]);
 	return i * 64 + nth_bit(ready[i], n);
@@ -109,5 +105,5 @@ int64_t order_block(int64_t i, int64_t count)
 
 bool order_whim(void)
 {
-	return order == SHUFFLED && random_below(8) == 0;
+	return order == SHUFFLED && random_below(&state, 8) == 0;
 }

@@ -81,7 +81,7 @@ char *compile(const char *text, const char *arch, char **log)
 
 static void load_kernels(void)
 {
-	char *words = source_of("src/cuda/kernels/words.cu"),
+	char *words = source_of("src/gpu/kernels/words.cu"),
 	     *kernels = source_of("tests/standin/selftest.cu"), *log;
 	char *text = calloc(1, strlen(words) + strlen(kernels) + 1);
 	strcat(strcat(text, words), kernels);

@@ -53,17 +53,17 @@ DEVICE float block_sum(float value, int with_barrier)
 	return sum;
 }
 
-KERNEL(block_sums, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(block_sums, BLOCK_THREADS, 1, arguments)
 {
 	store_once(a.to + own_bytes(), four_times(block_sum(sum_of(load_once(a.from + own_bytes())), 1)));
 }
 
-KERNEL(without_barrier, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(without_barrier, BLOCK_THREADS, 1, arguments)
 {
 	store_once(a.to + own_bytes(), four_times(block_sum(sum_of(load_once(a.from + own_bytes())), 0)));
 }
 
-KERNEL(wrong_neighbour, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(wrong_neighbour, BLOCK_THREADS, 1, arguments)
 {
 	float value = sum_of(load_once(a.from + own_bytes()));
 	for (int mask = 8; mask > 0; mask /= 2)
@@ -111,22 +111,22 @@ DEVICE void copy_by_ring(const struct arguments a, int with_wait, int with_sync,
 	}
 }
 
-KERNEL(ring, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(ring, BLOCK_THREADS, 1, arguments)
 {
 	copy_by_ring(a, 1, 1, 1);
 }
 
-KERNEL(without_wait, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(without_wait, BLOCK_THREADS, 1, arguments)
 {
 	copy_by_ring(a, 0, 1, 1);
 }
 
-KERNEL(without_sync_after_wait, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(without_sync_after_wait, BLOCK_THREADS, 1, arguments)
 {
 	copy_by_ring(a, 1, 0, 1);
 }
 
-KERNEL(without_sync_before_fetch, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(without_sync_before_fetch, BLOCK_THREADS, 1, arguments)
 {
 	copy_by_ring(a, 1, 1, 0);
 }
@@ -138,15 +138,15 @@ DEVICE void cluster_sum(const struct arguments a, int blocks, int with_wait)
 	float *partial = (float *)(shared_memory() + WARPS * 4);
 	u64 *box = (u64 *)(shared_memory() + WARPS * 4 + 64); /* past partial sums of 16 blocks */
 	if (thread_index() == 0)
-		letterbox_make(box);
+		mbarrier_make(box);
 	sync_cluster();
 	const float sum = block_sum(sum_of(load_once(a.from + own_bytes())), 1);
 	if (thread_index() == 0)
-		letterbox_expect(box, blocks * 4);
+		mbarrier_expect(box, blocks * 4);
 	if (thread_index() < blocks)
 		send_f32(partial + cluster_rank(), thread_index(), sum, box);
 	if (with_wait)
-		letterbox_wait(box, 0);
+		mbarrier_wait(box, 0);
 	float all = 0;
 	for (int i = 0; i < blocks; i++)
 		all += partial[i];
@@ -158,19 +158,19 @@ DEVICE void cluster_sum(const struct arguments a, int blocks, int with_wait)
 	store_once(a.to + own_bytes(), four_times(all));
 }
 
-KERNEL(cluster_sums, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(cluster_sums, BLOCK_THREADS, 1, arguments)
 {
 	cluster_sum(a, a.stages, 1);
 }
 
-KERNEL(without_letterbox_wait, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(without_mbarrier_wait, BLOCK_THREADS, 1, arguments)
 {
 	cluster_sum(a, a.stages, 0);
 }
 
 /* ---- the halves of a block meet at barriers of their own, as often as they like ---- */
 
-KERNEL(halves, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(halves, BLOCK_THREADS, 1, arguments)
 {
 	float *partial = (float *)shared_memory();
 	const int half = thread_index() / 128, warp = thread_index() / 32;
@@ -192,7 +192,7 @@ KERNEL(halves, BLOCK_THREADS, 1)(const struct arguments a)
 
 /* ---- arithmetic: one case per thread ---- */
 
-KERNEL(arithmetic, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(arithmetic, BLOCK_THREADS, 1, arguments)
 {
 	const quad v = load_shared_by_all(a.from + own_bytes());
 	const float x = f32_of_bits(v.w[0]), y = f32_of_bits(v.w[1]), z = f32_of_bits(v.w[2]);
@@ -205,7 +205,7 @@ KERNEL(arithmetic, BLOCK_THREADS, 1)(const struct arguments a)
 	store_kept(a.to + own_bytes(), r);
 }
 
-KERNEL(waits_for_kernels_before, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(waits_for_kernels_before, BLOCK_THREADS, 1, arguments)
 {
 	wait_for_kernels_before();
 	let_next_kernel_start();
@@ -216,7 +216,7 @@ KERNEL(waits_for_kernels_before, BLOCK_THREADS, 1)(const struct arguments a)
 /* ---- accesses to be counted: of a thread's 16 bytes, 8 are fetched, 4 read as a number and 2 written; all threads read
  * the first 16 ---- */
 
-KERNEL(all_kinds_of_accesses, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(all_kinds_of_accesses, BLOCK_THREADS, 1, arguments)
 {
 	u8 *shared = shared_memory() + thread_index() * 16;
 	fetch_some(shared, a.from + own_bytes(), 8);
@@ -229,7 +229,7 @@ KERNEL(all_kinds_of_accesses, BLOCK_THREADS, 1)(const struct arguments a)
 
 /* ---- rules broken so that the emulator stops ---- */
 
-KERNEL(divergent_shuffle, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(divergent_shuffle, BLOCK_THREADS, 1, arguments)
 {
 	float value = (float)a.bytes;
 	if (thread_index() % 32 < 7)
@@ -239,75 +239,75 @@ KERNEL(divergent_shuffle, BLOCK_THREADS, 1)(const struct arguments a)
 	store_once(a.to + own_bytes(), four_times(value));
 }
 
-KERNEL(shuffle_or_barrier, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(shuffle_or_barrier, BLOCK_THREADS, 1, arguments)
 {
 	if (thread_index() == 40)
 		sync_block();
 	store_once(a.to + own_bytes(), four_times(warp_sum((float)a.bytes)));
 }
 
-KERNEL(ended_lane, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(ended_lane, BLOCK_THREADS, 1, arguments)
 {
 	if (thread_index() == 63)
 		return;
 	store_once(a.to + own_bytes(), four_times(warp_sum((float)a.bytes)));
 }
 
-KERNEL(no_such_lane, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(no_such_lane, BLOCK_THREADS, 1, arguments)
 {
 	store_once(a.to + own_bytes(), four_times(shuffle_xor_f32((float)a.bytes, thread_index() % 32 ^ 32)));
 }
 
-KERNEL(too_many_wanted, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(too_many_wanted, BLOCK_THREADS, 1, arguments)
 {
 	if (thread_index() < 128)
 		sync_some(3, 192);
 	sync_block();
 }
 
-KERNEL(odd_address, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(odd_address, BLOCK_THREADS, 1, arguments)
 {
 	store_once(a.to + own_bytes(), load_once(a.from + own_bytes() + 4));
 }
 
-KERNEL(load_past_end, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(load_past_end, BLOCK_THREADS, 1, arguments)
 {
 	store_once(a.to + own_bytes(), load_once(a.from + own_bytes() + 16));
 }
 
-KERNEL(fetch_past_end, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(fetch_past_end, BLOCK_THREADS, 1, arguments)
 {
 	fetch_some(shared_memory() + thread_index() * 16, a.from + a.bytes, 4);
 }
 
-KERNEL(odd_number, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(odd_number, BLOCK_THREADS, 1, arguments)
 {
 	store_one(u32, a.to + own_bytes() + 2, load_one(u32, a.from));
 }
 
-KERNEL(byte_past_end, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(byte_past_end, BLOCK_THREADS, 1, arguments)
 {
 	if (thread_index() == 0)
 		store_one(u8, a.to, load_one(u8, a.from + a.bytes));
 }
 
-KERNEL(past_shared, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(past_shared, BLOCK_THREADS, 1, arguments)
 {
 	if (thread_index() == 0)
 		shared_memory()[a.stages] = (u8)a.bytes;
 }
 
-KERNEL(fetch_to_global, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(fetch_to_global, BLOCK_THREADS, 1, arguments)
 {
 	fetch(a.to + own_bytes(), a.from + own_bytes());
 }
 
-KERNEL(load_from_shared, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(load_from_shared, BLOCK_THREADS, 1, arguments)
 {
 	store_once(a.to + own_bytes(), load_once(shared_memory()));
 }
 
-KERNEL(remote_after_end, BLOCK_THREADS, 1)(const struct arguments a)
+KERNEL(remote_after_end, BLOCK_THREADS, 1, arguments)
 {
 	if (cluster_rank() == 0)
 		store_once(a.to + own_bytes(), get_quad(shared_memory(), 1));

@@ -2,7 +2,7 @@
 # by the root where tests are built; sets standin_environment, what a test needs that uses them.
 # SPDX-License-Identifier: MIT
 set(standin "${PROJECT_SOURCE_DIR}/tests/standin")
-set(standin_threads accesses emulator fiber letters meetings order traffic) # what runs on stacks of its own
+set(standin_threads accesses emulator fiber mbarriers barriers order traffic) # what runs on stacks of its own
 list(TRANSFORM standin_threads REPLACE "(.+)" "${standin}/\\1.c")
 
 add_library(standin_cuda SHARED ${standin_threads}
@@ -16,7 +16,8 @@ add_library(standin_cuda SHARED ${standin_threads}
 add_library(standin_nvrtc SHARED ${standin}/calls.c ${standin}/nvrtc.c)
 foreach(target standin_cuda standin_nvrtc)
 	evenkeel_flags(${target})
-	target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
+	target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/src"
+		"${PROJECT_SOURCE_DIR}/include")
 	target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 	set_target_properties(${target} PROPERTIES C_VISIBILITY_PRESET hidden
 		LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")

@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuda/driver.h"
+#include "gpu/cuda/driver.h"
 
 #define STANDIN_EXPORT __attribute__((visibility("default")))
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "fiber.h"
-#include "half.h"
+#include "core/half.h"
 #include "selftest.h"
 #include "support_files.h"
 
@@ -59,8 +59,8 @@ static void what_is_missing_shows_in_some_order(void)
 	EXPECT(wrong_orders("without_barrier", plain, 0, 4 * BLOCK_BYTES) > 0, "a barrier is not missed");
 	EXPECT_RESULT(COUNT_OF(orders), wrong_orders("wrong_neighbour", plain, 0, 4 * BLOCK_BYTES));
 	want_sums(12 * BLOCK_NUMBERS, 4 * BLOCK_NUMBERS);
-	EXPECT(wrong_orders("without_letterbox_wait", clusters, 4, 12 * BLOCK_BYTES) > 0,
-	       "letterbox_wait is not missed");
+	EXPECT(wrong_orders("without_mbarrier_wait", clusters, 4, 12 * BLOCK_BYTES) > 0,
+	       "mbarrier_wait is not missed");
 	want_reversed_warps(14 * BLOCK_NUMBERS);
 	EXPECT_RESULT(COUNT_OF(orders), wrong_orders("without_wait", rings, 7, 14 * BLOCK_BYTES));
 	EXPECT(wrong_orders("without_sync_after_wait", rings, 7, 14 * BLOCK_BYTES) > 0,
@@ -103,9 +103,9 @@ static uint32_t arithmetic(int word, const uint32_t v[4])
 	case 0:
 		return ek_bits_of_float(fmaf(x, y, z)) ^ ek_bits_of_float(sqrtf(x));
 	case 1:
-		return half_from_float(x) | (uint32_t)half_from_float(half_to_float((uint16_t)v[3])) << 16;
+		return ek_float_to_f16(x) | (uint32_t)ek_float_to_f16(ek_f16_to_float((uint16_t)v[3])) << 16;
 	case 2:
-		return bfloat_from_float(y) | (uint32_t)bfloat_from_float(z) << 16;
+		return ek_float_to_bf16(y) | (uint32_t)ek_float_to_bf16(z) << 16;
 	default:
 		return (uint32_t)((high >> 32 << 32 | (uint32_t)low) >> (v[3] & 31));
 	}
@@ -259,7 +259,7 @@ static void bytes_are_counted_where_asked_for(void)
 /* Every word of words.cu, a function after DEVICE or a macro, stands in words.h as well. */
 static void all_words_are_there(void)
 {
-	char *cuda = source_of("src/cuda/kernels/words.cu"), *here = source_of("tests/standin/words.h"),
+	char *cuda = source_of("src/gpu/kernels/words.cu"), *here = source_of("tests/standin/words.h"),
 	     *rest = NULL;
 	int words = 0;
 	for (char *line = strtok_r(cuda, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {

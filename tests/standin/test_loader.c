@@ -53,10 +53,8 @@ static void many_modules_stand_apart(void)
 	CUfunction function;
 	for (int i = 0; i < IMAGES; i++) {
 		char text[128];
-		(void)snprintf(
-			text, sizeof(text),
-			"struct arguments { int a; }; KERNEL(kernel_%d, 32, 1)(const struct arguments a) {}",
-			i);
+		(void)snprintf(text, sizeof(text),
+			       "struct arguments { int a; }; KERNEL(kernel_%d, 32, 1, arguments) {}", i);
 		images[i] = compile(text, "sm_90", &log);
 		free(log);
 	}

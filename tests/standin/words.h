@@ -1,4 +1,4 @@
-/* The words of src/cuda/kernels/words.cu in plain C: the stand-in for NVRTC (nvrtc.c) puts this file in front of a
+/* The words of src/gpu/kernels/words.cu in plain C: the stand-in for NVRTC (nvrtc.c) puts this file in front of a
  * kernel's text and hands both to the C compiler. Words that others can see (memory, meetings) go to the
  * emulator with the place where they stand; arithmetic is done here.
  * SPDX-License-Identifier: MIT */
@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "../../src/half.h"
+#include "../../src/core/half.h"
 #include "machine.h"
 
 typedef unsigned char u8;
@@ -32,18 +32,18 @@ const struct standin_target standin_target = {__CUDA_ARCH__ / 10, STANDIN_FINAL}
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLL
 
-/* A kernel has one parameter, a struct arguments; the driver calls it through a pointer to one. */
-#define KERNEL(name, most_threads, blocks) STANDIN_KERNEL(name, most_threads)
-#define STANDIN_KERNEL(name, most_threads)                                                                 \
-	static void name##_kernel(const struct arguments);                                                 \
-	static void standin_run_##name(const void *arguments)                                              \
-	{                                                                                                  \
-		name##_kernel(*(const struct arguments *)arguments);                                       \
-	}                                                                                                  \
-	extern const struct standin_kernel name;                                                           \
-	__attribute__((visibility("default")))                                                             \
-	const struct standin_kernel name = {standin_run_##name, sizeof(struct arguments), (most_threads)}; \
-	static void name##_kernel
+/* A kernel has one parameter, the struct a; the driver calls it through a pointer to one. */
+#define KERNEL(name, most_threads, blocks, type) STANDIN_KERNEL(name, most_threads, type)
+#define STANDIN_KERNEL(name, most_threads, type)                                                      \
+	static void name##_kernel(const struct type);                                                 \
+	static void standin_run_##name(const void *arguments)                                         \
+	{                                                                                             \
+		name##_kernel(*(const struct type *)arguments);                                       \
+	}                                                                                             \
+	extern const struct standin_kernel name;                                                      \
+	__attribute__((visibility("default")))                                                        \
+	const struct standin_kernel name = {standin_run_##name, sizeof(struct type), (most_threads)}; \
+	static void name##_kernel(const struct type a)
 
 /* The place of a word: one object for each time it is written in the text. */
 #define STANDIN_PLACE(word)                                                                   \
@@ -144,11 +144,10 @@ DEVICE double standin_xor_f64(double value, int mask, const struct standin_place
 #define sync_cluster() (void)0
 #endif
 
-#define letterbox_make(box) standin_machine->letterbox_make(box, STANDIN_PLACE("letterbox_make"))
-#define letterbox_expect(box, bytes) \
-	standin_machine->letterbox_expect(box, bytes, STANDIN_PLACE("letterbox_expect"))
-#define letterbox_wait(box, round) \
-	standin_machine->letterbox_wait(box, round, STANDIN_PLACE("letterbox_wait"))
+#define mbarrier_make(box) standin_machine->mbarrier_make(box, STANDIN_PLACE("mbarrier_make"))
+#define mbarrier_expect(box, bytes) \
+	standin_machine->mbarrier_expect(box, bytes, STANDIN_PLACE("mbarrier_expect"))
+#define mbarrier_wait(box, round) standin_machine->mbarrier_wait(box, round, STANDIN_PLACE("mbarrier_wait"))
 
 DEVICE void standin_send_f32(float *to, int rank, float value, u64 *box, const struct standin_place *place)
 {

@@ -1,8 +1,9 @@
-"""oneDNN's layer normalization through its C interface (version 3), with ctypes; the few types and numbers that are
-needed are declared here, as in cli/peers.c. Scale, shift and statistics are f32 there. SPDX-License-Identifier: MIT"""
+"""oneDNN's layer normalization through its C API, with ctypes; cli/onednn.h has the numbers and functions. Scale, shift
+and statistics are f32 there. SPDX-License-Identifier: MIT"""
 
 import ctypes
 import os
+import re
 import sys
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from pathlib import Path
@@ -14,41 +15,24 @@ from torch import Tensor
 from comparison.backends.base import Backend, Done
 from comparison.case import Case
 
-CPU, STREAM_DEFAULT = 1, 1
-TYPES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 3}
-FORWARD_TRAINING, BACKWARD = 64, 128
-USE_SCALE, USE_SHIFT, RMS_NORM = 2, 4, 32
-SRC, DST, MEAN, VARIANCE, SCALE, SHIFT = 1, 17, 49, 50, 51, 52
-DIFF_SRC, DIFF_DST, DIFF_SCALE, DIFF_SHIFT = 129, 145, 255, 256
+ROOT = Path(__file__).parents[3]
+HEADER = (ROOT / "cli" / "onednn.h").read_text()
+DNNL = {name: int(value) for name, value in re.findall(r"\bDNNL_(\w+) = (\d+)", HEADER)}
+FUNCTIONS = re.findall(r"^\tX\(int, (\w+),[\s\\]*\(([^)]*)\)\)", HEADER, re.M)
+SCALARS = {"int": c_int, "unsigned": c_uint, "size_t": c_size_t, "float": c_float}  # all else is a pointer
+ARGUMENTS = ("SRC", "DST", "MEAN", "VARIANCE", "SCALE", "SHIFT", "DIFF_SRC", "DIFF_DST", "DIFF_SCALE", "DIFF_SHIFT")
+SRC, DST, MEAN, VARIANCE, SCALE, SHIFT, DIFF_SRC, DIFF_DST, DIFF_SCALE, DIFF_SHIFT = (
+    DNNL[f"ARG_{a}"] for a in ARGUMENTS
+)
+TYPES = {torch.float16: DNNL["F16"], torch.bfloat16: DNNL["BF16"], torch.float32: DNNL["F32"]}
 
-Dims = c_int64 * 12
+Dims = c_int64 * DNNL["MAX_NDIMS"]
 
 
 class Argument(Structure):
+    """struct dnnl_arg."""
+
     _fields_ = (("arg", c_int), ("memory", c_void_p))
-
-
-class Version(Structure):
-    _fields_ = (("major", c_int), ("minor", c_int), ("patch", c_int))
-
-
-HANDLE, OUT = c_void_p, POINTER(c_void_p)
-FUNCTIONS = {
-    "engine_create": (OUT, c_int, c_size_t),
-    "stream_create": (OUT, HANDLE, c_uint),
-    "stream_wait": (HANDLE,),
-    "memory_desc_create_with_strides": (OUT, c_int, Dims, c_int, Dims),
-    "memory_create": (OUT, HANDLE, HANDLE, c_void_p),
-    "memory_destroy": (HANDLE,),
-    "layer_normalization_forward_primitive_desc_create": (
-        *(OUT, HANDLE, c_int, HANDLE, HANDLE, HANDLE, c_float, c_uint, HANDLE),
-    ),
-    "layer_normalization_backward_primitive_desc_create": (
-        *(OUT, HANDLE, c_int, HANDLE, HANDLE, HANDLE, HANDLE, c_float, c_uint, HANDLE, HANDLE),
-    ),
-    "primitive_create": (OUT, HANDLE),
-    "primitive_execute": (HANDLE, HANDLE, c_int, POINTER(Argument)),
-}
 
 
 def _open() -> ctypes.CDLL:
@@ -56,7 +40,7 @@ def _open() -> ctypes.CDLL:
     told = os.environ.get("EVENKEEL_DNNL")
     if told:
         return ctypes.CDLL(told)
-    roots = dict.fromkeys((Path(sys.prefix), Path(__file__).parents[3] / ".venv"))
+    roots = dict.fromkeys((Path(sys.prefix), ROOT / ".venv"))
     found = [str(path) for root in roots for path in sorted(root.glob("lib/libdnnl.so.3*"))]
     for name in ("libdnnl.so.3", *found):
         try:
@@ -71,9 +55,10 @@ class Library:
 
     def __init__(self) -> None:
         self.library = _open()
-        for name, arguments in FUNCTIONS.items():
-            getattr(self.library, f"dnnl_{name}").argtypes = arguments
-        self.library.dnnl_version.restype = POINTER(Version)
+        for name, parameters in FUNCTIONS:
+            types = [SCALARS.get(parameter.split()[0], c_void_p) for parameter in re.split(r",[\s\\]*", parameters)]
+            getattr(self.library, f"dnnl_{name}").argtypes = types
+        self.library.dnnl_version.restype = POINTER(c_int)
 
     def call(self, name: str, *arguments: Any) -> None:
         status = getattr(self.library, f"dnnl_{name}")(*arguments)
@@ -87,15 +72,15 @@ class Library:
         return handle
 
     def version(self) -> str:
-        version = self.library.dnnl_version().contents
-        return f"{version.major}.{version.minor}.{version.patch}"
+        return ".".join(map(str, self.library.dnnl_version()[:3]))
 
 
 class Primitives:
     """Forward and backward for one case, and the descriptors of what they read and write."""
 
     def __init__(self, library: Library, engine: c_void_p, case: Case, dtype: torch.dtype) -> None:
-        flags = USE_SCALE | (USE_SHIFT if case.bias else 0) | (RMS_NORM if case.op == "rms_norm" else 0)
+        shift, rms = DNNL["USE_SHIFT"] * bool(case.bias), DNNL["RMS_NORM"] * (case.op == "rms_norm")
+        flags = DNNL["USE_SCALE"] | shift | rms
         self.library = library
         self.activations = self._descriptor((case.rows, case.cols), (case.cols, 1), TYPES[dtype])
         self.statistics = self._descriptor((case.rows,), (1,), TYPES[torch.float32])
@@ -103,11 +88,11 @@ class Primitives:
         x, stats = self.activations, self.statistics
         forward = library.make(
             "layer_normalization_forward_primitive_desc_create",
-            *(engine, FORWARD_TRAINING, x, x, stats, case.eps, flags, None),
+            *(engine, DNNL["FORWARD_TRAINING"], x, x, stats, case.eps, flags, None),
         )
         backward = library.make(
             "layer_normalization_backward_primitive_desc_create",
-            *(engine, BACKWARD, x, x, x, stats, case.eps, flags, forward, None),
+            *(engine, DNNL["BACKWARD"], x, x, x, stats, case.eps, flags, forward, None),
         )
         self.forward, self.backward = (library.make("primitive_create", made) for made in (forward, backward))
 
@@ -123,8 +108,8 @@ class OneDNN(Backend):
 
     def load(self, device: str, threads: int) -> str:
         self.library = Library()
-        self.engine = self.library.make("engine_create", CPU, 0)
-        self.stream = self.library.make("stream_create", self.engine, STREAM_DEFAULT)
+        self.engine = self.library.make("engine_create", DNNL["CPU"], 0)
+        self.stream = self.library.make("stream_create", self.engine, DNNL["STREAM_DEFAULT"])
         self.made: tuple[Any, Any] = (None, None)
         self.memories: dict[tuple[int, int], c_void_p] = {}
         self.results: dict[tuple[str, int], tuple[Tensor, ...]] = {}

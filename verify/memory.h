@@ -1,6 +1,6 @@
 /* Memory where a context computes: the host's, or a GPU's own. SPDX-License-Identifier: MIT */
-#ifndef CLI_MEMORY_H
-#define CLI_MEMORY_H
+#ifndef VERIFY_MEMORY_H
+#define VERIFY_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>

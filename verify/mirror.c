@@ -1,14 +1,14 @@
-/* Norm calls on host memory, wherever the context computes: ranges of host memory and their doubles on the
- * GPU. SPDX-License-Identifier: MIT */
+/* Calls on host memory, wherever the context computes: ranges of host memory and their doubles on the GPU. SPDX-License-Identifier: MIT */
 #include "mirror.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/status.h"
 #include "memory.h"
-#include "status.h"
 
-enum { MOST_RANGES = 12, ALIGNMENT = 64, CHUNK = 1 << 24 };
+/* All operands and the workspace. */
+enum { MOST_RANGES = EK_MOST_OPERANDS + 1, ALIGNMENT = 64, CHUNK = 1 << 24 };
 
 struct range {
 	unsigned char *start, *end;
@@ -103,91 +103,37 @@ static void release(struct mirror *mirror)
 		memory_free(mirror->gpu, mirror->ranges[i].block);
 }
 
-static size_t matrix_bytes(int64_t rows, int64_t cols, int64_t stride, ek_dtype dtype)
+/* Doubles what the arguments point to, and has them point to the doubles. */
+static ek_status move_there(struct mirror *mirror, const struct ek_op *op, union op_args *args)
 {
-	if (rows <= 0)
-		return 0;
-	return (size_t)((rows - 1) * (stride ? stride : cols) + cols) * ek_dtype_size(dtype);
-}
-
-static size_t statistic_bytes(int64_t rows, ek_dtype dtype)
-{
-	return (size_t)rows * (dtype == EK_F64 ? 8 : 4);
-}
-
-/* A pointer of the arguments, and what it points to. */
-struct operand {
-	void *field; /* of type void * or const void * */
-	size_t bytes;
-};
-
-static void *pointer_of(const struct operand *operand)
-{
-	void *pointer;
-	memcpy(&pointer, operand->field, sizeof pointer);
-	return pointer;
-}
-
-/* Doubles the operands, up to the one without a field, and has the fields point to their doubles. */
-static ek_status move_there(struct mirror *mirror, const struct operand *operands)
-{
-	for (const struct operand *operand = operands; operand->field; operand++)
-		cover(mirror, pointer_of(operand), operand->bytes);
-	ek_status status = copy_there(mirror);
-	for (const struct operand *operand = operands; operand->field && status == EK_OK; operand++) {
-		void *twin = twin_of(mirror, pointer_of(operand));
-		memcpy(operand->field, &twin, sizeof twin);
+	void *workspace = NULL;
+	size_t bytes = 0;
+	for (int i = 0; i < op->operand_count; i++)
+		cover(mirror, ek_operand_pointer(&op->operands[i], args),
+		      ek_operand_bytes(op, &op->operands[i], args));
+	if (op->workspace) {
+		memcpy(&workspace, ek_field(args, op->workspace), sizeof workspace);
+		memcpy(&bytes, ek_field(args, op->workspace_size), sizeof bytes);
+		cover(mirror, workspace, bytes);
 	}
+	ek_status status = copy_there(mirror);
+	for (int i = 0; i < op->operand_count && status == EK_OK; i++)
+		ek_operand_set(&op->operands[i], args,
+			       twin_of(mirror, ek_operand_pointer(&op->operands[i], args)));
+	args_set_workspace(op, args, twin_of(mirror, workspace), bytes);
 	return status;
 }
 
-ek_status mirror_forward(ek_context *ctx, const ek_norm_forward_args *args, size_t margin)
+ek_status mirror_call(ek_context *ctx, const struct ek_op *op, const void *args, size_t margin)
 {
 	struct mirror mirror = {.gpu = gpu_of(ctx), .margin = margin};
+	union op_args there;
 	if (!mirror.gpu)
-		return ek_norm_forward(ctx, args);
-	ek_norm_forward_args a = *args;
-	size_t vector = (size_t)a.cols * ek_dtype_size(a.weight_dtype ? a.weight_dtype : a.dtype);
-	size_t statistic = statistic_bytes(a.rows, a.dtype);
-	const struct operand operands[] = {{&a.x, matrix_bytes(a.rows, a.cols, a.x_stride, a.dtype)},
-					   {&a.y, matrix_bytes(a.rows, a.cols, a.y_stride, a.dtype)},
-					   {&a.weight, vector},
-					   {&a.bias, vector},
-					   {&a.mean, statistic},
-					   {&a.rstd, statistic},
-					   {&a.mean_lo, statistic},
-					   {NULL, 0}};
-	ek_status status = move_there(&mirror, operands);
+		return op->call(ctx, args);
+	memcpy(&there, args, op->args_size);
+	ek_status status = move_there(&mirror, op, &there);
 	if (status == EK_OK)
-		status = ek_norm_forward(ctx, &a);
-	if (status == EK_OK)
-		status = copy_back(&mirror);
-	release(&mirror);
-	return status;
-}
-
-ek_status mirror_backward(ek_context *ctx, const ek_norm_backward_args *args, size_t margin)
-{
-	struct mirror mirror = {.gpu = gpu_of(ctx), .margin = margin};
-	if (!mirror.gpu)
-		return ek_norm_backward(ctx, args);
-	ek_norm_backward_args a = *args;
-	size_t vector = (size_t)a.cols * ek_dtype_size(a.weight_dtype ? a.weight_dtype : a.dtype);
-	size_t statistic = statistic_bytes(a.rows, a.dtype);
-	const struct operand operands[] = {{&a.dy, matrix_bytes(a.rows, a.cols, a.dy_stride, a.dtype)},
-					   {&a.x, matrix_bytes(a.rows, a.cols, a.x_stride, a.dtype)},
-					   {&a.dx, matrix_bytes(a.rows, a.cols, a.dx_stride, a.dtype)},
-					   {&a.weight, vector},
-					   {&a.dweight, vector},
-					   {&a.dbias, vector},
-					   {&a.mean, statistic},
-					   {&a.rstd, statistic},
-					   {&a.mean_lo, statistic},
-					   {&a.workspace, a.workspace_size},
-					   {NULL, 0}};
-	ek_status status = move_there(&mirror, operands);
-	if (status == EK_OK)
-		status = ek_norm_backward(ctx, &a);
+		status = op->call(ctx, &there);
 	if (status == EK_OK)
 		status = copy_back(&mirror);
 	release(&mirror);

@@ -1,5 +1,5 @@
-/* Memory where a context computes. Called by the commands through tensors.c, problem.c and cell.c, and by the
- * tests through mirror.c. SPDX-License-Identifier: MIT */
+/* Memory where a context computes. Called by mirror.c, by the program's bench and by tests of GPUs.
+ * SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
 #include "memory.h"
 
@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "context.h"
-#include "cuda/gpu.h"
-#include "status.h"
+#include "core/context.h"
+#include "core/status.h"
+#include "gpu/gpu.h"
 
 enum { ALIGNMENT = 64 };
 

@@ -1,0 +1,126 @@
+/* The argument structs of cases, by the tables of their ops; case.h says what. SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "case.h"
+
+static void set_int(void *args, uint16_t offset, int value)
+{
+	if (offset)
+		memcpy(ek_field(args, offset), &value, sizeof value);
+}
+
+static void set_int64(void *args, uint16_t offset, int64_t value)
+{
+	if (offset)
+		memcpy(ek_field(args, offset), &value, sizeof value);
+}
+
+/* Rows with `pad` elements behind each; what is outside of rows is dense. */
+static void set_strides(const struct test_case *c, const struct ek_operand *operand, int64_t pad, void *args)
+{
+	int64_t stride = 1;
+	for (int dim = operand->rank - 2; dim >= 0; dim--) {
+		stride *= c->sizes[operand->dims[dim + 1].size];
+		stride += dim == operand->rank - 2 && operand->dims[dim].stride ? pad : 0;
+		set_int64(args, operand->dims[dim].stride, stride);
+	}
+}
+
+static void set_fields(const struct test_case *c, const struct ek_op *op, union op_args *args)
+{
+	memset(args, 0, sizeof *args);
+	if (op->args_size > sizeof *args) {
+		(void)fprintf(stderr, "%s: union op_args has %zu bytes, needs %d\n", op->function,
+			      sizeof *args, op->args_size);
+		abort();
+	}
+	args->size = op->args_size;
+	set_int(args, op->kind, c->op->kind);
+	set_int(args, op->accumulate, c->accumulate);
+	for (int i = 0; i < op->operand_count; i++)
+		set_int(args, op->operands[i].dtype, (int)c->weight_dtype);
+	set_int(args, op->dtype, (int)c->dtype);
+	if (op->eps)
+		memcpy(ek_field(args, op->eps), &c->eps, sizeof c->eps);
+	for (int i = 0; i < op->size_count; i++)
+		set_int64(args, op->sizes[i].offset, c->sizes[i]);
+}
+
+void case_args(const struct test_case *c, void *const at[EK_MOST_OPERANDS], union op_args *args)
+{
+	const struct ek_op *op = case_op(c);
+	set_fields(c, op, args);
+	for (int i = 0; i < op->operand_count; i++) {
+		int from = c->over == i + 1 ? operand_over(op, i) : i;
+		set_strides(c, &op->operands[i], c->pad[from], args);
+		if (at && c->present >> i & 1)
+			ek_operand_set(&op->operands[i], args, at[from]);
+	}
+}
+
+void case_args_nowhere(const struct test_case *c, union op_args *args)
+{
+	void *at[EK_MOST_OPERANDS];
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		at[i] = (void *)(((uintptr_t)i + 1) * ((uintptr_t)1 << 40) + (uintptr_t)c->offset[i]);
+	case_args(c, at, args);
+	args_set_workspace(case_op(c), args, (void *)((uintptr_t)(EK_MOST_OPERANDS + 1) << 40),
+			   (size_t)1 << 38);
+}
+
+void args_set_workspace(const struct ek_op *op, void *args, void *workspace, size_t bytes)
+{
+	if (!op->workspace)
+		return;
+	memcpy(ek_field(args, op->workspace), &workspace, sizeof workspace);
+	memcpy(ek_field(args, op->workspace_size), &bytes, sizeof bytes);
+}
+
+void args_set_stream(const struct ek_op *op, void *args, void *stream)
+{
+	memcpy(ek_field(args, op->stream), &stream, sizeof stream);
+}
+
+ek_status args_workspace(const struct ek_op *op, ek_context *ctx, const void *args, size_t *bytes)
+{
+	*bytes = 0;
+	return op->workspace_bytes ? op->workspace_bytes(ctx, args, bytes) : EK_OK;
+}
+
+void args_take_rows(const struct ek_op *op, void *args, int64_t first, int64_t count)
+{
+	for (int i = 0; i < op->operand_count; i++) {
+		const struct ek_operand *operand = &op->operands[i];
+		char *at = ek_operand_pointer(operand, args);
+		size_t row = (size_t)ek_operand_stride(op, operand, 0, args) *
+			     ek_dtype_size(ek_operand_dtype(op, operand, args));
+		if (at && operand->dims[0].size == 0)
+			ek_operand_set(operand, args, at + (size_t)first * row);
+	}
+	set_int64(args, op->sizes[0].offset, count);
+}
+
+int64_t operand_bytes(const struct test_case *c, int number)
+{
+	union op_args args;
+	case_args(c, NULL, &args);
+	return ek_operand_elements(case_op(c), &case_op(c)->operands[number], &args) *
+	       (int64_t)ek_dtype_size(operand_dtype(c, number));
+}
+
+int64_t stride_bytes(const struct test_case *c, int number)
+{
+	union op_args args;
+	case_args(c, NULL, &args);
+	return ek_operand_stride(case_op(c), &case_op(c)->operands[number], 0, &args) *
+	       (int64_t)ek_dtype_size(operand_dtype(c, number));
+}
+
+ek_dtype operand_dtype(const struct test_case *c, int number)
+{
+	union op_args args;
+	case_args(c, NULL, &args);
+	return ek_operand_dtype(case_op(c), &case_op(c)->operands[number], &args);
+}

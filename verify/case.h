@@ -1,0 +1,107 @@
+/* A case: an op of the registry, a pass, dtypes, sizes, which operands there are and how they lie in memory. Argument
+ * structs are built from it by the op's table (core/operand.h). `evenkeel verify`, run and bench and the tests make their
+ * calls from cases. SPDX-License-Identifier: MIT */
+#ifndef VERIFY_CASE_H
+#define VERIFY_CASE_H
+
+#include "buffer.h"
+#include "ops/norm/op.h"
+#include "ops/registry.h"
+#include "values.h"
+
+enum pass { FORWARD, BACKWARD, PASS_COUNT };
+extern const char *const pass_names[PASS_COUNT];
+
+struct test_case {
+	const struct ek_op_entry *op;
+	enum pass pass;
+	ek_dtype dtype, weight_dtype; /* of the op, and of operands that have a field of their own */
+	union {
+		int64_t sizes[EK_MOST_SIZES]; /* by number */
+		struct {
+			int64_t rows, cols; /* of the norms */
+		};
+	};
+	uint32_t present; /* operands, by number */
+	bool accumulate;
+	bool arbitrary; /* inputs that forward returns are not those of forward */
+	uint8_t over;   /* the input, numbered from 1, whose memory an output takes; 0: none */
+	enum placement placement;
+	int64_t pad[EK_MOST_OPERANDS]; /* elements between rows, by number */
+	int offset[EK_MOST_OPERANDS];  /* bytes past a 64-byte boundary */
+	enum filling filling;
+	double eps;
+	uint64_t seed;
+};
+
+/* The dtypes that go together (EK_NORM_DTYPES). */
+struct dtype_pair {
+	ek_dtype dtype, weight_dtype;
+};
+#define COUNT_PAIR(dtype, weight_dtype) +1
+enum { DTYPE_PAIRS = EK_NORM_DTYPES(COUNT_PAIR) };
+extern const struct dtype_pair dtype_pairs[DTYPE_PAIRS];
+
+/* A case with every operand, dense and aligned. */
+struct test_case case_make(const struct ek_op_entry *op, enum pass pass, struct dtype_pair dtypes,
+			   int64_t rows, int64_t cols);
+/* Its op in that pass. */
+static inline const struct ek_op *case_op(const struct test_case *c)
+{
+	return c->pass == BACKWARD ? c->op->backward : c->op->forward;
+}
+
+/* ---- which operands there are ----
+ * Words are names of operands, "all" of them, "accumulate", "arbitrary", "in_place" (over the first input that the table
+ * allows) and "over_NAME", with spaces between them. Those that this pass or this op does not have are left out; a word that no pass
+ * of the op has ends the program. What an operand needs comes with it, and goes with it. */
+void case_set(struct test_case *c, const char *words); /* these optional ones alone */
+void case_add(struct test_case *c, const char *words);
+void case_drop(struct test_case *c, const char *words);
+bool case_has(const struct test_case *c, const char *word);
+/* The same by numbers. */
+void case_drop_operands(struct test_case *c, uint32_t operands);
+/* Makes any bits of present, accumulate, arbitrary and over a call that is allowed. */
+void case_normalise(struct test_case *c);
+/* Operands that may be absent; outputs; inputs that forward returns. */
+uint32_t case_optional(const struct test_case *c);
+uint32_t case_outputs_of(const struct test_case *c);
+uint32_t case_statistics(const struct test_case *c);
+#define STATISTICS "mean rstd mean_lo"
+
+/* Of a case of backward: forward with those outputs alone that backward is given. */
+struct test_case case_forward(const struct test_case *c);
+
+/* What it is, in one line; valid until the next call. The golden digests are listed by it. */
+const char *case_text(const struct test_case *c);
+
+/* ---- arguments ---- */
+
+union op_args {
+	size_t size;
+	ek_norm_forward_args forward;
+	ek_norm_backward_args backward;
+	unsigned char bytes[512];
+};
+
+/* The arguments of a case whose operands are at these addresses, by number; at NULL: without memory. */
+void case_args(const struct test_case *c, void *const at[EK_MOST_OPERANDS], union op_args *args);
+/* Addresses that nothing is read from: what counts is that they are there, and their alignment. */
+void case_args_nowhere(const struct test_case *c, union op_args *args);
+void args_set_workspace(const struct ek_op *op, void *args, void *workspace, size_t bytes);
+void args_set_stream(const struct ek_op *op, void *args, void *stream);
+/* Bytes that a call with these arguments needs; 0 where the op needs none. */
+ek_status args_workspace(const struct ek_op *op, ek_context *ctx, const void *args, size_t *bytes);
+/* Cuts the call to `count` from `first` on of its outermost size: of the norms, its rows. */
+void args_take_rows(const struct ek_op *op, void *args, int64_t first, int64_t count);
+
+/* The number of the operand of that name, which must be there. */
+int operand_number(const struct ek_op *op, const char *name);
+/* The output that may take the memory of this input; -1: none. */
+int operand_over(const struct ek_op *op, int input);
+/* Bytes of an operand without gaps between rows, and from a row to the next. */
+int64_t operand_bytes(const struct test_case *c, int number);
+int64_t stride_bytes(const struct test_case *c, int number);
+ek_dtype operand_dtype(const struct test_case *c, int number);
+
+#endif

@@ -1,0 +1,214 @@
+/* The operands of a case in memory; operands.h says what. SPDX-License-Identifier: MIT */
+#include "operands.h"
+
+#include <string.h>
+
+#include "core/status.h"
+#include "mirror.h"
+
+/* Operands whose values mean something, and the seed of each beyond the case's. The golden digests depend on both. */
+static const struct {
+	const char *name;
+	enum role role;
+} roles[] = {{"x", ROLE_X},          {"dy", ROLE_DY},       {"weight", ROLE_WEIGHT},
+	     {"bias", ROLE_BIAS},    {"mean", ROLE_MEAN},   {"rstd", ROLE_RSTD},
+	     {"mean_lo", ROLE_MEAN}, {"dweight", ROLE_SUM}, {"dbias", ROLE_SUM}};
+enum { ROLES = sizeof roles / sizeof roles[0] };
+
+struct operand *operand_named(struct operands *set, const char *name)
+{
+	static struct operand absent;
+	int number = set->op ? ek_operand_named(set->op, name) : -1;
+	if (number >= 0)
+		return &set->of[number];
+	absent = (struct operand){.present = false};
+	return &absent;
+}
+
+void operands_free(struct operands *set)
+{
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		buffer_free(&set->of[i].buffer);
+	buffer_free(&set->workspace.buffer);
+}
+
+void operands_borrow(const struct test_case *c, struct operands *borrowed, const struct operands *from)
+{
+	const struct ek_op *op = case_op(c);
+	*borrowed = (struct operands){.op = op};
+	for (int i = op->output_count; i < op->operand_count; i++) {
+		int number = ek_operand_named(from->op, op->operands[i].name);
+		if (c->present >> i & 1 && number >= 0)
+			borrowed->of[i] = from->of[number];
+	}
+}
+
+static ek_status no_memory(const char *name, size_t bytes)
+{
+	return ek_fail(EK_ERROR_MEMORY, "out of memory for %s of %zu bytes", name, bytes);
+}
+
+void operand_describe(const struct test_case *c, int number, struct operand *o)
+{
+	const struct ek_op *op = case_op(c);
+	const struct ek_operand *operand = &op->operands[number];
+	union op_args args;
+	case_args(c, NULL, &args);
+	o->present = c->present >> number & 1;
+	o->dtype = ek_operand_dtype(op, operand, &args);
+	o->cols = ek_size_of(op, operand->dims[operand->rank - 1].size, &args);
+	o->rows = operand->rank == 1 ? 1 : 0;
+	if (operand->rank > 1 && o->cols > 0)
+		o->rows = ek_operand_elements(op, operand, &args) / o->cols;
+	o->stride = operand->rank == 1 ? o->cols : ek_operand_stride(op, operand, operand->rank - 2, &args);
+	o->buffer.bytes = ek_operand_bytes(op, operand, &args);
+}
+
+/* Describes operands first … end-1 and gives those that the case has memory. */
+static ek_status make(const struct test_case *c, struct operands *set, int first, int end)
+{
+	set->op = case_op(c);
+	for (int i = first; i < end; i++) {
+		struct operand *o = &set->of[i];
+		operand_describe(c, i, o);
+		if (o->present && !buffer_reset(&o->buffer, o->buffer.bytes, c->placement, c->offset[i]))
+			return no_memory(set->op->operands[i].name, o->buffer.bytes);
+	}
+	return EK_OK;
+}
+
+void operand_fill(const struct test_case *c, int number, struct operand *o)
+{
+	const char *name = case_op(c)->operands[number].name;
+	int role = 0;
+	while (role < ROLES && strcmp(roles[role].name, name) != 0)
+		role++;
+	enum filling filling = filling_of(c->filling, role < ROLES ? roles[role].role : ROLE_BIAS);
+	uint64_t seed = c->seed + (uint64_t)(role < ROLES ? role : ROLES + number);
+	if (o->present)
+		fill_rows(filling, o->dtype, o->buffer.data, o->rows, o->cols, o->stride, seed);
+}
+
+static void copy_rows(struct operand *to, const struct operand *from)
+{
+	size_t size = ek_dtype_size(to->dtype);
+	for (int64_t r = 0; r < to->rows; r++)
+		memcpy(to->buffer.data + (size_t)(r * to->stride) * size,
+		       from->buffer.data + (size_t)(r * from->stride) * size, (size_t)to->cols * size);
+}
+
+void operands_row(const struct test_case *one, const struct operands *whole, int64_t row,
+		  struct operands *view)
+{
+	*view = (struct operands){.op = whole->op};
+	for (int i = 0; i < whole->op->operand_count; i++) {
+		const struct operand *from = &whole->of[i];
+		bool has_rows = whole->op->operands[i].dims[0].size == 0,
+		     vector = whole->op->operands[i].rank == 1;
+		if (!from->present || !(one->present >> i & 1))
+			continue;
+		operand_describe(one, i, &view->of[i]);
+		view->of[i].buffer.data = from->buffer.data;
+		if (has_rows)
+			view->of[i].buffer.data +=
+				(size_t)(row * (vector ? 1 : from->stride)) * ek_dtype_size(from->dtype);
+	}
+}
+
+ek_status inputs_fill_statistics(ek_context *ctx, const struct test_case *c, struct operands *inputs)
+{
+	static struct operands outputs, borrowed;
+	const struct ek_op *op = case_op(c);
+	if (!(c->present & case_statistics(c)) || c->arbitrary)
+		return EK_OK;
+	struct test_case forward = case_forward(c);
+	operands_borrow(&forward, &borrowed, inputs);
+	ek_status status = outputs_compute(ctx, &forward, &borrowed, &outputs);
+	for (int i = op->output_count; i < op->operand_count && status == EK_OK; i++)
+		if ((c->present & case_statistics(c)) >> i & 1)
+			copy_rows(&inputs->of[i], operand_named(&outputs, op->operands[i].name));
+	return status;
+}
+
+ek_status inputs_fill(ek_context *ctx, const struct test_case *c, struct operands *inputs)
+{
+	const struct ek_op *op = case_op(c);
+	ek_status status = make(c, inputs, op->output_count, op->operand_count);
+	if (status != EK_OK)
+		return status;
+	for (int i = op->output_count; i < op->operand_count; i++)
+		if (c->arbitrary || !(case_statistics(c) >> i & 1))
+			operand_fill(c, i, &inputs->of[i]);
+	return inputs_fill_statistics(ctx, c, inputs);
+}
+
+/* What an accumulating or in-place call starts from. */
+static void fill_outputs(const struct test_case *c, const struct operands *inputs, struct operands *outputs)
+{
+	const struct ek_op *op = case_op(c);
+	for (int i = 0; i < op->output_count; i++) {
+		if (c->accumulate && op->operands[i].flags & EK_ACCUMULATES)
+			operand_fill(c, i, &outputs->of[i]);
+		if (c->over && op->operands[i].in_place >> (c->over - 1) & 1)
+			copy_rows(&outputs->of[i], &inputs->of[c->over - 1]);
+	}
+}
+
+ek_status outputs_make(ek_context *ctx, const struct test_case *c, const struct operands *inputs,
+		       struct operands *outputs)
+{
+	const struct ek_op *op = case_op(c);
+	union op_args args;
+	size_t bytes = 0;
+	outputs->workspace.present = false;
+	ek_status status = make(c, outputs, 0, op->output_count);
+	if (status != EK_OK)
+		return status;
+	fill_outputs(c, inputs, outputs);
+	operands_args(c, inputs, outputs, &args);
+	status = args_workspace(op, ctx, &args, &bytes);
+	if (status != EK_OK)
+		return status;
+	struct operand *work = &outputs->workspace;
+	*work = (struct operand){.present = bytes > 0, .dtype = EK_F32, .buffer = work->buffer};
+	/* A multiple of 64 leaves it aligned whichever end is next to a guard page. */
+	if (!buffer_reset(&work->buffer, (bytes + 63) / 64 * 64, c->placement, 0))
+		return no_memory("a workspace", bytes);
+	work->buffer.bytes = bytes;
+	return EK_OK;
+}
+
+void operands_args(const struct test_case *c, const struct operands *inputs, const struct operands *outputs,
+		   union op_args *args)
+{
+	const struct ek_op *op = case_op(c);
+	const struct operand *work = &outputs->workspace;
+	void *at[EK_MOST_OPERANDS] = {NULL};
+	for (int i = 0; i < op->operand_count; i++) {
+		const struct operand *o = i < op->output_count ? &outputs->of[i] : &inputs->of[i];
+		at[i] = o->present ? o->buffer.data : NULL;
+	}
+	case_args(c, at, args);
+	if (work->present)
+		args_set_workspace(op, args, work->buffer.data, work->buffer.bytes);
+}
+
+ek_status outputs_compute(ek_context *ctx, const struct test_case *c, const struct operands *inputs,
+			  struct operands *outputs)
+{
+	union op_args args;
+	ek_status status = outputs_make(ctx, c, inputs, outputs);
+	if (status != EK_OK)
+		return status;
+	operands_args(c, inputs, outputs, &args);
+	return mirror_call(ctx, case_op(c), &args, c->placement == PLACE_OFFSET ? BUFFER_MARGIN : 0);
+}
+
+double outputs_values(const struct operands *outputs)
+{
+	double values = 0;
+	for (int i = 0; i < outputs->op->output_count; i++)
+		if (outputs->of[i].present)
+			values += (double)outputs->of[i].rows * (double)outputs->of[i].cols;
+	return values;
+}
