@@ -1,4 +1,4 @@
-/* Asks x's framework for memory. Called by output.c. SPDX-License-Identifier: MIT */
+/* Asks x's framework for memory. Called by operands.c, statistics.c and workspace.c. SPDX-License-Identifier: MIT */
 #include "allocate.h"
 
 #include <string.h>
@@ -16,10 +16,10 @@ static void set_error(void *context, const char *kind, const char *message)
 	PyErr_SetString(strcmp(kind, "MemoryError") == 0 ? PyExc_MemoryError : PyExc_RuntimeError, message);
 }
 
-DLManagedTensorVersioned *allocate(const struct frame *frame, const char *name, DLDataType dtype, int ndim,
+DLManagedTensorVersioned *allocate(const struct call *call, const char *name, DLDataType dtype, int ndim,
 				   const int64_t *shape)
 {
-	if (!frame->api || !frame->api->managed_tensor_allocator) {
+	if (!call->api || !call->api->managed_tensor_allocator) {
 		PyErr_Format(PyExc_TypeError,
 			     "%s must be given, or x must be an array of NumPy, CuPy or PyTorch: "
 			     "an array like x cannot be made here",
@@ -27,14 +27,14 @@ DLManagedTensorVersioned *allocate(const struct frame *frame, const char *name, 
 		return NULL;
 	}
 	DLTensor prototype = {
-		.device = {.device_type = frame->device == EK_CUDA ? kDLCUDA : kDLCPU,
-			   .device_id = frame->ordinal},
+		.device = {.device_type = call->device == EK_CUDA ? kDLCUDA : kDLCPU,
+			   .device_id = call->ordinal},
 		.ndim = ndim,
 		.dtype = dtype,
 		.shape = (int64_t *)shape, /* which is read alone */
 	};
 	DLManagedTensorVersioned *tensor = NULL;
-	if (frame->api->managed_tensor_allocator(&prototype, &tensor, NULL, set_error)) {
+	if (call->api->managed_tensor_allocator(&prototype, &tensor, NULL, set_error)) {
 		size_t bytes = dtype.bits / 8;
 		for (int i = 0; i < ndim; i++)
 			bytes *= (size_t)shape[i];
@@ -47,13 +47,10 @@ DLManagedTensorVersioned *allocate(const struct frame *frame, const char *name, 
 	return tensor;
 }
 
-PyObject *allocate_object(const struct frame *frame, const char *name, ek_dtype dtype, int ndim,
-			  const int64_t *shape, void **data)
+PyObject *allocate_object(const struct call *call, const char *name, ek_dtype dtype, int ndim,
+			  const int64_t *shape)
 {
-	DLManagedTensorVersioned *tensor = allocate(frame, name, dl_dtypes[dtype], ndim, shape);
-	if (!tensor)
-		return NULL;
-	*data = (char *)tensor->dl_tensor.data + tensor->dl_tensor.byte_offset;
+	DLManagedTensorVersioned *tensor = allocate(call, name, dl_dtypes[dtype], ndim, shape);
 	void *object = NULL;
-	return frame->api->managed_tensor_to_py_object_no_sync(tensor, &object) ? NULL : object;
+	return !tensor || call->api->managed_tensor_to_py_object_no_sync(tensor, &object) ? NULL : object;
 }

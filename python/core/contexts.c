@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-#include "context.h"
-#include "cuda/gpu.h"
 #include "failure.h"
 #include "stable_abi.h"
 
@@ -20,14 +18,6 @@ struct entry {
 
 static struct entry *entries;
 
-/* A framework says on which device its memory lies, and frame.c holds that against x's: the library need not look every
- * pointer up once more. */
-static void trust_frameworks(const ek_context *context)
-{
-	if (context->gpu)
-		context->gpu->any_pointers = true;
-}
-
 static ek_context *add(ek_device device, int ordinal, int threads)
 {
 	struct entry *entry = malloc(sizeof *entry);
@@ -36,15 +26,18 @@ static ek_context *add(ek_device device, int ordinal, int threads)
 		return NULL;
 	}
 	*entry = (struct entry){.device = device, .ordinal = ordinal, .threads = threads, .next = entries};
-	const ek_options options = {
-		.size = sizeof options, .device = device, .ordinal = ordinal, .threads = threads};
+	const ek_options options = {.size = sizeof options,
+				    .device = device,
+				    .ordinal = ordinal,
+				    .threads = threads,
+				    .trust_pointers =
+					    1}; /* frame.c compares the devices that frameworks report */
 	ek_status status = ek_open(&entry->context, &options);
 	if (status != EK_OK) {
 		free(entry);
 		(void)raise_status(status);
 		return NULL;
 	}
-	trust_frameworks(entry->context);
 	entries = entry;
 	return entry->context;
 }

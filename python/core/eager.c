@@ -1,58 +1,25 @@
-/* _core.eager_setup, and the questions that the eager calls ask PyTorch. SPDX-License-Identifier: MIT */
+/* _core.eager_setup and is_plain, and the questions that the eager calls ask PyTorch. SPDX-License-Identifier: MIT */
 #include "eager.h"
 
 #include "functions.h"
 
-struct pytorch torch;
+enum { MAX_GPUS = 16 };
+
+PyObject *torch[PYTORCH];
 struct names names;
 
 const char eager_setup_doc[] =
 	"eager_setup(tensor, parameter, empty_like, new_empty, in_float32, contiguous, is_neg, get_num_threads,\n"
-	"            is_grad_enabled, apply, backward, forward_ad, watchers)\n"
+	"            is_grad_enabled, apply, backward, forward_ad, operation_watchers, call_watchers)\n"
 	"--\n\nWhat the eager calls need of PyTorch; _core.pyi has the arguments.";
-
-enum setup {
-	TENSOR,
-	PARAMETER,
-	EMPTY_LIKE,
-	NEW_EMPTY,
-	IN_FLOAT32,
-	CONTIGUOUS,
-	IS_NEG,
-	GET_NUM_THREADS,
-	IS_GRAD_ENABLED,
-	APPLY,
-	BACKWARD,
-	FORWARD_AD,
-	WATCHERS,
-	SETUPS
-};
 
 PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
 	(void)module;
-	if (count != SETUPS)
-		return refuse_count("eager_setup", SETUPS, count);
-	Py_ssize_t watchers = PyTuple_Size(given[WATCHERS]);
-	if (watchers < 0 || watchers > MAX_WATCHERS) {
-		PyErr_Format(PyExc_ValueError, "watchers must be a tuple of at most %d", MAX_WATCHERS);
-		return NULL;
-	}
-	torch.tensor = (PyTypeObject *)Py_NewRef(given[TENSOR]);
-	torch.parameter = (PyTypeObject *)Py_NewRef(given[PARAMETER]);
-	torch.empty_like = Py_NewRef(given[EMPTY_LIKE]);
-	torch.new_empty = Py_NewRef(given[NEW_EMPTY]);
-	torch.in_float32 = Py_NewRef(given[IN_FLOAT32]);
-	torch.contiguous = Py_NewRef(given[CONTIGUOUS]);
-	torch.is_neg = Py_NewRef(given[IS_NEG]);
-	torch.get_num_threads = Py_NewRef(given[GET_NUM_THREADS]);
-	torch.is_grad_enabled = Py_NewRef(given[IS_GRAD_ENABLED]);
-	torch.apply = Py_NewRef(given[APPLY]);
-	torch.backward = Py_NewRef(given[BACKWARD]);
-	torch.forward_ad = Py_NewRef(given[FORWARD_AD]);
-	for (Py_ssize_t i = 0; i < watchers; i++)
-		torch.watchers[i] = Py_NewRef(PyTuple_GetItem(given[WATCHERS], i));
-	torch.watcher_count = (int)watchers;
+	if (count != PYTORCH)
+		return refuse_count("eager_setup", PYTORCH, count);
+	for (int i = 0; i < PYTORCH; i++)
+		torch[i] = given[i] == Py_None ? NULL : Py_NewRef(given[i]);
 	names.current_level = PyUnicode_InternFromString("_current_level");
 	names.requires_grad = PyUnicode_InternFromString("requires_grad");
 	names.to_save = PyUnicode_InternFromString("to_save");
@@ -71,22 +38,60 @@ int is_true(PyObject *answer)
 	return truth;
 }
 
-/* A subclass may have a dispatch of its own. _plain.py has this and the next in Python. */
-bool are_ordinary(PyObject *const *tensors, int count)
+/* Does one of the callables return something true? */
+static int is_any(PyObject *callables)
 {
-	bool ordinary = tensors[0] != Py_None;
-	for (int i = 0; i < count && ordinary; i++)
-		ordinary = tensors[i] == Py_None || Py_TYPE(tensors[i]) == torch.tensor ||
-			   Py_TYPE(tensors[i]) == torch.parameter;
-	return ordinary;
+	int found = 0;
+	Py_ssize_t count = PyTuple_Size(callables);
+	for (Py_ssize_t i = 0; i < count && found == 0; i++)
+		found = is_true(PyObject_CallNoArgs(PyTuple_GetItem(callables, i)));
+	return count < 0 ? -1 : found;
+}
+
+static int are_operations_watched(void)
+{
+	int watched = is_any(torch[OPERATION_WATCHERS]);
+	if (watched != 0)
+		return watched;
+	PyObject *level = PyDict_GetItemWithError(torch[FORWARD_AD], names.current_level);
+	return level ? PyLong_AsLong(level) >= 0 : 1;
+}
+
+int is_call_watched(void)
+{
+	return is_any(torch[CALL_WATCHERS]);
+}
+
+/* A subclass may have a dispatch of its own. */
+int are_plain(PyObject *const *tensors, Py_ssize_t count)
+{
+	bool ordinary = torch[TENSOR] != NULL;
+	for (Py_ssize_t i = 0; i < count && ordinary; i++) {
+		PyObject *type = (PyObject *)Py_TYPE(tensors[i]);
+		ordinary = tensors[i] == Py_None || type == torch[TENSOR] || type == torch[PARAMETER];
+	}
+	int watched = ordinary ? are_operations_watched() : 1;
+	return watched < 0 ? -1 : !watched;
+}
+
+const char is_plain_doc[] =
+	"is_plain(*tensors)\n--\n\n"
+	"Would nothing but a kernel see operations on these tensors, as eager_setup's watchers say?";
+
+PyObject *is_plain(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+	(void)module;
+	int plain = are_plain(given, count);
+	return plain < 0 ? NULL : PyBool_FromLong(plain);
 }
 
 int is_negated(PyObject *const *tensors, int count, bool parameters)
 {
 	int negated = 0;
 	for (int i = 0; i < count && negated == 0; i++)
-		if (tensors[i] != Py_None && (parameters || Py_TYPE(tensors[i]) != torch.parameter))
-			negated = is_true(PyObject_CallFunctionObjArgs(torch.is_neg, tensors[i], NULL));
+		if (tensors[i] != Py_None &&
+		    (parameters || (PyObject *)Py_TYPE(tensors[i]) != torch[PARAMETER]))
+			negated = is_true(PyObject_CallFunctionObjArgs(torch[IS_NEG], tensors[i], NULL));
 	return negated;
 }
 
@@ -96,20 +101,9 @@ bool has_neighbours(PyObject *shape)
 	return ndim > 0 && PyLong_AsLong(PyTuple_GetItem(shape, ndim - 1)) > 1;
 }
 
-int is_watched(void)
-{
-	int watched = 0;
-	for (int i = 0; i < torch.watcher_count && watched == 0; i++)
-		watched = is_true(PyObject_CallNoArgs(torch.watchers[i]));
-	if (watched != 0)
-		return watched;
-	PyObject *level = PyDict_GetItemWithError(torch.forward_ad, names.current_level);
-	return level ? PyLong_AsLong(level) >= 0 : 1;
-}
-
 int needs_gradient(PyObject *const *tensors, int count)
 {
-	int needs = is_true(PyObject_CallNoArgs(torch.is_grad_enabled));
+	int needs = is_true(PyObject_CallNoArgs(torch[IS_GRAD_ENABLED]));
 	if (needs != 1)
 		return needs;
 	needs = 0;
@@ -119,9 +113,17 @@ int needs_gradient(PyObject *const *tensors, int count)
 	return needs;
 }
 
-PyObject *make_like(PyObject *tensor)
+/* ---- new tensors ---- */
+
+PyObject *make_like(const struct call *call, const struct ek_operand *output)
 {
-	return PyObject_CallFunctionObjArgs(torch.empty_like, tensor, NULL);
+	int x = call->signature->x;
+	PyObject *like = are_alike(output, operand_of(call, x)) ? call->views[x].object : NULL;
+	for (int i = call->op->output_count; i < call->op->operand_count && !like; i++)
+		if (call->opened >> i & 1 && are_alike(output, operand_of(call, i)))
+			like = call->views[i].object;
+	return PyObject_CallFunctionObjArgs(torch[EMPTY_LIKE], like ? like : Py_None,
+					    NULL); /* which refuses None */
 }
 
 /* The sizes are arguments of their own: in a tuple PyTorch takes 0.5 us longer to read them. */
@@ -129,7 +131,7 @@ static PyObject *new_empty(PyObject *like, int64_t count, int64_t rows, PyObject
 {
 	PyObject *first = PyLong_FromLongLong(count), *second = PyLong_FromLongLong(rows);
 	PyObject *arguments = first && second ? PyTuple_Pack(3, like, first, second) : NULL;
-	PyObject *made = arguments ? PyObject_Call(torch.new_empty, arguments, keywords) : NULL;
+	PyObject *made = arguments ? PyObject_Call(torch[NEW_EMPTY], arguments, keywords) : NULL;
 	Py_XDECREF(first);
 	Py_XDECREF(second);
 	Py_XDECREF(arguments);
@@ -138,15 +140,16 @@ static PyObject *new_empty(PyObject *like, int64_t count, int64_t rows, PyObject
 
 /* PyTorch takes 0.3 us to read a dtype, so 16-bit calls make their statistics like an empty tensor in float32, of which
  * each device has one. */
-PyObject *make_statistics(const struct frame *frame, PyObject *x, int64_t count)
+PyObject *make_statistics(const struct call *call, ek_dtype dtype, const int64_t shape[2])
 {
 	static PyObject *float32[1 + MAX_GPUS];
-	if (frame->dtype == frame->stats_dtype)
-		return new_empty(x, count, frame->rows, NULL);
-	int index = frame->device == EK_CPU ? 0 : 1 + frame->ordinal;
+	const struct view *x = &call->views[call->signature->x];
+	if (x->dtype == dtype)
+		return new_empty(x->object, shape[0], shape[1], NULL);
+	int index = call->device == EK_CPU ? 0 : 1 + call->ordinal;
 	if (index > MAX_GPUS)
-		return new_empty(x, count, frame->rows, torch.in_float32);
+		return new_empty(x->object, shape[0], shape[1], torch[IN_FLOAT32]);
 	if (!float32[index])
-		float32[index] = new_empty(x, 0, 0, torch.in_float32);
-	return float32[index] ? new_empty(float32[index], count, frame->rows, NULL) : NULL;
+		float32[index] = new_empty(x->object, 0, 0, torch[IN_FLOAT32]);
+	return float32[index] ? new_empty(float32[index], shape[0], shape[1], NULL) : NULL;
 }

@@ -1,30 +1,32 @@
-/* What the eager calls share: what they are given of PyTorch, and the questions they ask it. eager_forward.c and
- * eager_backward.c serve PyTorch's common calls and their node of autograd without a step in Python, where nobody but
- * PyTorch's kernels would have seen them; what they cannot do they leave to evenkeel.torch.
- * SPDX-License-Identifier: MIT */
+/* The eager calls: what they are given of PyTorch, and the questions they ask it. eager_forward.c and eager_backward.c
+ * serve PyTorch's common calls and their node of autograd without a step in Python, where nothing but a kernel would see
+ * them; evenkeel.torch serves the others. SPDX-License-Identifier: MIT */
 #ifndef EK_PYTHON_EAGER_H
 #define EK_PYTHON_EAGER_H
 
-#include "stable_abi.h"
+#include "call.h"
 
-#include <stdbool.h>
+/* ---- PyTorch ---- */
 
-#include "frame.h"
-
-enum { MAX_WATCHERS = 8, MAX_GPUS = 16 };
-
-/* Callables and types of PyTorch, which live as long as the process; all NULL where it is too old. */
-struct pytorch {
-	PyTypeObject *tensor, *parameter;
-	PyObject *empty_like, *new_empty, *contiguous, *is_neg, *get_num_threads, *is_grad_enabled;
-	PyObject *in_float32; /* keyword arguments: a dtype */
-	PyObject *apply;      /* of the function of autograd that keeps what eager_forward has computed */
-	PyObject *backward;   /* for what eager_backward cannot serve */
-	PyObject *forward_ad; /* a module's dictionary */
-	PyObject *watchers[MAX_WATCHERS]; /* each returns something false where it watches nothing */
-	int watcher_count;
+/* The arguments of eager_setup: objects of PyTorch, which live as long as the process. */
+enum pytorch {
+	TENSOR,
+	PARAMETER,
+	EMPTY_LIKE,
+	NEW_EMPTY,
+	IN_FLOAT32, /* keyword arguments: a dtype */
+	CONTIGUOUS,
+	IS_NEG,
+	GET_NUM_THREADS,
+	IS_GRAD_ENABLED,
+	APPLY, /* of the function of autograd that keeps what eager_forward has computed; NULL: PyTorch is too old */
+	BACKWARD,   /* for what eager_backward cannot serve */
+	FORWARD_AD, /* a module's dictionary */
+	OPERATION_WATCHERS,
+	CALL_WATCHERS,
+	PYTORCH
 };
-extern struct pytorch torch;
+extern PyObject *torch[PYTORCH];
 
 /* Attributes: of forward_ad, of tensors, and of what autograd calls ctx. */
 struct names {
@@ -32,14 +34,39 @@ struct names {
 };
 extern struct names names;
 
-/* Questions: 1 yes, 0 no, -1 an exception. */
+/* ---- ops ---- */
+
+/* An op as autograd has it. Backward's outputs are the gradients of forward's inputs, in the order of the signatures. */
+struct eager_op {
+	const struct signature *forward, *backward;
+	uint32_t
+		copied_kinds; /* kinds of which evenkeel.torch copies inference tensors, so that autograd can save them */
+
+	/* From the signatures and the tables, by eager_resolve. */
+	uint8_t given_count; /* of forward's arguments, up to eps */
+	uint8_t input_count, saved_count;
+	uint8_t inputs[EK_MOST_OPERANDS]; /* positions of the inputs among them, x first */
+	uint8_t saved
+		[EK_MOST_OPERANDS]; /* the inputs, numbered as above, that backward reads: those are saved */
+	int8_t sources[MAX_ARGUMENTS]; /* for each argument of backward its place among the saved; -1: dy */
+};
+
+void eager_resolve(struct eager_op *op);
+
+PyObject *eager_forward_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_compute_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_keep_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count);
+PyObject *eager_backward_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count);
+
+/* ---- questions: 1 yes, 0 no, -1 an exception ---- */
 
 /* The truth of an answer, whose reference it takes; NULL is an exception. */
 int is_true(PyObject *answer);
-/* Modes, transforms, tracing, autocast, forward-mode differentiation. */
-int is_watched(void);
-/* Is every one PyTorch's own tensor or parameter? The first must be there, the others may be None. */
-bool are_ordinary(PyObject *const *tensors, int count);
+/* Would nothing but a kernel see operations on these tensors? They are PyTorch's own tensors and parameters, or None, and
+ * no mode, transform, tracing or forward-mode differentiation sees operations. evenkeel.torch asks this too. */
+int are_plain(PyObject *const *tensors, Py_ssize_t count);
+/* Function modes and autocast, which evenkeel.torch handles before it asks is_plain. */
+int is_call_watched(void);
 /* Is one lazily minus what lies in its memory, as the imaginary part of a conjugate is? Of parameters no public call
  * makes one whose elements follow each other, so they need not be asked. */
 int is_negated(PyObject *const *tensors, int count, bool parameters);
@@ -47,11 +74,13 @@ int needs_gradient(PyObject *const *tensors, int count);
 /* Has a normalized shape more than one element in a row? Else rows may be at any distance, and results like them. */
 bool has_neighbours(PyObject *shape);
 
-/* New tensors whose storage belongs to PyTorch's allocator. (A tensor from its exchange API has a storage that cannot be
- * resized, and record_stream ignores it: a saved-tensor hook that copies on another stream would race with the reuse of
- * its memory.) */
-PyObject *make_like(PyObject *tensor);
-/* [count, rows] for the statistics of x. */
-PyObject *make_statistics(const struct frame *frame, PyObject *x, int64_t count);
+/* ---- new tensors ---- */
+
+/* Their storage belongs to PyTorch's allocator. (A tensor from its exchange API has a storage that cannot be resized, and
+ * record_stream ignores it: a saved-tensor hook that copies on another stream would race with the reuse of its memory.) */
+
+/* Like the input, x or another, of an output's dimensions and dtype. */
+PyObject *make_like(const struct call *call, const struct ek_operand *output);
+PyObject *make_statistics(const struct call *call, ek_dtype dtype, const int64_t shape[2]);
 
 #endif

@@ -2,39 +2,51 @@
  * SPDX-License-Identifier: MIT */
 #include "eager.h"
 
-#include "evenkeel.h"
 #include "functions.h"
 
-const char eager_forward_doc[] = "eager_forward(norm, input, normalized_shape, weight, bias, eps)\n--\n\n"
-				 "Returns y, or None where evenkeel.torch must look at the call.";
+struct eager_call {
+	const struct eager_op *op;
+	PyObject *const *given; /* forward's arguments up to eps */
+	PyObject *inputs[EK_MOST_OPERANDS];
+	uint32_t kind_bit;
+};
 
-const char eager_compute_doc[] =
-	"eager_compute(norm, input, normalized_shape, weight, bias, eps)\n--\n\n"
-	"Of tensors that were looked at: returns y, or None where evenkeel.torch must make copies.";
-
-enum argument { NORM, INPUT, SHAPE, WEIGHT, BIAS, EPS, ARGUMENTS };
-
-/* LayerNorm must be told its eps. */
-static bool is_regular(PyObject *const *given)
+static PyObject *scalar_of_call(const struct eager_call *call, enum role role)
 {
-	return torch.tensor && has_neighbours(given[SHAPE]) &&
-	       (given[EPS] != Py_None || PyLong_AsLong(given[NORM]) == EK_RMS_NORM);
+	return call->given[call->op->forward->at[role]];
 }
 
-static PyObject *serve(PyObject *const *given, PyObject *stats)
+/* False, possibly with an exception, for calls that are left to evenkeel.torch: among them a LayerNorm without eps. */
+static bool open_call(struct eager_call *call, const struct eager_op *op, PyObject *const *given)
 {
-	PyObject *y = make_like(given[INPUT]),
-		 *threads = y ? PyObject_CallNoArgs(torch.get_num_threads) : NULL;
-	PyObject *result = NULL;
-	if (threads) {
-		PyObject *const call[] = {given[NORM], given[INPUT], given[SHAPE], given[WEIGHT],
-					  given[BIAS], given[EPS],   stats,        y,
-					  threads,     Py_None};
-		result = forward_with(call, true);
-	}
-	Py_XDECREF(threads);
-	Py_XDECREF(y);
-	return result;
+	call->op = op;
+	call->given = given;
+	for (int i = 0; i < op->input_count; i++)
+		call->inputs[i] = given[op->inputs[i]];
+	call->kind_bit = kind_bit(PyLong_AsLong(scalar_of_call(call, KIND)));
+	return torch[APPLY] && has_neighbours(scalar_of_call(call, SHAPE)) &&
+	       (scalar_of_call(call, EPS) != Py_None || (op->forward->default_eps_kinds & call->kind_bit));
+}
+
+/* y, and the statistics where they are True; as call_op. */
+static int serve(const struct eager_call *call, PyObject *statistics, struct results *results)
+{
+	const struct signature *forward = call->op->forward;
+	PyObject *threads = PyObject_CallNoArgs(torch[GET_NUM_THREADS]);
+	if (!threads)
+		return -1;
+	PyObject *arguments[NOWHERE + 1];
+	for (int i = 0; i < call->op->given_count; i++)
+		arguments[i] = call->given[i];
+	for (int i = 0; i < forward->output_count; i++)
+		arguments[forward->outputs[i].at] = Py_True;
+	arguments[forward->at[STATISTICS]] = statistics;
+	arguments[forward->at[WORKSPACE]] = Py_None;
+	arguments[forward->at[THREADS]] = threads;
+	arguments[forward->at[STREAM]] = Py_None;
+	int status = call_op(forward, arguments, true, results);
+	Py_DECREF(threads);
+	return status;
 }
 
 /* Whatever went wrong, evenkeel.torch meets it again, and knows what to do. */
@@ -46,28 +58,42 @@ static PyObject *result_or_none(PyObject *result)
 	Py_RETURN_NONE;
 }
 
-/* y with its node in the graph. What is made goes into a tuple, where autograd takes it for no operand. */
-static PyObject *join_graph(PyObject *const *given, PyObject *y, PyObject *stats)
+/* What autograd is applied to: the inputs, and a tuple with what is made, which it does not take for an operand. */
+static PyObject *operands_of_node(const struct eager_call *call, PyObject *y, PyObject *stats)
 {
-	PyObject *options = PyTuple_Pack(5, given[NORM], given[SHAPE], given[EPS], Py_False, Py_None);
-	PyObject *made = options ? PyTuple_Pack(3, y, stats, options) : NULL, *result = NULL;
-	if (made)
-		result = PyObject_CallFunctionObjArgs(torch.apply, given[INPUT], given[WEIGHT], given[BIAS],
-						      made, NULL);
+	PyObject *options = PyTuple_Pack(5, scalar_of_call(call, KIND), scalar_of_call(call, SHAPE),
+					 scalar_of_call(call, EPS), Py_False, Py_None);
+	PyObject *made = options ? PyTuple_Pack(3, y, stats, options) : NULL;
+	PyObject *operands = made ? PyTuple_New(call->op->input_count + 1) : NULL;
 	Py_XDECREF(options);
-	Py_XDECREF(made);
+	if (!operands) {
+		Py_XDECREF(made);
+		return NULL;
+	}
+	for (int i = 0; i < call->op->input_count; i++)
+		PyTuple_SetItem(operands, i, Py_NewRef(call->inputs[i]));
+	PyTuple_SetItem(operands, call->op->input_count, made);
+	return operands;
+}
+
+/* y with its node in the graph. */
+static PyObject *join_graph(const struct eager_call *call, PyObject *y, PyObject *stats)
+{
+	PyObject *operands = operands_of_node(call, y, stats);
+	PyObject *result = operands ? PyObject_Call(torch[APPLY], operands, NULL) : NULL;
+	Py_XDECREF(operands);
 	return result;
 }
 
-/* Did an RMSNorm fail because autograd saves no inference tensor? PyTorch's rms_norm takes one, and evenkeel.torch copies
- * it. Keeps the exception that is set. */
-static bool has_inference_tensor(PyObject *const *given)
+/* Did a kind of which evenkeel.torch copies inference tensors fail because autograd saves none? Keeps the exception that
+ * is set. */
+static bool has_inference_tensor(const struct eager_call *call)
 {
 	PyObject *type, *value, *traceback;
 	PyErr_Fetch(&type, &value, &traceback);
 	bool found = false;
-	for (int i = 0; i < 2 && PyLong_AsLong(given[NORM]) == EK_RMS_NORM; i++) {
-		PyObject *tensor = given[i == 0 ? INPUT : WEIGHT];
+	for (int i = 0; i < call->op->saved_count && (call->op->copied_kinds & call->kind_bit); i++) {
+		PyObject *tensor = call->inputs[call->op->saved[i]];
 		if (tensor != Py_None)
 			found |= is_true(PyObject_CallMethod(tensor, "is_inference", NULL)) == 1;
 	}
@@ -75,46 +101,71 @@ static bool has_inference_tensor(PyObject *const *given)
 	return found;
 }
 
-/* Other exceptions, once y is computed, come from the caller's hooks and are raised. */
-static PyObject *serve_with_gradient(PyObject *const *given)
+/* Exceptions once y is computed come from the caller's hooks and are raised, but for that of an inference tensor. */
+static PyObject *serve_with_gradient(const struct eager_call *call)
 {
-	PyObject *both = result_or_none(serve(given, Py_True));
-	if (both == Py_None)
-		return both;
-	PyObject *result = join_graph(given, PyTuple_GetItem(both, 0), PyTuple_GetItem(both, 1));
-	Py_DECREF(both);
-	return !result && has_inference_tensor(given) ? result_or_none(NULL) : result;
-}
-
-/* A bias without a weight has a dtype of its own, which Python keeps. */
-static PyObject *compute(PyObject *const *given, int needs)
-{
-	if (needs == 0)
-		return result_or_none(serve(given, Py_None));
-	if (needs == 1 && (given[WEIGHT] != Py_None || given[BIAS] == Py_None))
-		return serve_with_gradient(given);
-	return result_or_none(NULL);
-}
-
-/* Modes are asked about first, and then types: they would see the looks at a tensor. */
-PyObject *eager_forward(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-	(void)module;
-	if (count != ARGUMENTS)
-		return refuse_count("eager_forward", ARGUMENTS, count);
-	PyObject *const tensors[] = {given[INPUT], given[WEIGHT], given[BIAS]};
-	if (!is_regular(given) || is_watched() != 0 || !are_ordinary(tensors, 3))
+	struct results made;
+	if (serve(call, Py_True, &made) != 0)
 		return result_or_none(NULL);
-	int needs = needs_gradient(tensors, 3);
-	bool plain = needs >= 0 && is_negated(tensors, 3, needs == 1) == 0;
-	return compute(given, plain ? needs : -1);
+	PyObject *result = join_graph(call, made.at[0], made.at[1]);
+	results_close(&made);
+	return !result && has_inference_tensor(call) ? result_or_none(NULL) : result;
 }
 
-PyObject *eager_compute(PyObject *module, PyObject *const *given, Py_ssize_t count)
+static PyObject *serve_without(const struct eager_call *call)
 {
-	(void)module;
-	if (count != ARGUMENTS)
-		return refuse_count("eager_compute", ARGUMENTS, count);
-	PyObject *const tensors[] = {given[INPUT], given[WEIGHT], given[BIAS]};
-	return compute(given, is_regular(given) ? needs_gradient(tensors, 3) : -1);
+	struct results made;
+	return result_or_none(serve(call, Py_None, &made) == 0 ? made.at[0] : NULL);
+}
+
+static const struct ek_operand *operand_of_input(const struct eager_call *call, int input)
+{
+	const struct signature *forward = call->op->forward;
+	return &forward->op->operands[forward->arguments[call->op->inputs[input]].operand];
+}
+
+/* Gradients are made like a saved input. A bias without a weight has a dtype of its own, which Python keeps. */
+static bool has_model(const struct eager_call *call, int input)
+{
+	bool has = call->inputs[input] == Py_None;
+	for (int i = 0; i < call->op->saved_count && !has; i++) {
+		int saved = call->op->saved[i];
+		has = call->inputs[saved] != Py_None &&
+		      are_alike(operand_of_input(call, saved), operand_of_input(call, input));
+	}
+	return has;
+}
+
+/* Of tensors that are_plain is true of. */
+static PyObject *compute(const struct eager_call *call)
+{
+	int count = call->op->input_count, needs = needs_gradient(call->inputs, count);
+	if (needs < 0 || is_negated(call->inputs, count, needs == 1) != 0)
+		return result_or_none(NULL);
+	if (needs == 0)
+		return serve_without(call);
+	for (int i = 0; i < count; i++)
+		if (!has_model(call, i))
+			return result_or_none(NULL);
+	return serve_with_gradient(call);
+}
+
+/* Modes are asked about before tensors, whose attributes they would see being read. */
+PyObject *eager_forward_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count)
+{
+	struct eager_call call;
+	if (count != op->given_count)
+		return refuse_count("eager_forward", op->given_count, count);
+	if (!open_call(&call, op, given) || is_call_watched() != 0 ||
+	    are_plain(call.inputs, op->input_count) != 1)
+		return result_or_none(NULL);
+	return compute(&call);
+}
+
+PyObject *eager_compute_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count)
+{
+	struct eager_call call;
+	if (count != op->given_count)
+		return refuse_count("eager_compute", op->given_count, count);
+	return open_call(&call, op, given) ? compute(&call) : result_or_none(NULL);
 }

@@ -1,161 +1,87 @@
-/* Reads the tensors of a call and holds them against x, with messages that name both sides.
- * SPDX-License-Identifier: MIT */
-#include "frame.h"
+/* What the tensors of one call share: x gives the device, the framework, the dtype and the sizes, and every other tensor
+ * is read against it. Called by call.c. SPDX-License-Identifier: MIT */
+#include "call.h"
 
 #include <float.h>
 #include <limits.h>
 
-#include "check.h"
+#include "core/check.h"
 #include "contexts.h"
 
-enum { TEXT = 256 };
-
-/* ---- what is required of a tensor ---- */
-
-int require_shape(const struct view *view, int ndim, const int64_t *shape)
+struct view *open_view(struct call *call, int number, PyObject *object, const char *name)
 {
-	bool same = view->ndim == ndim;
-	for (int i = 0; same && i < ndim; i++)
-		same = view->shape[i] == shape[i];
-	if (same)
-		return 0;
-	char has[TEXT], must[TEXT];
-	PyErr_Format(PyExc_ValueError, "%s has shape %s: it must have %s", view->name,
-		     shape_text(has, sizeof has, view->ndim, view->shape),
-		     shape_text(must, sizeof must, ndim, shape));
-	return -1;
+	struct view *view = &call->views[number];
+	call->opened |= 1u << number;
+	if (view_open(view, object, name, call->stream))
+		return NULL;
+	bool same = view->device == call->device && view->ordinal == call->ordinal;
+	return same || refuse_device(call, view) == 0 ? view : NULL;
 }
 
-int require_dtype(const struct view *view, ek_dtype dtype, const char *like)
-{
-	if (view->dtype == dtype)
-		return 0;
-	PyErr_Format(PyExc_TypeError, "%s is %s: it must be %s%s", view->name, ek_dtype_name(view->dtype),
-		     ek_dtype_name(dtype), like);
-	return -1;
-}
+/* ---- scalars ---- */
 
-int require_writable(const struct view *view)
+static int read_kind(struct call *call, PyObject *number)
 {
-	if (!view->readonly)
-		return 0;
-	PyErr_Format(PyExc_ValueError, "%s is read-only: give a writable one", view->name);
-	return -1;
-}
-
-int refuse_layout(const struct view *view, const char *layout)
-{
-	char strides[TEXT];
-	PyErr_Format(PyExc_ValueError, "%s has strides %s: it must be %s", view->name,
-		     view->scattered ? "of no whole elements"
-				     : shape_text(strides, sizeof strides, view->ndim, view->strides),
-		     layout);
-	return -1;
-}
-
-static int require_device(const struct frame *frame, const struct view *view)
-{
-	if (view->device == frame->device && view->ordinal == frame->ordinal)
-		return 0;
-	static const char *const names[] = {[EK_CPU] = "cpu", [EK_CUDA] = "cuda"};
-	PyErr_Format(PyExc_ValueError, "%s is on %s:%d, x on %s:%d: they must be on one device", view->name,
-		     names[view->device], view->ordinal, names[frame->device], frame->ordinal);
-	return -1;
-}
-
-/* ---- tensors beside x ---- */
-
-static struct view *next_view(struct frame *frame, PyObject *object, const char *name)
-{
-	struct view *view = &frame->views[frame->opened++];
-	return view_open(view, object, name, frame->stream) ? NULL : view;
-}
-
-struct view *frame_view(struct frame *frame, PyObject *object, const char *name)
-{
-	struct view *view = next_view(frame, object, name);
-	return view && require_device(frame, view) == 0 ? view : NULL;
-}
-
-int frame_rows(struct frame *frame, PyObject *object, const char *name, const void **data, int64_t *stride)
-{
-	const struct view *view = frame_view(frame, object, name);
-	if (!view || require_dtype(view, frame->dtype, ", as x") ||
-	    require_shape(view, frame->ndim, frame->shape))
+	int kind = (int)PyLong_AsLong(number);
+	if (kind == -1 && PyErr_Occurred())
 		return -1;
-	*data = view->data;
-	*stride = row_stride(frame, view);
-	frame->scattered |= *stride < 0;
+	call->kind_bit = kind_bit(kind);
+	*(int *)ek_field(&call->args, call->op->kind) = kind;
 	return 0;
 }
 
-int frame_columns(struct frame *frame, PyObject *object, const char *name, const void **data)
+/* None is the epsilon of the arithmetic, where the kind has that as its default. */
+static int read_eps(struct call *call, PyObject *number)
 {
-	if (object == Py_None)
+	if (call->signature->at[EPS] == NOWHERE)
 		return 0;
-	const struct view *view = frame_view(frame, object, name);
-	if (!view || require_shape(view, frame->normalized_ndim, frame->normalized))
-		return -1;
-	if (frame->weight_dtype && require_dtype(view, frame->weight_dtype, ", as weight"))
-		return -1;
-	frame->weight_dtype = view->dtype;
-	frame->scattered |= !is_contiguous(view);
-	*data = view->data;
-	return 0;
+	double *eps = ek_field(&call->args, call->op->eps);
+	bool is_default = number == Py_None && (call->signature->default_eps_kinds & call->kind_bit);
+	ek_dtype dtype = *(const ek_dtype *)ek_field(&call->args, call->op->dtype);
+	*eps = !is_default ? PyFloat_AsDouble(number) : dtype == EK_F64 ? DBL_EPSILON : FLT_EPSILON;
+	return *eps == -1 && PyErr_Occurred() ? refuse_number("eps", number, "a number, such as 1e-5") : 0;
 }
 
-int frame_statistic(struct frame *frame, PyObject *object, const char *name, const void **data)
+static int find_context(struct call *call, PyObject *number)
 {
-	const struct view *view = frame_view(frame, object, name);
-	if (!view || require_dtype(view, frame->stats_dtype, ""))
-		return -1;
-	int64_t count = 1;
-	for (int i = 0; i < view->ndim; i++)
-		count *= view->shape[i];
-	if (count != frame->rows) {
-		PyErr_Format(PyExc_ValueError,
-			     "%s has %lld elements: it must have %lld, one for each row of x", name,
-			     (long long)count, (long long)frame->rows);
+	int overflow;
+	long threads = PyLong_AsLongAndOverflow(number, &overflow);
+	if (threads == -1 && PyErr_Occurred())
+		return refuse_number("threads", number, "an integer");
+	if (overflow || threads < INT_MIN || threads > INT_MAX) { /* the library has an int */
+		PyErr_Format(PyExc_ValueError, "threads (%S) is not in 0 to %d", number, EK_MAX_THREADS);
 		return -1;
 	}
-	frame->scattered |= !is_contiguous(view);
-	*data = view->data;
-	return 0;
+	call->context = context_of(call->device, call->ordinal, (int)threads);
+	return call->context ? 0 : -1;
 }
 
-int frame_statistics(struct frame *frame, PyObject *object, const void **data, int64_t *count)
+/* The stream that the caller asked for, else the default one. */
+static int read_stream(struct call *call, PyObject *number)
 {
-	const struct view *view = frame_view(frame, object, "stats");
-	if (!view || require_dtype(view, frame->stats_dtype, ""))
+	call->stream = number == Py_None ? NULL : PyLong_AsVoidPtr(number);
+	return !call->stream && PyErr_Occurred() ? refuse_number("stream", number, "an integer") : 0;
+}
+
+/* Where x's framework has a current stream it must be that one: on another, the framework would not wait for the call
+ * before it reuses memory. */
+static int settle_stream(struct call *call, PyObject *number)
+{
+	void *asked = call->stream;
+	if (call->device == EK_CPU)
+		call->stream = NULL;
+	else if (call->api && call->api->current_work_stream &&
+		 call->api->current_work_stream(kDLCUDA, call->ordinal, &call->stream))
 		return -1;
-	*count = view->ndim > 0 ? view->shape[0] : 0;
-	const int64_t shape[] = {frame->norm == EK_RMS_NORM ? 1 : *count == 2 ? 2 : 3, frame->rows};
-	if (require_shape(view, 2, shape))
+	if (call->device != EK_CPU && number != Py_None && asked != call->stream) {
+		PyErr_Format(
+			PyExc_ValueError,
+			"stream is %llu, and x's framework works on %llu: make it the current stream there",
+			(unsigned long long)(uintptr_t)asked, (unsigned long long)(uintptr_t)call->stream);
 		return -1;
-	frame->scattered |= !is_contiguous(view);
-	*data = view->data;
+	}
+	*(void **)ek_field(&call->args, call->op->stream) = call->stream;
 	return 0;
-}
-
-/* -1: an argument that did not convert, in an exception that names it. */
-static int refuse_number(const char *name, PyObject *value, const char *expected)
-{
-	bool is_large = PyErr_ExceptionMatches(PyExc_OverflowError);
-	if (!is_large && !PyErr_ExceptionMatches(PyExc_TypeError))
-		return -1; /* from the value's own methods */
-	PyErr_Clear();
-	PyErr_Format(is_large ? PyExc_ValueError : PyExc_TypeError, "%s is %R; expected %s", name, value,
-		     expected);
-	return -1;
-}
-
-int frame_eps(const struct frame *frame, PyObject *number, double *eps)
-{
-	if (number == Py_None && frame->norm == EK_RMS_NORM)
-		*eps = frame->stats_dtype == EK_F64 ? DBL_EPSILON : FLT_EPSILON;
-	else
-		*eps = PyFloat_AsDouble(number);
-	return *eps == -1 && PyErr_Occurred() ? refuse_number("eps", number, "a number, such as 1e-5") : 0;
 }
 
 /* ---- x ---- */
@@ -169,125 +95,61 @@ static int is_size(PyObject *number, int64_t size)
 	return asked == size;
 }
 
-/* Counts the dimensions that are normalized: `shape` is an int or a tuple, which x's shape must end in. */
-static int read_normalized(struct frame *frame, PyObject *shape)
+/* How many dimensions are normalized: `shape` is an int or a tuple, which x's shape must end in. -1 with an exception. */
+static int count_normalized(const struct view *x, int least_before, PyObject *shape)
 {
 	bool many = PyTuple_Check(shape);
 	Py_ssize_t count = many ? PyTuple_Size(shape) : 1;
-	int same = count >= 1 && count <= frame->ndim;
-	frame->normalized_ndim = (int)count;
-	frame->normalized = frame->shape + (same ? frame->ndim - count : 0);
+	int same = count >= 1 && count <= x->ndim - least_before;
 	for (Py_ssize_t i = 0; same == 1 && i < count; i++)
-		same = is_size(many ? PyTuple_GetItem(shape, i) : shape, frame->normalized[i]);
-	if (same == 0) {
-		char has[TEXT];
-		PyErr_Format(
-			PyExc_ValueError,
-			"x has shape %s: it must end in the normalized shape %R, of one dimension or more",
-			shape_text(has, sizeof has, frame->ndim, frame->shape), shape);
-	}
-	return same == 1 ? 0 : -1;
+		same = is_size(many ? PyTuple_GetItem(shape, i) : shape, x->shape[x->ndim - count + i]);
+	return same == 1 ? (int)count : same == 0 ? refuse_end(x, shape) : -1;
 }
 
-static int64_t product(int count, const int64_t *sizes)
+/* The normalized dimensions of x are its last size, the leading ones its first; those between are a size each. */
+static int read_sizes(struct call *call, const struct view *x, PyObject *shape)
 {
-	int64_t result = 1;
-	for (int i = 0; i < count; i++)
-		result *= sizes[i];
-	return result;
-}
-
-static int read_norm(struct frame *frame, PyObject *norm)
-{
-	long value = PyLong_AsLong(norm);
-	if (value == -1 && PyErr_Occurred())
+	const struct ek_operand *operand = operand_of(call, call->signature->x);
+	int between = operand->rank - 2, last = count_normalized(x, between, shape), at = 0;
+	if (last < 0)
 		return -1;
-	frame->norm = (ek_norm)value;
+	for (int dim = 0; dim < operand->rank; dim++) {
+		int size = operand->dims[dim].size;
+		int ndim = dim == operand->rank - 1 ? last : dim > 0 ? 1 : x->ndim - between - last;
+		int64_t product = 1;
+		for (int i = at; i < at + ndim; i++)
+			product *= x->shape[i];
+		call->extents[size] = (struct extent){ndim, x->shape + at};
+		*(int64_t *)ek_field(&call->args, call->op->sizes[size].offset) = product;
+		at += ndim;
+	}
 	return 0;
 }
 
-static int find_context(struct frame *frame, PyObject *number)
+static int read_x(struct call *call, PyObject *object)
 {
-	int overflow;
-	long threads = PyLong_AsLongAndOverflow(number, &overflow);
-	if (threads == -1 && PyErr_Occurred())
-		return refuse_number("threads", number, "an integer");
-	if (overflow || threads < INT_MIN || threads > INT_MAX) { /* the library has an int */
-		PyErr_Format(PyExc_ValueError, "threads (%S) is not in 0 to %d", number, EK_MAX_THREADS);
+	int number = call->signature->x;
+	struct view *x = &call->views[number];
+	call->opened |= 1u << number;
+	if (view_open(x, object, "x", call->stream))
 		return -1;
-	}
-	frame->context = context_of(frame->device, frame->ordinal, (int)threads);
-	return frame->context ? 0 : -1;
-}
-
-/* The stream that the caller asked for, else the default one. */
-static int read_stream(struct frame *frame, PyObject *number)
-{
-	frame->stream = number == Py_None ? NULL : PyLong_AsVoidPtr(number);
-	return !frame->stream && PyErr_Occurred() ? refuse_number("stream", number, "an integer") : 0;
-}
-
-/* Where x's framework says on which stream it works it must be that one: on another, the framework would not wait for it
- * before it gives memory away. */
-static int check_stream(struct frame *frame, PyObject *number)
-{
-	void *asked = frame->stream;
-	if (frame->device == EK_CPU) {
-		frame->stream = NULL;
-		return 0;
-	}
-	if (!frame->api || !frame->api->current_work_stream)
-		return 0;
-	if (frame->api->current_work_stream(kDLCUDA, frame->ordinal, &frame->stream))
-		return -1;
-	if (number == Py_None || asked == frame->stream)
-		return 0;
-	PyErr_Format(PyExc_ValueError,
-		     "stream is %llu, and x's framework works on %llu: make it the current stream there",
-		     (unsigned long long)(uintptr_t)asked, (unsigned long long)(uintptr_t)frame->stream);
-	return -1;
-}
-
-static int read_x(struct frame *frame, PyObject *x, const void **data)
-{
-	const struct view *view = next_view(frame, x, "x");
-	if (!view)
-		return -1;
-	frame->api = view->api;
-	frame->device = view->device;
-	frame->ordinal = view->ordinal;
-	frame->dtype = view->dtype;
-	frame->stats_dtype = view->dtype == EK_F64 ? EK_F64 : EK_F32;
-	frame->ndim = view->ndim;
-	frame->shape = view->shape;
-	*data = view->data;
+	call->api = x->api;
+	call->device = x->device;
+	call->ordinal = x->ordinal;
+	*(ek_dtype *)ek_field(&call->args, operand_of(call, number)->dtype) = x->dtype;
+	ek_operand_set(operand_of(call, number), &call->args, x->data);
 	return 0;
 }
 
-int frame_open(struct frame *frame, PyObject *x, const struct scalars *scalars, const void **data,
-	       int64_t *stride)
+int call_open(struct call *call)
 {
-	frame->opened = 0;
-	frame->weight_dtype = 0;
-	if (read_norm(frame, scalars->norm) || read_stream(frame, scalars->stream) ||
-	    read_x(frame, x, data) || read_normalized(frame, scalars->shape) ||
-	    check_stream(frame, scalars->stream) || find_context(frame, scalars->threads))
+	const struct view *x = &call->views[call->signature->x];
+	PyObject *stream = scalar_of(call, STREAM);
+	if (read_kind(call, scalar_of(call, KIND)) || read_stream(call, stream) ||
+	    read_x(call, scalar_of(call, OPERAND)) || read_sizes(call, x, scalar_of(call, SHAPE)) ||
+	    settle_stream(call, stream) || find_context(call, scalar_of(call, THREADS)) ||
+	    read_eps(call, scalar_of(call, EPS)))
 		return -1;
-	int leading = frame->ndim - frame->normalized_ndim;
-	frame->rows = product(leading, frame->shape);
-	frame->cols = product(frame->normalized_ndim, frame->normalized);
-	*stride = row_stride(frame, &frame->views[0]);
-	frame->scattered = *stride < 0;
+	call->scattered = lay_out(call, operand_of(call, call->signature->x), x) == SCATTERED;
 	return 0;
-}
-
-void frame_close(struct frame *frame)
-{
-	for (int i = 0; i < frame->opened; i++)
-		view_close(&frame->views[i]);
-}
-
-bool frame_is_short(const struct frame *frame)
-{
-	return frame->device == EK_CPU && frame->rows * frame->cols < 32768; /* some microseconds */
 }

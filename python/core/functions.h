@@ -5,11 +5,9 @@
 
 #include "stable_abi.h"
 
-#include <stdbool.h>
-
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
 extern const char eager_setup_doc[], eager_forward_doc[], eager_compute_doc[], eager_keep_doc[],
-	eager_backward_doc[];
+	eager_backward_doc[], is_plain_doc[];
 
 PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
@@ -19,11 +17,11 @@ PyObject *eager_forward(PyObject *module, PyObject *const *given, Py_ssize_t cou
 PyObject *eager_compute(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *eager_keep(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *eager_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *is_plain(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *info(PyObject *module, PyObject *nothing);
 
-/* forward and backward of as many arguments as they take; fresh: the outputs that are given were just made. */
-PyObject *forward_with(PyObject *const *given, bool fresh);
-PyObject *backward_with(PyObject *const *given, bool fresh);
+/* Resolves what the norms' functions need of the tables; once, when the module is loaded. */
+void norm_resolve(void);
 
 /* Sets the exception of a call with a wrong number of arguments, and returns NULL. */
 PyObject *refuse_count(const char *function, int takes, Py_ssize_t given);

@@ -2,8 +2,6 @@
 #include "functions.h"
 
 #include "contexts.h"
-#include "cuda/gpu.h"
-#include "cuda/nvrtc.h"
 
 const char info_doc[] =
 	"info()\n--\n\nVersions, the CPU and its levels, the GPUs and what is missing for them.";
@@ -20,21 +18,24 @@ static PyObject *levels(void)
 	return result;
 }
 
-static PyObject *gpu(int ordinal, const struct ek_gpu_list *list)
+static PyObject *gpu(const ek_gpu_info *info)
 {
-	int arch = list->gpus[ordinal].arch;
-	return Py_BuildValue("{s:i, s:s, s:(ii), s:i, s:L}", "ordinal", ordinal, "name",
-			     list->gpus[ordinal].name, "compute_capability", arch / 10, arch % 10,
-			     "multiprocessors", list->gpus[ordinal].multiprocessors, "memory",
-			     (long long)list->gpus[ordinal].memory);
+	return Py_BuildValue("{s:i, s:s, s:(ii), s:i, s:L}", "ordinal", info->ordinal, "name", info->name,
+			     "compute_capability", info->arch / 10, info->arch % 10, "multiprocessors",
+			     info->multiprocessors, "memory", (long long)info->memory);
 }
 
-static PyObject *gpus(const struct ek_gpu_list *list)
+/* Ends before a GPU that the driver cannot describe: *missing then says why. */
+static PyObject *gpus(int count, const char **missing)
 {
 	PyObject *result = PyList_New(0);
-	int count = list->count < EK_GPUS_LISTED ? list->count : EK_GPUS_LISTED;
 	for (int i = 0; result && i < count; i++) {
-		PyObject *entry = gpu(i, list);
+		ek_gpu_info info = {.size = sizeof info};
+		if (ek_describe_gpu(i, &info) != EK_OK) {
+			*missing = ek_error(NULL);
+			break;
+		}
+		PyObject *entry = gpu(&info);
 		if (!entry || PyList_Append(result, entry))
 			Py_CLEAR(result);
 		Py_XDECREF(entry);
@@ -50,15 +51,16 @@ static PyObject *cuda_version(int version)
 
 static PyObject *about(const ek_description *cpu)
 {
-	struct ek_gpu_list list = {0};
-	struct ek_nvrtc_info nvrtc = {0};
-	ek_gpu_describe_all(&list);
-	ek_nvrtc_describe(&nvrtc);
-	const char *missing = list.count == 0 ? list.missing : nvrtc.version == 0 ? nvrtc.missing : NULL;
+	ek_cuda_info cuda = {.size = sizeof cuda};
+	(void)ek_describe_cuda(&cuda); /* which cannot fail with this */
+	const char *missing = cuda.gpu_count == 0       ? cuda.gpu_missing
+			      : cuda.nvrtc_version == 0 ? cuda.nvrtc_missing
+							: NULL;
+	PyObject *listed = gpus(cuda.gpu_count, &missing);
 	return Py_BuildValue("{s:s, s:i, s:s, s:s, s:i, s:N, s:N, s:N, s:N, s:z}", "version", ek_version(),
 			     "numerics", ek_numerics_version(), "cpu", cpu->name, "level", cpu->isa,
-			     "threads", cpu->threads, "levels", levels(), "gpus", gpus(&list), "cuda_driver",
-			     cuda_version(list.driver_version), "nvrtc", cuda_version(nvrtc.version),
+			     "threads", cpu->threads, "levels", levels(), "gpus", listed, "cuda_driver",
+			     cuda_version(cuda.driver_version), "nvrtc", cuda_version(cuda.nvrtc_version),
 			     "missing", missing);
 }
 

@@ -1,20 +1,8 @@
-/* How a tensor lies in memory: without gaps, or as rows at one distance. Called by frame.c and output.c.
- * SPDX-License-Identifier: MIT */
-#include "frame.h"
+/* How a tensor lies in memory: without gaps, or as an op's strides can say. Called by operands.c, statistics.c and
+ * workspace.c. SPDX-License-Identifier: MIT */
+#include "call.h"
 
-/* Do dimensions first … ndim-1 follow each other without gaps? */
-static bool is_dense(const struct view *view, int first)
-{
-	int64_t expected = 1;
-	for (int i = view->ndim - 1; i >= first; i--) {
-		if (view->shape[i] != 1 && view->strides[i] != expected)
-			return false;
-		expected *= view->shape[i];
-	}
-	return true;
-}
-
-static bool is_empty(const struct view *view)
+bool is_empty(const struct view *view)
 {
 	for (int i = 0; i < view->ndim; i++)
 		if (view->shape[i] == 0)
@@ -33,18 +21,11 @@ bool is_in_order(const struct view *view)
 	return true;
 }
 
-bool is_contiguous(const struct view *view)
-{
-	if (is_empty(view))
-		return true;
-	return !view->scattered && (!view->strides || is_dense(view, 0));
-}
-
-/* The one stride that walks through dimensions 0 … count-1, or -1; `alone` where they hold one element. */
-static int64_t collapse(const struct view *view, int count, int64_t alone)
+/* The one stride that walks through dimensions first … end-1, or -1; `alone` where they have one element. */
+static int64_t collapse(const struct view *view, int first, int end, int64_t alone)
 {
 	int64_t stride = alone, expected = -1;
-	for (int i = count - 1; i >= 0; i--) {
+	for (int i = end - 1; i >= first; i--) {
 		if (view->shape[i] == 1)
 			continue;
 		if (expected == -1)
@@ -56,13 +37,60 @@ static int64_t collapse(const struct view *view, int count, int64_t alone)
 	return stride;
 }
 
-int64_t row_stride(const struct frame *frame, const struct view *view)
+bool is_contiguous(const struct view *view)
 {
-	int leading = frame->ndim - frame->normalized_ndim;
-	if (!view->strides || is_empty(view))
-		return frame->cols;
-	if (view->scattered || !is_dense(view, leading))
-		return -1;
-	int64_t stride = collapse(view, leading, frame->cols);
-	return stride < frame->cols ? -1 : stride; /* rows that overlap, as those of an expanded tensor */
+	return !view->strides || (!view->scattered && collapse(view, 0, view->ndim, 1) == 1) ||
+	       is_empty(view);
+}
+
+/* Sets the strides of a tensor with gaps, from the innermost size to the outermost. */
+static bool set_strides(struct call *call, const struct ek_operand *operand, const struct view *view)
+{
+	int64_t least = 1; /* below it, elements overlap, as those of an expanded tensor */
+	for (int dim = operand->rank - 1, end = view->ndim; dim >= 0; dim--) {
+		const struct ek_dim *d = &operand->dims[dim];
+		int first = end - call->extents[d->size].ndim;
+		int64_t stride = collapse(view, first, end, least);
+		if (stride < least || (stride > least && !d->stride))
+			return false;
+		if (d->stride)
+			*(int64_t *)ek_field(&call->args, d->stride) = stride;
+		if (dim > 0)
+			least = stride * size_of(call, d->size);
+		end = first;
+	}
+	return true;
+}
+
+/* Most tensors have no gaps: their shape and strides are read in one pass, from the innermost dimension to the outermost. */
+enum layout lay_out(struct call *call, const struct ek_operand *operand, const struct view *view)
+{
+	const int64_t *shape = view->shape, *strides = view->strides;
+	int64_t expected = 1;
+	int i = view->ndim;
+	bool dense = !view->scattered;
+	for (int d = operand->rank - 1; d >= 0; d--) {
+		const struct ek_dim *dim = &operand->dims[d];
+		const struct extent extent = call->extents[dim->size];
+		if (dim->stride)
+			*(int64_t *)ek_field(&call->args, dim->stride) = expected;
+		for (int k = extent.ndim - 1; k >= 0; k--) {
+			if (--i < 0 || shape[i] != extent.shape[k])
+				return OTHER_SHAPE;
+			dense &= !strides || strides[i] == expected || shape[i] == 1;
+			expected *= shape[i];
+		}
+	}
+	if (i > 0)
+		return OTHER_SHAPE;
+	return dense || is_empty(view) || (!view->scattered && set_strides(call, operand, view)) ? FITS
+												 : SCATTERED;
+}
+
+size_t view_bytes(const struct view *view)
+{
+	size_t bytes = ek_dtype_size(view->dtype);
+	for (int i = 0; i < view->ndim; i++)
+		bytes *= (size_t)view->shape[i];
+	return bytes;
 }

@@ -135,6 +135,7 @@ int view_open(struct view *view, PyObject *object, const char *name, void *strea
 {
 	view_clear(view);
 	view->name = name;
+	view->object = object;
 	view->readonly = view->scattered = false;
 	view->api = exchange_of(object);
 	if (!view->api)

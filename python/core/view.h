@@ -15,6 +15,7 @@ enum { MAX_NDIM = 64 };
 
 struct view {
 	const char *name; /* of the argument, for messages */
+	PyObject *object; /* borrowed */
 	char *data;
 	ek_dtype dtype;
 	ek_device device;

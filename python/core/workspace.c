@@ -1,25 +1,20 @@
-/* Where the scratch memory of backward comes from. Called by backward.c. SPDX-License-Identifier: MIT */
+/* Where the scratch memory of a call comes from. Called by call.c. SPDX-License-Identifier: MIT */
 #include "workspace.h"
 
 #include <stdlib.h>
 
 #include "allocate.h"
+#include "failure.h"
 
 enum { ALIGNMENT = 64 };
 
-static int use_given(struct frame *frame, PyObject *given, struct workspace *workspace)
+static int use_given(struct call *call, PyObject *given, struct workspace *workspace)
 {
-	const struct view *view = frame_view(frame, given, "workspace");
-	if (!view)
+	const struct view *view = open_view(call, WORKSPACE_VIEW, given, "workspace");
+	if (!view || require_writable(view) || require_contiguous(view))
 		return -1;
-	if (require_writable(view))
-		return -1;
-	if (!is_contiguous(view))
-		return refuse_layout(view, "contiguous");
 	workspace->data = view->data;
-	workspace->size = ek_dtype_size(view->dtype);
-	for (int i = 0; i < view->ndim; i++)
-		workspace->size *= (size_t)view->shape[i];
+	workspace->size = view_bytes(view);
 	return 0;
 }
 
@@ -34,11 +29,11 @@ static int take_from_heap(size_t size, struct workspace *workspace)
 	return -1;
 }
 
-static int take_from_framework(const struct frame *frame, size_t size, struct workspace *workspace)
+static int take_from_framework(const struct call *call, size_t size, struct workspace *workspace)
 {
 	static const DLDataType byte = {.code = kDLUInt, .bits = 8, .lanes = 1};
 	const int64_t bytes = (int64_t)size;
-	workspace->managed = allocate(frame, "workspace", byte, 1, &bytes);
+	workspace->managed = allocate(call, "workspace", byte, 1, &bytes);
 	if (!workspace->managed)
 		return -1;
 	const DLTensor *tensor = &workspace->managed->dl_tensor;
@@ -47,14 +42,28 @@ static int take_from_framework(const struct frame *frame, size_t size, struct wo
 	return 0;
 }
 
-int workspace_open(struct frame *frame, PyObject *given, size_t size, struct workspace *workspace)
+static int take(struct call *call, PyObject *given, size_t size, struct workspace *workspace)
 {
 	if (given != Py_None)
-		return use_given(frame, given, workspace);
+		return use_given(call, given, workspace);
 	if (size == 0)
 		return 0;
-	return frame->device == EK_CPU ? take_from_heap(size, workspace)
-				       : take_from_framework(frame, size, workspace);
+	return call->device == EK_CPU ? take_from_heap(size, workspace)
+				      : take_from_framework(call, size, workspace);
+}
+
+int workspace_open(struct call *call, PyObject *given)
+{
+	struct workspace *workspace = &call->workspace;
+	size_t size;
+	ek_status status = call->op->workspace_bytes(call->context, &call->args, &size);
+	if (status != EK_OK)
+		return raise_status(status);
+	if (take(call, given, size, workspace))
+		return -1;
+	*(void **)ek_field(&call->args, call->op->workspace) = workspace->data;
+	*(size_t *)ek_field(&call->args, call->op->workspace_size) = workspace->size;
+	return 0;
 }
 
 void workspace_close(struct workspace *workspace)

@@ -89,12 +89,16 @@ def eager_setup(
     is_neg: Callable[[Any], bool],
     get_num_threads: Callable[[], int],
     is_grad_enabled: Callable[[], bool],
-    apply: Callable[..., Any],  # of a function of autograd whose forward is eager_keep, and backward eager_backward
+    apply: Callable[..., Any] | None,  # of autograd: forward is eager_keep, backward eager_backward; None: too old
     backward: Callable[[Any, Any, tuple[Any, ...]], Any],  # (ctx, dy, saved tensors): what eager_backward cannot serve
     forward_ad: dict[str, Any],  # of the module torch.autograd.forward_ad
-    watchers: tuple[Callable[[], Any], ...],  # each returns something false where it watches nothing
+    # Each returns something false where it watches nothing: those that see operations, and those that see the call of
+    # layer_norm itself, which Python handles before it asks is_plain.
+    operation_watchers: tuple[Callable[[], Any], ...],
+    call_watchers: tuple[Callable[[], Any], ...],
     /,
 ) -> None: ...
+def is_plain(*tensors: Any) -> bool: ...  # would nothing but a kernel see operations on these tensors?
 def eager_forward(
     norm: int,
     input: Any,
@@ -112,7 +116,7 @@ def eager_compute(
     bias: Any,
     eps: float | None,
     /,
-) -> Any: ...  # the same of tensors that were looked at; None: some must be copied first
+) -> Any: ...  # the same of tensors that is_plain is true of; None: some must be copied first
 def eager_keep(ctx: Any, x: Any, weight: Any, bias: Any, made: tuple[Any, Any, tuple[Any, ...]], /) -> Any: ...  # y
 def eager_backward(ctx: Any, dy: Any, /) -> Any: ...  # (dx, dweight, dbias, None)
 def info() -> Info: ...

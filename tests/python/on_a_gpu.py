@@ -158,5 +158,12 @@ def info_lists_the_gpus():
     assert info["cuda_driver"] >= (12, 0)
 
 
+def info_names_a_gpu_that_fails():
+    os.environ["EVENKEEL_STANDIN_FAIL"] = "cuDeviceTotalMem_v2=1@2"
+    info = evenkeel.info()
+    assert [gpu["ordinal"] for gpu in info["gpus"]] == [0]
+    assert "on GPU 1 failed: CUDA_ERROR_INVALID_VALUE" in info["missing"], info["missing"]
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

@@ -21,6 +21,7 @@ NAMES = [
     "a_workspace_is_asked_for_where_it_cannot_be_made",
     "what_a_framework_says_of_its_memory_is_not_looked_up",
     "info_lists_the_gpus",
+    "info_names_a_gpu_that_fails",
 ]
 
 

@@ -13,10 +13,9 @@ from torch._C import _has_storage
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import Function
 
-from evenkeel._core import eager_backward, eager_keep
+from evenkeel._core import eager_backward, eager_keep, is_plain
 from evenkeel.torch import _kernels, _only_memory
 from evenkeel.torch._kernels import LAYER_NORM, Gradients, Shape
-from evenkeel.torch._plain import is_plain, sees_operations
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -141,14 +140,9 @@ def _in_python(
     dy: Tensor, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, *others: Any
 ) -> Gradients:
     estimate = options[3]
-    by_kernels = estimate or _is_plain(dy, x, weight)
+    by_kernels = estimate or is_plain(dy, x, weight)  # a gradient and what hooks unpack may be of any kind
     found = _by_kernels(dy, x, weight, stats, options, *others) if by_kernels else None
     return found or _by_formula(dy, x, weight, stats, options, *others)
-
-
-def _is_plain(dy: Tensor, x: Tensor, weight: Tensor | None) -> bool:
-    """Whether nothing stands against the kernels: a gradient and what hooks unpack may be of any kind."""
-    return is_plain(dy) and is_plain(x) and is_plain(weight) and not sees_operations()
 
 
 def _by_kernels(dy: Tensor, *others: Any) -> Gradients | None:

@@ -25,39 +25,32 @@ from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from evenkeel._core import eager_compute, eager_forward, eager_setup
+from evenkeel._core import eager_compute, eager_forward, eager_setup, is_plain
 from evenkeel.torch import _kernels
 from evenkeel.torch._autograd import Norm, Refused, attempt, backward, forward, norm_apply, pytorch_norm
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Shape
 from evenkeel.torch._ledger import is_estimated
-from evenkeel.torch._plain import is_plain, sees_operations
 
 _OPS = {LAYER_NORM: "layer_norm", RMS_NORM: "rms_norm"}
 
-# A call on ordinary tensors, which nobody watches, is served in C. (Older PyTorch cannot be.)
-if _kernels.HAS_EXCHANGE:
-    eager_setup(
-        Tensor,
-        Parameter,
-        torch.empty_like,
-        Tensor.new_empty,
-        {"dtype": torch.float32},
-        Tensor.contiguous,
-        Tensor.is_neg,
-        torch.get_num_threads,
-        torch.is_grad_enabled,
-        norm_apply,
-        backward,
-        vars(forward_ad),
-        (
-            _len_torch_dispatch_stack,
-            _len_torch_function_stack,
-            _are_functorch_transforms_active,
-            _is_any_autocast_enabled,
-            _is_tracing,
-        ),
-    )
+# A plain call is served in C. (Older PyTorch cannot be.)
+eager_setup(
+    Tensor,
+    Parameter,
+    torch.empty_like,
+    Tensor.new_empty,
+    {"dtype": torch.float32},
+    Tensor.contiguous,
+    Tensor.is_neg,
+    torch.get_num_threads,
+    torch.is_grad_enabled,
+    norm_apply if _kernels.HAS_EXCHANGE else None,
+    backward,
+    vars(forward_ad),
+    (_len_torch_dispatch_stack, _are_functorch_transforms_active, _is_tracing),
+    (_len_torch_function_stack, _is_any_autocast_enabled),
+)
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
@@ -89,19 +82,16 @@ def _cast(tensor: Tensor | None, device_type: str) -> Tensor | None:
 
 
 def _aside(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> Tensor:
-    """A call that is not on plain tensors alone, or is watched."""
+    """A call that is not plain: PyTorch must see it, or its memory is only estimated."""
     if is_estimated() and tuple(x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
         made = forward(norm, x, shape, weight, bias, eps, True)
         y: Tensor = Norm.apply(x, weight, bias, made)  # type: ignore[no-untyped-call]
         return y
-    if sees_operations() or not all(type(t) in (Tensor, Parameter) for t in (x, weight, bias) if t is not None):
-        return pytorch_norm(norm, x, shape, weight, bias, eps)
-    weight, bias = (t if t is None else t.resolve_neg() for t in (weight, bias))
-    return _compute(norm, shape, eps, x.resolve_neg(), weight, bias)
+    return pytorch_norm(norm, x, shape, weight, bias, eps)
 
 
 def _compute(
-    norm: int, shape: Shape, eps: float | None, x: Tensor, weight: Tensor | None, bias: Tensor | None
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None
 ) -> Tensor:
     """Plain tensors. PyTorch computes what the kernels do not have."""
     if x is None or x.is_meta or 0 in shape:  # a mistake, or nothing to compute
@@ -136,9 +126,8 @@ def _norm(
         device_type = x.device.type
         if torch.is_autocast_enabled(device_type) and _casts(_OPS[norm], device_type):
             x, weight, bias = (_cast(t, device_type) for t in (x, weight, bias))  # type: ignore[assignment]
-    if is_plain(x) and is_plain(weight) and is_plain(bias) and not sees_operations():
-        return _compute(norm, shape, eps, x, weight, bias)
-    return _aside(norm, x, shape, weight, bias, eps)
+    serve = _compute if is_plain(x, weight, bias) else _aside
+    return serve(norm, x, shape, weight, bias, eps)
 
 
 # torch.compile breaks its graph here, and calls the function as it is. (torch.compiler.disable would do the same, and

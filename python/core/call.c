@@ -1,0 +1,190 @@
+/* The order of a call: x and the scalars, the other inputs, the outputs, the workspace, the library. norm.c and the eager
+ * calls come here. SPDX-License-Identifier: MIT */
+#include "call.h"
+
+#include "failure.h"
+#include "functions.h"
+
+/* ---- arguments ---- */
+
+static struct parameter parameter_of(const struct signature *s, int number, const char *name, int position)
+{
+	const struct ek_operand *operand = &s->op->operands[number];
+	bool per_row = operand->rank == 1 && operand->dims[0].size == s->op->operands[s->x].dims[0].size;
+	return (struct parameter){operand, name ? name : operand->name, (uint8_t)number, (uint8_t)position,
+				  per_row};
+}
+
+static void resolve_argument(struct signature *s, int position)
+{
+	const struct argument *argument = &s->arguments[position];
+	struct parameter parameter = parameter_of(s, argument->operand, argument->name, position);
+	if (argument->role != OPERAND || argument->operand == s->x)
+		s->at[argument->role] = parameter.at;
+	else if (parameter.operand->flags & EK_OUTPUT)
+		s->outputs[s->output_count++] = parameter;
+	else
+		s->inputs[s->input_count++] = parameter;
+}
+
+void signature_resolve(struct signature *s)
+{
+	memset(s->at, NOWHERE, sizeof s->at);
+	s->input_count = s->output_count = s->statistic_count = 0;
+	for (int i = 0; i < s->count; i++)
+		resolve_argument(s, i);
+	for (int i = 0; i < s->op->operand_count; i++) {
+		struct parameter parameter = parameter_of(s, i, NULL, NOWHERE);
+		if (parameter.per_row && !parameter.operand->dtype)
+			s->statistics[s->statistic_count++] = parameter;
+	}
+}
+
+static int read_inputs(struct call *call)
+{
+	for (int i = 0; i < call->signature->input_count; i++) {
+		const struct parameter *parameter = &call->signature->inputs[i];
+		PyObject *object = call->given[parameter->at];
+		bool is_absent = object == Py_None && parameter->operand->flags & EK_OPTIONAL;
+		if (!is_absent && read_input(call, parameter, object))
+			return -1;
+	}
+	return read_statistics(call);
+}
+
+static int open_outputs(struct call *call)
+{
+	for (int i = 0; i < call->signature->output_count; i++) {
+		const struct parameter *parameter = &call->signature->outputs[i];
+		if (open_output(call, parameter, call->given[parameter->at]))
+			return -1;
+	}
+	return open_statistics(call);
+}
+
+/* ---- the library ---- */
+
+/* An output without elements may have no address, and the library takes that for one that is not wanted. */
+static bool has_only_empty_outputs(const struct call *call)
+{
+	if (!is_empty(&call->views[call->signature->x]))
+		return false;
+	bool wanted = false;
+	for (int i = 0; i < call->op->output_count; i++) {
+		const struct ek_operand *output = operand_of(call, i);
+		if (!(output->flags & EK_OPTIONAL) || ek_operand_pointer(output, &call->args))
+			return false;
+		wanted |= call->opened >> i & 1;
+	}
+	return wanted;
+}
+
+/* Is the call over so soon that letting other threads into Python meanwhile would cost more than it gives? */
+static bool is_short(const struct call *call)
+{
+	const struct ek_operand *x = operand_of(call, call->signature->x);
+	return call->device == EK_CPU &&
+	       ek_operand_elements(call->op, x, &call->args) < 32768; /* some microseconds */
+}
+
+static int run(struct call *call)
+{
+	ek_status status;
+	if (is_short(call)) {
+		status = call->op->call(call->context, &call->args);
+	} else {
+		PyThreadState *state = PyEval_SaveThread();
+		status = call->op->call(call->context, &call->args);
+		PyEval_RestoreThread(state);
+	}
+	return status == EK_OK ? 0 : raise_status(status);
+}
+
+/* ---- results ---- */
+
+void results_close(struct results *results)
+{
+	while (results->count > 0)
+		Py_DECREF(results->at[--results->count]);
+}
+
+PyObject *tuple_of(struct results *results)
+{
+	PyObject *tuple = PyTuple_New(results->count);
+	if (!tuple) {
+		results_close(results);
+		return NULL;
+	}
+	for (int i = 0; i < results->count; i++)
+		PyTuple_SetItem(tuple, i, results->at[i]);
+	return tuple;
+}
+
+int add_result(struct call *call, PyObject *object)
+{
+	if (!object)
+		return -1;
+	call->results->at[call->results->count++] = object;
+	return 0;
+}
+
+/* ---- calls ---- */
+
+static int ask_workspace(struct call *call)
+{
+	size_t bytes;
+	ek_status status = call->op->workspace_bytes(call->context, &call->args, &bytes);
+	return status == EK_OK ? add_result(call, PyLong_FromSize_t(bytes)) : raise_status(status);
+}
+
+static int compute(struct call *call)
+{
+	if (call_open(call) || read_inputs(call))
+		return -1;
+	if (call->scattered && !call->signature->asks_workspace)
+		return 1;
+	if (open_outputs(call))
+		return -1;
+	if (call->signature->asks_workspace)
+		return ask_workspace(call);
+	if (has_only_empty_outputs(call))
+		return 0;
+	if (call->op->workspace_bytes && workspace_open(call, scalar_of(call, WORKSPACE)))
+		return -1;
+	return run(call);
+}
+
+int call_op(const struct signature *signature, PyObject *const *given, bool eager, struct results *results)
+{
+	struct call call; /* not cleared as a whole: views are large, and calls are short */
+	call.signature = signature;
+	call.op = signature->op;
+	call.given = given;
+	call.eager = eager;
+	call.opened = 0;
+	call.results = results;
+	call.workspace = (struct workspace){0};
+	memset(&call.args, 0, call.op->args_size);
+	call.args.size = call.op->args_size;
+	results->count = 0;
+	int status = compute(&call);
+	if (status != 0)
+		results_close(results);
+	workspace_close(&call.workspace);
+	for (uint32_t left = call.opened; left; left &= left - 1)
+		view_close(&call.views[__builtin_ctz(left)]);
+	return status;
+}
+
+PyObject *call_function(const struct signature *signature, PyObject *const *given, Py_ssize_t count)
+{
+	if (count != signature->count)
+		return refuse_count(signature->function, signature->count, count);
+	struct results results;
+	int status = call_op(signature, given, false, &results);
+	if (status == 1)
+		Py_RETURN_NONE;
+	if (status < 0)
+		return NULL;
+	return results.count == 1 ? results.at[0] : tuple_of(&results);
+}

@@ -1,0 +1,195 @@
+/* One call of an op on Python objects, driven by the op's tables (core/operand.h). A signature says what each argument of
+ * a Python function is; call.c reads them into the op's argument struct, opens the outputs and the workspace, and calls
+ * the library. norm.c has the signatures. SPDX-License-Identifier: MIT */
+#ifndef EK_PYTHON_CALL_H
+#define EK_PYTHON_CALL_H
+
+#include "core/operand.h"
+#include "view.h"
+#include "workspace.h"
+
+/* ---- signatures ---- */
+
+/* What an argument of a Python function is. */
+enum role { OPERAND, KIND, SHAPE, EPS, STATISTICS, WORKSPACE, THREADS, STREAM, ROLES };
+
+struct argument {
+	uint8_t role;
+	uint8_t operand;  /* its number in the op's table */
+	const char *name; /* of the operand in messages; NULL: that of the table */
+};
+
+enum { MAX_ARGUMENTS = EK_MOST_OPERANDS + ROLES, MAX_ARGS_SIZE = 512 };
+
+enum { NOWHERE = MAX_ARGUMENTS }; /* an index all the same: of an array with one element more */
+
+/* An operand of a call. */
+struct parameter {
+	const struct ek_operand *operand;
+	const char *name; /* in messages */
+	uint8_t number;   /* of the operand */
+	uint8_t at;       /* its position among the arguments, or NOWHERE */
+	bool per_row; /* it has one element for each row, a row being one position in x's leading dimensions */
+};
+
+struct signature {
+	const char *function;
+	const struct ek_op *op; /* of at most EK_MOST_OPERANDS operands, MAX_ARGS_SIZE bytes of arguments */
+	uint8_t x;              /* the operand that gives the sizes, the device and the framework */
+	uint8_t count;
+	bool asks_workspace; /* the function returns the bytes of the workspace; outputs are wanted or not */
+	uint32_t default_eps_kinds; /* kinds whose eps may be None: the epsilon of the arithmetic */
+	struct argument arguments[MAX_ARGUMENTS];
+
+	/* From the arguments and the op's table, by signature_resolve. */
+	uint8_t at[ROLES]; /* positions of x and of the scalars; NOWHERE: not an argument of the function */
+	uint8_t input_count, output_count, statistic_count;
+	struct parameter inputs[EK_MOST_OPERANDS]; /* beside x */
+	struct parameter outputs[EK_MOST_OPERANDS];
+	struct parameter statistics[EK_MOST_OPERANDS]; /* the operands that make up the statistics */
+};
+
+/* Once for each signature. */
+void signature_resolve(struct signature *signature);
+
+/* ---- calls ---- */
+
+/* The dimensions of x that a size of the op consists of. */
+struct extent {
+	int ndim;
+	const int64_t *shape;
+};
+
+/* The outputs that the signature names, in its order and None where one is not wanted, then the statistics where they are.
+ * A reference each; one more may be added. */
+struct results {
+	int count;
+	PyObject *at[EK_MOST_OPERANDS + 2];
+};
+
+void results_close(struct results *results);
+/* Takes the references over. */
+PyObject *tuple_of(struct results *results);
+
+enum { WORKSPACE_VIEW = EK_MOST_OPERANDS, MAX_VIEWS };
+_Static_assert(MAX_VIEWS <= 32, "struct call has a bit for each view");
+
+struct call {
+	const struct signature *signature;
+	const struct ek_op *op;
+	bool eager; /* PyTorch makes the outputs (eager.h); else the exchange API of x's framework does */
+	/* A tensor that was read does not lie in memory as the op's strides can say: the caller must copy it. */
+	bool scattered;
+	uint32_t kind_bit;
+	ek_device device;
+	int ordinal;
+	void *stream;
+	ek_context *context;
+	const DLPackExchangeAPI *api; /* of x, or NULL */
+	struct extent extents[EK_MOST_SIZES];
+	PyObject *const *given; /* the arguments */
+	struct results *results;
+	uint32_t opened; /* views, a bit each */
+	struct view views
+		[MAX_VIEWS]; /* by the number of the operand; a tensor of statistics by that of its first */
+	struct workspace workspace;
+	union {
+		size_t size; /* which every argument struct starts with */
+		double alignment;
+		char bytes[MAX_ARGS_SIZE];
+	} args;
+};
+
+/* Calls the op with signature->count arguments. 0: the results are there; 1: a tensor must be made contiguous first; -1
+ * with an exception. */
+int call_op(const struct signature *signature, PyObject *const *given, bool eager, struct results *results);
+/* The same for a function of the module: one result alone is not in a tuple, and None stands for 1. */
+PyObject *call_function(const struct signature *signature, PyObject *const *given, Py_ssize_t count);
+
+/* ---- the parts of a call: 0, or -1 with an exception ---- */
+
+static inline const struct ek_operand *operand_of(const struct call *call, int number)
+{
+	return &call->op->operands[number];
+}
+
+/* 0 for a kind that no op has. */
+static inline uint32_t kind_bit(long kind)
+{
+	return kind >= 0 && kind < 32 ? 1u << kind : 0;
+}
+
+/* A scalar of the call; None where it is not an argument of the function. */
+static inline PyObject *scalar_of(const struct call *call, enum role role)
+{
+	int at = call->signature->at[role];
+	return at == NOWHERE ? Py_None : call->given[at];
+}
+
+static inline bool has_kind(const struct call *call, uint32_t kinds)
+{
+	return kinds == 0 || (kinds & call->kind_bit);
+}
+
+static inline int64_t size_of(const struct call *call, int size)
+{
+	return ek_size_of(call->op, size, &call->args);
+}
+
+/* Reads the scalars and x, and finds the sizes, the context and the stream (frame.c). */
+int call_open(struct call *call);
+/* Takes the reference over; -1 for NULL. */
+int add_result(struct call *call, PyObject *object);
+
+/* Reads a tensor into the arguments (operands.c). */
+int read_input(struct call *call, const struct parameter *parameter, PyObject *object);
+/* Makes or checks a tensor that the call writes, and adds it to the results. Given are None or False (not wanted), True
+ * (to be made; None too, if the op requires it), or an object to write to. */
+int open_output(struct call *call, const struct parameter *parameter, PyObject *given);
+
+/* Whether an output is given or to be made. */
+static inline bool is_wanted(PyObject *given)
+{
+	return given != Py_None && given != Py_False;
+}
+
+/* Of a view whose shape and dtype are right. */
+int check_output(const struct call *call, const struct view *view);
+
+/* The statistics of all rows, as one tensor or a tuple of them (statistics.c). */
+int read_statistics(struct call *call);
+int open_statistics(struct call *call);
+
+/* ---- tensors of a call ---- */
+
+/* A view of an object on x's device, closed with the call; NULL with an exception. */
+struct view *open_view(struct call *call, int number, PyObject *object, const char *name);
+
+/* require.c: -1 with an exception, those named refuse_… always. */
+int refuse_device(const struct call *call, const struct view *view);
+int require_shape(const struct view *view, int ndim, const int64_t *shape);
+int require_dtype(const struct view *view, ek_dtype dtype, const char *like); /* like: who decided, or NULL */
+int require_writable(const struct view *view);
+int require_contiguous(const struct view *view);
+int refuse_layout(const struct view *view, const char *layout);
+int refuse_end(const struct view *x, PyObject *shape);                      /* of x's shape */
+int refuse_number(const char *name, PyObject *value, const char *expected); /* instead of the exception set */
+
+/* Whether two operands have the same dimensions and the same dtype. */
+bool are_alike(const struct ek_operand *one, const struct ek_operand *other);
+
+/* ---- how a tensor lies in memory (layout.c) ---- */
+
+bool is_empty(const struct view *view);
+/* Are its strides those of a new tensor, also where a dimension has one element, and any would do? */
+bool is_in_order(const struct view *view);
+/* Do its elements follow each other without gaps? */
+bool is_contiguous(const struct view *view);
+
+enum layout { FITS, OTHER_SHAPE, SCATTERED };
+/* Whether a tensor has an operand's shape, and strides that the fields of the operand can express, which are set. */
+enum layout lay_out(struct call *call, const struct ek_operand *operand, const struct view *view);
+
+size_t view_bytes(const struct view *view);
+
+#endif

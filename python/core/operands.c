@@ -1,0 +1,165 @@
+/* Reads the inputs of a call into the op's arguments, and makes or checks its outputs, each by its row of the op's table.
+ * An output that the caller gives must lie as the op writes it: a copy of it would not reach the caller. Called by call.c.
+ * SPDX-License-Identifier: MIT */
+#include "call.h"
+
+#include "allocate.h"
+#include "eager.h"
+#include "pages.h"
+
+bool are_alike(const struct ek_operand *one, const struct ek_operand *other)
+{
+	bool alike = one->dtype == other->dtype && one->rank == other->rank;
+	for (int dim = 0; alike && dim < one->rank; dim++)
+		alike = one->dims[dim].size == other->dims[dim].size;
+	return alike;
+}
+
+/* The shape of an operand, the dimensions of its sizes one after another; returns their number. */
+static int shape_of(const struct call *call, const struct ek_operand *operand,
+		    int64_t shape[EK_MOST_DIMS * MAX_NDIM])
+{
+	int ndim = 0;
+	for (int dim = 0; dim < operand->rank; dim++) {
+		const struct extent *extent = &call->extents[operand->dims[dim].size];
+		for (int i = 0; i < extent->ndim; i++)
+			shape[ndim++] = extent->shape[i];
+	}
+	return ndim;
+}
+
+/* ---- dtypes ---- */
+
+/* The name of the first tensor that was read with the same dtype field; NULL where there is none. */
+static const char *who_decided(const struct call *call, const struct ek_operand *operand)
+{
+	const struct signature *signature = call->signature;
+	if (operand->flags & EK_OUTPUT || !operand->dtype)
+		return NULL;
+	if (operand->dtype == operand_of(call, signature->x)->dtype)
+		return "x";
+	for (int i = 0; i < signature->input_count; i++) {
+		const struct parameter *parameter = &signature->inputs[i];
+		if (call->opened >> parameter->number & 1 && parameter->operand->dtype == operand->dtype)
+			return parameter->name;
+	}
+	return NULL;
+}
+
+/* The first tensor with a dtype field sets it, the others must agree. */
+static int settle_dtype(struct call *call, const struct ek_operand *operand, const struct view *view)
+{
+	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
+	if (dtype == view->dtype)
+		return 0;
+	if (dtype)
+		return require_dtype(view, dtype, who_decided(call, operand));
+	*(ek_dtype *)ek_field(&call->args, operand->dtype) = view->dtype;
+	return 0;
+}
+
+/* ---- inputs ---- */
+
+/* One element for each row, in any shape. */
+static int require_rows(const struct call *call, const struct ek_operand *operand, const struct view *view)
+{
+	int64_t count = 1, rows = size_of(call, operand->dims[0].size);
+	for (int i = 0; i < view->ndim; i++)
+		count *= view->shape[i];
+	if (count == rows)
+		return 0;
+	PyErr_Format(PyExc_ValueError, "%s has %lld elements: it must have %lld, one for each row of x",
+		     view->name, (long long)count, (long long)rows);
+	return -1;
+}
+
+static int refuse_shape(const struct call *call, const struct ek_operand *operand, const struct view *view)
+{
+	int64_t shape[EK_MOST_DIMS * MAX_NDIM];
+	return require_shape(view, shape_of(call, operand, shape), shape);
+}
+
+int read_input(struct call *call, const struct parameter *parameter, PyObject *object)
+{
+	const struct ek_operand *operand = parameter->operand;
+	const struct view *view = open_view(call, parameter->number, object, parameter->name);
+	if (!view || settle_dtype(call, operand, view))
+		return -1;
+	enum layout layout;
+	if (parameter->per_row) {
+		if (require_rows(call, operand, view))
+			return -1;
+		layout = is_contiguous(view) ? FITS : SCATTERED;
+	} else {
+		layout = lay_out(call, operand, view);
+	}
+	call->scattered |= layout == SCATTERED;
+	ek_operand_set(operand, &call->args, view->data);
+	return layout == OTHER_SHAPE ? refuse_shape(call, operand, view) : 0;
+}
+
+/* ---- outputs ---- */
+
+/* A dtype that no tensor has decided on is x's. */
+static PyObject *make(const struct call *call, const struct parameter *parameter)
+{
+	const struct ek_operand *operand = parameter->operand;
+	if (call->eager)
+		return make_like(call, operand);
+	int64_t shape[EK_MOST_DIMS * MAX_NDIM];
+	int ndim = shape_of(call, operand, shape);
+	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
+	return allocate_object(call, parameter->name, dtype ? dtype : call->views[call->signature->x].dtype,
+			       ndim, shape);
+}
+
+int check_output(const struct call *call, const struct view *view)
+{
+	if (require_writable(view))
+		return -1;
+	if (call->eager && call->device == EK_CPU)
+		prefer_large_pages(view->data, view_bytes(view));
+	return 0;
+}
+
+static int use(struct call *call, const struct parameter *parameter, PyObject *object)
+{
+	const struct ek_operand *operand = parameter->operand;
+	const struct view *view = open_view(call, parameter->number, object, parameter->name);
+	if (!view || settle_dtype(call, operand, view))
+		return -1;
+	enum layout layout = lay_out(call, operand, view);
+	if (layout == OTHER_SHAPE)
+		return refuse_shape(call, operand, view);
+	if (check_output(call, view))
+		return -1;
+	if (call->eager && !is_in_order(view)) /* made like x: PyTorch's own results are not */
+		return refuse_layout(view, "in order");
+	if (layout == SCATTERED)
+		return refuse_layout(view, operand->rank > 1 ? "contiguous, or rows at one distance"
+							     : "contiguous");
+	ek_operand_set(operand, &call->args, view->data);
+	return 0;
+}
+
+/* For the size of the workspace the library only reads whether the address is NULL. */
+static int mark(struct call *call, const struct ek_operand *operand, PyObject *given)
+{
+	static const char marker;
+	int truth = PyObject_IsTrue(given);
+	ek_operand_set(operand, &call->args, truth == 1 ? &marker : NULL);
+	return truth < 0 ? -1 : 0;
+}
+
+int open_output(struct call *call, const struct parameter *parameter, PyObject *given)
+{
+	const struct ek_operand *operand = parameter->operand;
+	if (call->signature->asks_workspace)
+		return mark(call, operand, given);
+	if (given == Py_None && !(operand->flags & EK_OPTIONAL))
+		given = Py_True;
+	if (!is_wanted(given))
+		return add_result(call, Py_NewRef(Py_None));
+	PyObject *object = given == Py_True ? make(call, parameter) : Py_NewRef(given);
+	return add_result(call, object) ? -1 : use(call, parameter, object);
+}
