@@ -17,7 +17,7 @@ from mutate import misapplied
 from mutations import MUTATIONS
 
 BUILD = ROOT / "build"
-FOLDERS = ("include", "src", "cli", "python", "tests", "examples")
+FOLDERS = ("include", "src", "verify", "cli", "python", "tests", "examples")
 PYTHON_FOLDERS = ("tools", "python", "tests", "examples", "bench")
 RUFF_FOLDERS = ("python", "tests/python", "tests/docs", "tests/dram", "tests/report", "tools/report", "examples", "bench")
 

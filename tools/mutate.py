@@ -19,7 +19,7 @@ from build import ROOT, commands, ctest, jobs
 from mutations import MUTATIONS
 
 RESULT = ROOT / "docs" / "mutation.md"
-COPIED = ("CMakeLists.txt", "cli", "cmake", "include", "src", "tests")
+COPIED = ("CMakeLists.txt", "cli", "cmake", "include", "src", "tests", "verify")
 # -O1 and two levels: the kernels are compiled again for each mutation, and their bits depend neither on the optimiser nor
 # on the level.
 LEVELS = "scalar;avx512bf16" if os.uname().machine == "x86_64" else ""

@@ -13,24 +13,24 @@ class Mutation(typing.NamedTuple):
     needs: str = ""  # a flag of /proc/cpuinfo without which the changed code does not run
 
 
-STATS = "src/cpu/norm_stats.inc.h"
-FORWARD = "src/cpu/norm_forward.inc.h"
-BACKWARD = "src/cpu/norm_backward.inc.h"
-REFERENCE = "src/ref/norm.inc.h"
+STATS = "src/ops/norm/cpu_stats.inc.h"
+FORWARD = "src/ops/norm/cpu_forward.inc.h"
+BACKWARD = "src/ops/norm/cpu_backward.inc.h"
+REFERENCE = "src/ops/norm/reference.inc.h"
 
 MUTATIONS = [
     # ---- the contract itself: reference and kernels together, or the reference alone ----
-    Mutation("chunk_of_64", "src/ref/slots.h", "EK_CHUNK_ROWS = 32", "EK_CHUNK_ROWS = 64",
+    Mutation("chunk_of_64", "src/core/order.h", "CHUNK_ROWS = 32", "CHUNK_ROWS = 64",
              "chunks of 64 rows instead of 32, everywhere alike"),
-    Mutation("slot_rows", "src/ref/slots.h", "cols <= 16384 ? 1024", "cols <= 16384 ? 512",
+    Mutation("slot_rows", "src/core/slots.h", "cols <= 16384 ? 1024", "cols <= 16384 ? 512",
              "R of rule 6, everywhere alike"),
     Mutation("reference_clamp", REFERENCE, "real var = v < 0 ? 0 : v;", "real var = v;",
              "the clamp of the variance at 0 left out of the reference"),
-    Mutation("lanes", "src/ref/order.h", "SEGMENT = 1024, LANES = 256", "SEGMENT = 1024, LANES = 128",
+    Mutation("lanes", "src/core/order.h", "SEGMENT = 1024, LANES = 256", "SEGMENT = 1024, LANES = 128",
              "128 lanes in the reference and the kernels alike"),
-    Mutation("f16_overflow", "src/half.h", "magnitude >= 0x477ff000u", "magnitude >= 0x477fe000u",
+    Mutation("f16_overflow", "src/core/half.h", "magnitude >= 0x477ff000u", "magnitude >= 0x477fe000u",
              "f16: 65504 and up to 65519 round to infinity"),
-    Mutation("bf16_ties", "src/half.h", "(bits + 0x7fffu + (bits >> 16 & 1)) >> 16", "(bits + 0x8000u) >> 16",
+    Mutation("bf16_ties", "src/core/half.h", "(bits + 0x7fffu + (bits >> 16 & 1)) >> 16", "(bits + 0x8000u) >> 16",
              "bf16: ties away from zero"),
 
     # ---- row sums and statistics ----
@@ -75,11 +75,11 @@ MUTATIONS = [
              "memcpy((real *)a->mean_lo + row, &stats->mean, sizeof(real));", "another statistic is returned"),
     Mutation("tail_of_bias", FORWARD, "b = B(load_part)(f.bias + (i & f.bias_mask), n)",
              "b = B(load_part)(f.bias + (i & f.weight_mask), n)", "an absent weight hides the bias in a tail"),
-    Mutation("stream_head", "src/cpu/simd.h", "smaller(start + SEGMENT + head, cols)",
+    Mutation("nontemporal_head", "src/cpu/simd.h", "smaller(start + SEGMENT + head, cols)",
              "smaller(start + SEGMENT, cols)",
-             "columns between the spans of streamed segments are not written"),
+             "columns between the spans of segments stored non-temporally are not written"),
     Mutation("head_not_written", FORWARD, "if (start == 0 && r->head)", "if (start != 0 && r->head)",
-             "what lies before a streamed row's first whole line is not written"),
+             "what lies before the first whole line of a row stored non-temporally is not written"),
     Mutation("turn_after_a_head", FORWARD, "at + LANES <= n; at += LANES) /* a head made the span shorter */",
              "at + LANES < 0; at += LANES) /* a head made the span shorter */",
              "a row that is summed beside a shorter span loses lanes", needs="avx512bw"),
@@ -97,8 +97,8 @@ MUTATIONS = [
              "/* 0 * infinity must not come in */\n", "", "0 times infinity comes in from past a row's end"),
     Mutation("dx_order", BACKWARD, "V(sub)(g, V(fma)(xhat, a, V(splat)(r->mean_g)))",
              "V(sub)(V(fnma)(xhat, a, g), V(splat)(r->mean_g))", "dx by another order of the same sum"),
-    Mutation("chunk_ignored", BACKWARD, "real *to = in_leaf >= EK_CHUNK_ROWS ?",
-             "real *to = in_leaf >= 2 * EK_CHUNK_ROWS ?", "the second chunk of a slot is not a chunk"),
+    Mutation("chunk_ignored", BACKWARD, "real *to = in_leaf >= CHUNK_ROWS ?",
+             "real *to = in_leaf >= 2 * CHUNK_ROWS ?", "the second chunk of a slot is not a chunk"),
     Mutation("slots_of_one_row", BACKWARD, "sums->task->slot_rows == 1 ? COLUMNS_SLOTS : COLUMNS_CHAIN", "COLUMNS_CHAIN",
              "two slots of one row added as one slot of two"),
     Mutation("group_over_a_chunk", BACKWARD, "count = smaller(count, N(rows_in_chunk)(&sums, row));", "count += 0;",
@@ -110,32 +110,36 @@ MUTATIONS = [
     Mutation("accumulate_ignored", BACKWARD, "if (accumulate)", "if (0)", "dweight and dbias are overwritten"),
 
     # ---- the door ----
-    Mutation("short_stride", "src/check.c", "REQUIRE(*stride >= cols,", "REQUIRE(*stride >= cols - 1,",
+    Mutation("short_stride", "src/core/check_op.h", "*stride < inner ||", "*stride < inner - 1 ||",
              "rows that overlap by one element are let in"),
-    Mutation("too_many_columns", "src/check.c", "cols <= EK_MAX_COLS,", "cols <= EK_MAX_COLS + 1,",
+    Mutation("too_many_columns", "src/ops/norm/op.c", "FIELD(cols), 1, EK_MAX_COLS,", "FIELD(cols), 1, EK_MAX_COLS + 1,",
              "2^24 + 1 columns are let in"),
-    Mutation("nan_eps", "src/check.c", "isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY)",
+    Mutation("nan_eps", "src/ops/norm/op.c", "isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY)",
              "!isless(eps, 0.0) && !isgreaterequal(eps, (double)INFINITY)", "a NaN eps is let in"),
-    Mutation("overlap_by_a_byte", "src/check.c", "return a->end <= b->begin || b->end <= a->begin;",
+    Mutation("overlap_by_a_byte", "src/core/check.c", "return a->end <= b->begin || b->end <= a->begin;",
              "return a->end <= b->begin + 1 || b->end <= a->begin + 1;", "buffers that share a byte are let in"),
-    Mutation("interleaving", "src/check.c", "offset >= low->row && offset + high->row <= low->stride",
+    Mutation("interleaving", "src/core/check.c", "offset >= low->row && offset + high->row <= low->stride",
              "offset >= low->row", "rows that reach into the next row of another tensor are let in"),
-    Mutation("in_place_stride", "src/check.c",
-             "output->stride != 0 && output->stride == input->stride && output->begin",
-             "output->stride != 0 && output->begin", "in place with two strides is let in"),
-    Mutation("workspace_alignment", "src/check.c", "REQUIRE((uintptr_t)workspace % 64 == 0,",
-             "REQUIRE((uintptr_t)workspace % 32 == 0,", "a workspace at 32 bytes is let in"),
+    Mutation("in_place_stride", "src/core/check.c",
+             "output->begin == input->begin && output->stride == input->stride &&", "output->begin == input->begin &&", "in place with two strides is let in"),
+    Mutation("workspace_alignment", "src/core/check_op.h", "(uintptr_t)workspace % 64 == 0)",
+             "(uintptr_t)workspace % 32 == 0)", "a workspace at 32 bytes is let in"),
+
+    Mutation("other_kind", "src/core/check_op.h", "given && __builtin_expect(!ek_operand_has_kind(operand, kind), 0)",
+             "given && __builtin_expect(kind < 0, 0)", "an operand that this kind of the op does not have is let in"),
+    Mutation("needed_operand", "src/core/check_op.h", "if (operand->needs.number && given &&",
+             "if (operand->needs.number > EK_MOST_OPERANDS && given &&", "mean is let in without rstd"),
 
     # ---- rows shared by threads ----
-    Mutation("wide_second_sum", "src/cpu/norm_wide.inc.h", "w->sums[1][k][part] = V(tree_sum)(&squares);",
-             "w->sums[1][k][part] = V(tree_sum)(&sum);", "a part of a wide row gives its sum for that of squares"),
-    Mutation("wide_parts_in_a_chain", "src/cpu/norm_wide.inc.h", "V(tree_add)(&tree, (real)parts[part]);",
+    Mutation("split_second_sum", "src/ops/norm/cpu_split.inc.h", "w->sums[1][k][part] = V(tree_sum)(&squares);",
+             "w->sums[1][k][part] = V(tree_sum)(&sum);", "a part of a split row gives its sum for that of squares"),
+    Mutation("split_parts_in_a_chain", "src/ops/norm/cpu_split.inc.h", "V(tree_add)(&tree, (real)parts[part]);",
              "tree.pending[0] = (tree.count ? tree.pending[0] : 0) + (real)parts[part], tree.count = 1;",
-             "the parts of a wide row are added one after another"),
-    Mutation("wide_last_part", "src/cpu/norm_wide.inc.h", "return smaller((part + 1) * w->part_cols, cols);",
-             "return smaller((part + 1) * w->part_cols, cols - 1);", "the last column of a wide row is left out"),
-    Mutation("wide_leaf", "src/cpu/wide.c", "(size_t)(row / 2) * leaf_size", "(size_t)0 * leaf_size",
-             "all pairs of wide rows write one leaf of the column sums"),
+             "the parts of a split row are added one after another"),
+    Mutation("split_last_part", "src/ops/norm/cpu_split.inc.h", "return smaller((part + 1) * w->part_cols, cols);",
+             "return smaller((part + 1) * w->part_cols, cols - 1);", "the last column of a split row is left out"),
+    Mutation("split_leaf", "src/ops/norm/cpu_split.c", "(size_t)(row / 2) * leaf_size", "(size_t)0 * leaf_size",
+             "all pairs of split rows write one leaf of the column sums"),
 
     # ---- threads and environment ----
     Mutation("last_task_dropped", "src/cpu/pool.c", "if (i >= tasks)", "if (i >= tasks - 1)",

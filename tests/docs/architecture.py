@@ -10,7 +10,7 @@ from sources import ROOT, defines, sources
 
 GUIDE = ROOT / "ARCHITECTURE.md"
 NAMING = (GUIDE, ROOT / "docs/optimization.md")  # the guides that name files and functions
-CODE = ("include", "src", "cli", "python", "tests", "bench", "examples", "tools", "docs")
+CODE = ("include", "src", "verify", "cli", "python", "tests", "bench", "examples", "tools", "docs")
 FILE = re.compile(r"[\w./*-]*[\w*]\.(?:inc\.h|c|h|cu|py|pyi|md|sh|txt)\b")
 
 
@@ -88,7 +88,7 @@ def every_step_is_defined_where_the_trail_says() -> list[str]:
 
 def _calls(caller: Path, step: Step) -> bool:
     """Whether a file names the function; a kernel is named by the text it is in, a method by its class."""
-    name = f"ek_text_{step.path.stem}" if step.path.suffix == ".cu" else step.function.partition(".")[0]
+    name = rf"ek_text_(?:\w+_)?{step.path.stem}" if step.path.suffix == ".cu" else step.function.partition(".")[0]
     return len(re.findall(rf"\b{name}\b", caller.read_text())) > (caller == step.path)
 
 

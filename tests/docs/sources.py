@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAKERS = {
     "src": ("ek_fail", "REQUIRE", "ek_gpu_fail", "fail_on_stream", "fail", "say", "refuse"),
     "cli": ("complain", "ek_fail", "ek_gpu_fail", "fail"),
+    "verify": ("ek_fail", "ek_gpu_fail"),
     "python/core": ("PyErr_Format", "PyErr_SetString"),
 }
 
@@ -211,4 +212,5 @@ def defines(path: Path, name: str) -> bool:
             scope = next((n.body for n in scope if isinstance(n, ast.ClassDef) and n.name == part), [])
         return any(isinstance(node, ast.FunctionDef) and node.name == last for node in scope)
     plain = rf"^(?:[A-Za-z_][\w \t*]*[\s*])?{name}\("
-    return re.search(rf"{plain}|^[\w \t*]+\bN\({name}\)\(", path.read_text(), re.M) is not None
+    by_macro = rf"^[\w \t*]+\bN\({name}\)\(|^FUNCTION\({name},"
+    return re.search(rf"{plain}|{by_macro}", path.read_text(), re.M) is not None

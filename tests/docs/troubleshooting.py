@@ -63,7 +63,7 @@ def every_quote_is_in_the_sources() -> list[str]:
 
 
 # Under these headings are the messages of one folder, under the others those that may come with a status.
-FOLDERS = {"The program": "cli", "The Python package": "python", "The folder and the pack": "src/cuda"}
+FOLDERS = {"The program": "cli", "The Python package": "python", "The folder and the pack": "src/gpu"}
 
 
 def _covers(quote: Quote, message: Message) -> bool:
