@@ -14,16 +14,19 @@ static bool are_apart(const struct ek_region *a, const struct ek_region *b)
 	return a->end <= b->begin || b->end <= a->begin;
 }
 
+static size_t stride_bytes(const struct ek_regions *regions, const struct ek_operand *operand, int dim)
+{
+	return (size_t)ek_operand_stride(regions->op, operand, dim, regions->args) *
+	       ek_dtype_size(ek_operand_dtype(regions->op, operand, regions->args));
+}
+
 /* Whether all its rows start at multiples of their distance from the first. */
 static bool is_regular(const struct ek_regions *regions, const struct ek_region *region)
 {
-	size_t element = ek_dtype_size(ek_operand_dtype(regions->op, region->operand, regions->args));
-	for (int dim = 0; dim < region->operand->rank - 1; dim++) {
-		int64_t stride = ek_operand_stride(regions->op, region->operand, dim, regions->args);
-		if (region->stride == 0 || (size_t)stride * element % region->stride != 0)
-			return false;
-	}
-	return region->stride != 0;
+	bool regular = region->stride != 0;
+	for (int dim = 0; regular && dim < region->operand->rank - 1; dim++)
+		regular = stride_bytes(regions, region->operand, dim) % region->stride == 0;
+	return regular;
 }
 
 /* Of two operands whose rows are at the same distance, whether no row of one touches a row of the other: two column
@@ -47,16 +50,14 @@ static bool may_be_in_place(const struct ek_regions *regions, const struct ek_re
 	return output->operand->in_place >> (input->operand - regions->op->operands) & 1;
 }
 
-/* Element for element: the same start, strides and length of rows. */
+/* Element for element: the same start, length of rows and strides, that of neighbours too. */
 static bool is_in_place(const struct ek_regions *regions, const struct ek_region *output,
 			const struct ek_region *input)
 {
 	const struct ek_operand *a = output->operand, *b = input->operand;
-	bool same = output->begin == input->begin && output->stride == input->stride &&
-		    output->row == input->row && a->rank == b->rank;
+	bool same = output->begin == input->begin && output->row == input->row && a->rank == b->rank;
 	for (int dim = 0; same && dim < a->rank; dim++)
-		same = ek_operand_stride(regions->op, a, dim, regions->args) ==
-		       ek_operand_stride(regions->op, b, dim, regions->args);
+		same = stride_bytes(regions, a, dim) == stride_bytes(regions, b, dim);
 	return same;
 }
 
