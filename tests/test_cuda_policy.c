@@ -178,6 +178,72 @@ static void every_gpu_can_launch_every_plan(void)
 							   .rows = 5000});
 }
 
+/* ---- more rows than a launch has blocks for ---- */
+
+/* Each launch of a step starts where the one before has ended, and the last ends with the last row. */
+static void check_launches(const char *what, struct ek_step *step, int64_t rows, int64_t cluster_rows)
+{
+	struct forward_arguments f;
+	memcpy(&f, step->arguments, sizeof f);
+	const unsigned char *x = f.x;
+	int64_t done = 0;
+	for (int64_t left = step->launch.blocks; left > EK_MOST_BLOCKS; left -= EK_MOST_BLOCKS) {
+		step->advance(step->arguments, step->launch_rows, step->real_bytes);
+		done += EK_MOST_BLOCKS / step->launch.cluster * cluster_rows;
+		memcpy(&f, step->arguments, sizeof f);
+		EXPECT(f.rows == rows - done && f.x == x + done * f.x_stride &&
+			       (char *)f.rstd == (char *)1 + done * step->real_bytes,
+		       "%s: after %lld rows the next launch starts elsewhere", what, (long long)done);
+	}
+	EXPECT(done > 0 && done < rows && rows - done <= step->launch_rows,
+	       "%s: the last launch has %lld rows", what, (long long)(rows - done));
+}
+
+static void launches_of_many_blocks_cover_all_rows(void)
+{
+	static const ek_dtype dtypes[] = {EK_BF16, EK_F32, EK_F64};
+	const struct ek_gpu_limits limits = ek_limits_of(90, 132);
+	for (int d = 0; d < COUNT_OF(dtypes); d++) {
+		struct plan p = {.gpu = archs[4],
+				 .dtypes = {dtypes[d], dtypes[d]},
+				 .rows = (int64_t)1 << 40,
+				 .cols = 700};
+		union op_args args;
+		struct ek_norm_plan plan;
+		args_of(&p, &args);
+		args.forward.rstd = (void *)1;
+		ek_norm_plan_forward(&args.forward, &limits, &plan);
+		struct ek_step *step = &plan.plan.steps[plan.plan.count - 1];
+		struct ek_norm_key key;
+		memcpy(&key, &step->key, sizeof key);
+		check_launches(plan_text(&p), step, p.rows, ek_policy_rows(&key.policy));
+	}
+}
+
+/* The tree over partial sums has no more steps than a plan has room for. */
+static void the_most_rows_have_a_plan(void)
+{
+	const struct ek_gpu_limits limits = ek_limits_of(90, 132);
+	for (int d = 0; d < DTYPE_PAIRS; d++) {
+		struct plan p = {.gpu = archs[4],
+				 .backward = true,
+				 .dtypes = dtype_pairs[d],
+				 .rows = PTRDIFF_MAX / 32,
+				 .cols = 1};
+		union op_args args;
+		struct ek_norm_plan plan;
+		args_of(&p, &args);
+		ek_norm_plan_backward(&args.backward, &limits, true, &plan);
+		int last = EK_MOST_FOLDS;
+		while (last > 0 && plan.partials[last] == 0)
+			last--;
+		EXPECT(plan.plan.count <= EK_MOST_STEPS && plan.partials[last] > 0 &&
+			       plan.partials[last] <= FOLD_TOGETHER,
+		       "%s: %d steps, %lld partial sums after the last fold", plan_text(&p), plan.plan.count,
+		       (long long)plan.partials[last]);
+	}
+}
+
 /* ---- workspaces ---- */
 
 static void check_workspace_grows(struct plan p)
@@ -215,6 +281,8 @@ int main(int argc, char **argv)
 {
 	test_begin(argc, argv);
 	TEST(every_gpu_can_launch_every_plan);
+	TEST(launches_of_many_blocks_cover_all_rows);
+	TEST(the_most_rows_have_a_plan);
 	TEST(the_workspace_of_many_rows_is_enough_for_fewer);
 	return test_end();
 }
