@@ -18,11 +18,10 @@
 
 enum { MOST_PACKED = 4096 };
 
-/* A call to come: its case, and one of the two argument structs. */
+/* A call to come: its case, and its op's arguments. */
 struct call {
 	const struct test_case *test_case;
-	const ek_norm_forward_args *forward;
-	const ek_norm_backward_args *backward;
+	const union op_args *args;
 };
 
 struct warmup {
@@ -39,22 +38,18 @@ struct warmup {
 
 typedef int visit_function(struct warmup *warmup, const struct call *call);
 
-/* Without what forward returns, which costs no kernel; backward with statistics from forward, and with those that are
- * computed anew. */
+/* Without what forward returns, which needs no kernel of its own; backward with given and with recomputed statistics. */
 static int visit_pass(struct warmup *warmup, visit_function *visit, struct test_case c)
 {
 	union op_args args;
 	int status = STATUS_FINE;
 	if (c.pass == FORWARD)
 		case_drop_operands(&c, case_optional(&c) & case_outputs_of(&c));
-	const int ways = c.pass == BACKWARD ? 2 : 1; /* with statistics from forward, and recomputed ones */
+	const int ways = c.pass == BACKWARD ? 2 : 1;
 	for (int way = 0; way < ways && status == STATUS_FINE; way++) {
 		case_drop_operands(&c, way == 1 ? case_statistics(&c) : 0);
 		case_args_nowhere(&c, &args);
-		status =
-			visit(warmup, &(struct call){.test_case = &c,
-						     .forward = c.pass == FORWARD ? &args.forward : NULL,
-						     .backward = c.pass == BACKWARD ? &args.backward : NULL});
+		status = visit(warmup, &(struct call){.test_case = &c, .args = &args});
 	}
 	return status;
 }
@@ -119,8 +114,7 @@ static void show_progress(const struct call *call)
 static int prepare_call(struct warmup *warmup, const struct call *call)
 {
 	show_progress(call);
-	ek_status status = call->forward ? ek_norm_forward_prepare(warmup->ctx, call->forward)
-					 : ek_norm_backward_prepare(warmup->ctx, call->backward);
+	ek_status status = case_op(call->test_case)->prepare(warmup->ctx, call->args);
 	if (status == EK_OK)
 		return STATUS_FINE;
 	progress_clear();
@@ -176,10 +170,7 @@ static int build_for(struct warmup *warmup, const struct call *call, int arch)
 	const struct ek_gpu_limits limits = ek_limits_of(arch, 1);
 	struct ek_plan plan;
 	struct ek_kernel_key keys[EK_MOST_STEPS];
-	if (call->forward)
-		ek_norm_forward_op.plan(call->forward, &limits, &plan);
-	else
-		ek_norm_backward_op.plan(call->backward, &limits, &plan);
+	case_op(call->test_case)->plan(call->args, &limits, &plan);
 	int count = ek_plan_keys(&plan, keys);
 	for (int i = 0; i < count; i++) {
 		static struct ek_recipe recipe;
