@@ -107,7 +107,7 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 		add(assumptions, &count, "--bias 0|1", "a bias%s", gradient);
 	add_widths(a, assumptions, &count);
 	add(assumptions, &count, "--statistics 0|1", "evenkeel: statistics are %s",
-	    a->absent & EK_NO_STATISTICS ? forward ? "not returned" : "computed anew"
+	    a->absent & EK_NO_STATISTICS ? forward ? "not returned" : "recomputed"
 	    : forward                    ? "returned"
 					 : "given");
 	add_device(a, assumptions, &count);
