@@ -29,7 +29,7 @@ static int golden_cases(struct golden *cases, int room)
 					    {1025, 3}, {2050, 5}, {33000, 2}};
 	/* every step of R with the width; large, so one pair of dtypes each */
 	static const int64_t wide[][2] = {{300, 5000}, {130, 8200}, {40, 16400}, {20, 33000}, {16, 66000}};
-	static const char *const forms[] = {"weight bias dx dweight dbias arbitrary " STATISTICS,
+	static const char *const forms[] = {("weight bias dx dweight dbias arbitrary " STATISTICS),
 					    "weight bias dx dweight dbias",
 					    "rstd arbitrary dx dweight accumulate bias"};
 	static const enum filling fillings[] = {FILL_NORMAL, FILL_NORMAL, FILL_SPECIAL, FILL_OFFSET,
