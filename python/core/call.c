@@ -11,8 +11,11 @@ static struct parameter parameter_of(const struct signature *s, int number, cons
 {
 	const struct ek_operand *operand = &s->op->operands[number];
 	bool per_row = operand->rank == 1 && operand->dims[0].size == s->op->operands[s->x].dims[0].size;
-	return (struct parameter){operand, name ? name : operand->name, (uint8_t)number, (uint8_t)position,
-				  per_row};
+	uint32_t alike = 0;
+	for (int i = s->op->output_count; i < s->op->operand_count; i++)
+		alike |= (uint32_t)are_alike(operand, &s->op->operands[i]) << i;
+	return (struct parameter){
+		operand, name ? name : operand->name, (uint8_t)number, (uint8_t)position, alike, per_row};
 }
 
 static void resolve_argument(struct signature *s, int position)
@@ -171,8 +174,11 @@ int call_op(const struct signature *signature, PyObject *const *given, bool eage
 	if (status != 0)
 		results_close(results);
 	workspace_close(&call.workspace);
-	for (uint32_t left = call.opened; left; left &= left - 1)
-		view_close(&call.views[__builtin_ctz(left)]);
+	for (uint32_t left = call.opened; left; left &= left - 1) {
+		struct view *view = &call.views[__builtin_ctz(left)];
+		if (!view->api) /* the exchange API lends what it shows */
+			view_close(view);
+	}
 	return status;
 }
 

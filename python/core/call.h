@@ -29,6 +29,7 @@ struct parameter {
 	const char *name; /* in messages */
 	uint8_t number;   /* of the operand */
 	uint8_t at;       /* its position among the arguments, or NOWHERE */
+	uint32_t alike;   /* the inputs of its dimensions and dtype, a bit each */
 	bool per_row; /* it has one element for each row, a row being one position in x's leading dimensions */
 };
 
@@ -175,7 +176,7 @@ int refuse_layout(const struct view *view, const char *layout);
 int refuse_end(const struct view *x, PyObject *shape);                      /* of x's shape */
 int refuse_number(const char *name, PyObject *value, const char *expected); /* instead of the exception set */
 
-/* Whether two operands have the same dimensions and the same dtype. */
+/* Whether two operands have the same dimensions and the same dtype. For tables: parameters have it resolved. */
 bool are_alike(const struct ek_operand *one, const struct ek_operand *other);
 
 /* ---- how a tensor lies in memory (layout.c) ---- */

@@ -2,11 +2,53 @@
 #include "eager.h"
 
 #include "functions.h"
+#include "question.h"
 
-enum { MAX_GPUS = 16 };
+enum { MAX_GPUS = 16, MAX_WATCHERS = 8 };
 
 PyObject *torch[PYTORCH];
 struct names names;
+
+/* ---- callables without arguments ---- */
+
+static struct question number_of_threads, grad_mode;
+
+static struct watchers {
+	int count;
+	struct question at[MAX_WATCHERS];
+} operation_watchers, call_watchers;
+
+PyObject *ask_number_of_threads(void)
+{
+	return ask(&number_of_threads);
+}
+
+int is_grad_enabled(void)
+{
+	return is_true(ask(&grad_mode));
+}
+
+static int watchers_open(struct watchers *watchers, PyObject *callables)
+{
+	Py_ssize_t count = PyTuple_Size(callables);
+	if (count > MAX_WATCHERS)
+		PyErr_Format(PyExc_ValueError, "%zd watchers; expected at most %d", count, MAX_WATCHERS);
+	if (count < 0 || count > MAX_WATCHERS)
+		return -1;
+	for (Py_ssize_t i = 0; i < count; i++)
+		watchers->at[i] = question_of(PyTuple_GetItem(callables, i));
+	watchers->count = (int)count;
+	return 0;
+}
+
+/* Does one of them return something true? */
+static int is_any(const struct watchers *watchers)
+{
+	int found = 0;
+	for (int i = 0; i < watchers->count && found == 0; i++)
+		found = is_true(ask(&watchers->at[i]));
+	return found;
+}
 
 const char eager_setup_doc[] =
 	"eager_setup(tensor, parameter, empty_like, new_empty, in_float32, contiguous, is_neg, get_num_threads,\n"
@@ -18,8 +60,13 @@ PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count
 	(void)module;
 	if (count != PYTORCH)
 		return refuse_count("eager_setup", PYTORCH, count);
+	if (watchers_open(&operation_watchers, given[OPERATION_WATCHERS]) ||
+	    watchers_open(&call_watchers, given[CALL_WATCHERS]))
+		return NULL;
 	for (int i = 0; i < PYTORCH; i++)
 		torch[i] = given[i] == Py_None ? NULL : Py_NewRef(given[i]);
+	number_of_threads = question_of(given[GET_NUM_THREADS]);
+	grad_mode = question_of(given[IS_GRAD_ENABLED]);
 	names.current_level = PyUnicode_InternFromString("_current_level");
 	names.requires_grad = PyUnicode_InternFromString("requires_grad");
 	names.to_save = PyUnicode_InternFromString("to_save");
@@ -38,19 +85,9 @@ int is_true(PyObject *answer)
 	return truth;
 }
 
-/* Does one of the callables return something true? */
-static int is_any(PyObject *callables)
-{
-	int found = 0;
-	Py_ssize_t count = PyTuple_Size(callables);
-	for (Py_ssize_t i = 0; i < count && found == 0; i++)
-		found = is_true(PyObject_CallNoArgs(PyTuple_GetItem(callables, i)));
-	return count < 0 ? -1 : found;
-}
-
 static int are_operations_watched(void)
 {
-	int watched = is_any(torch[OPERATION_WATCHERS]);
+	int watched = is_any(&operation_watchers);
 	if (watched != 0)
 		return watched;
 	PyObject *level = PyDict_GetItemWithError(torch[FORWARD_AD], names.current_level);
@@ -59,7 +96,7 @@ static int are_operations_watched(void)
 
 int is_call_watched(void)
 {
-	return is_any(torch[CALL_WATCHERS]);
+	return is_any(&call_watchers);
 }
 
 /* A subclass may have a dispatch of its own. */
@@ -103,7 +140,7 @@ bool has_neighbours(PyObject *shape)
 
 int needs_gradient(PyObject *const *tensors, int count)
 {
-	int needs = is_true(PyObject_CallNoArgs(torch[IS_GRAD_ENABLED]));
+	int needs = is_grad_enabled();
 	if (needs != 1)
 		return needs;
 	needs = 0;
@@ -115,15 +152,12 @@ int needs_gradient(PyObject *const *tensors, int count)
 
 /* ---- new tensors ---- */
 
-PyObject *make_like(const struct call *call, const struct ek_operand *output)
+PyObject *make_like(const struct call *call, const struct parameter *output)
 {
-	int x = call->signature->x;
-	PyObject *like = are_alike(output, operand_of(call, x)) ? call->views[x].object : NULL;
-	for (int i = call->op->output_count; i < call->op->operand_count && !like; i++)
-		if (call->opened >> i & 1 && are_alike(output, operand_of(call, i)))
-			like = call->views[i].object;
-	return PyObject_CallFunctionObjArgs(torch[EMPTY_LIKE], like ? like : Py_None,
-					    NULL); /* which refuses None */
+	uint32_t alike = output->alike & call->opened;
+	int x = call->signature->x, like = alike >> x & 1 || !alike ? x : __builtin_ctz(alike);
+	PyObject *object = alike ? call->views[like].object : Py_None; /* which empty_like refuses */
+	return PyObject_CallFunctionObjArgs(torch[EMPTY_LIKE], object, NULL);
 }
 
 /* The sizes are arguments of their own: in a tuple PyTorch takes 0.5 us longer to read them. */

@@ -20,9 +20,9 @@ enum pytorch {
 	GET_NUM_THREADS,
 	IS_GRAD_ENABLED,
 	APPLY, /* of the function of autograd that keeps what eager_forward has computed; NULL: PyTorch is too old */
-	BACKWARD,   /* for what eager_backward cannot serve */
-	FORWARD_AD, /* a module's dictionary */
-	OPERATION_WATCHERS,
+	BACKWARD,           /* for what eager_backward cannot serve */
+	FORWARD_AD,         /* a module's dictionary */
+	OPERATION_WATCHERS, /* tuples of callables without arguments */
 	CALL_WATCHERS,
 	PYTORCH
 };
@@ -48,6 +48,8 @@ struct eager_op {
 	uint8_t inputs[EK_MOST_OPERANDS]; /* positions of the inputs among them, x first */
 	uint8_t saved
 		[EK_MOST_OPERANDS]; /* the inputs, numbered as above, that backward reads: those are saved */
+	uint32_t models
+		[EK_MOST_OPERANDS]; /* for each input the saved ones, a bit each, of its dimensions and dtype */
 	int8_t sources[MAX_ARGUMENTS]; /* for each argument of backward its place among the saved; -1: dy */
 };
 
@@ -70,9 +72,12 @@ int is_call_watched(void);
 /* Is one lazily minus what lies in its memory, as the imaginary part of a conjugate is? Of parameters no public call
  * makes one whose elements follow each other, so they need not be asked. */
 int is_negated(PyObject *const *tensors, int count, bool parameters);
+int is_grad_enabled(void);
 int needs_gradient(PyObject *const *tensors, int count);
 /* Has a normalized shape more than one element in a row? Else rows may be at any distance, and results like them. */
 bool has_neighbours(PyObject *shape);
+
+PyObject *ask_number_of_threads(void); /* NULL with an exception */
 
 /* ---- new tensors ---- */
 
@@ -80,7 +85,7 @@ bool has_neighbours(PyObject *shape);
  * record_stream ignores it: a saved-tensor hook that copies on another stream would race with the reuse of its memory.) */
 
 /* Like the input, x or another, of an output's dimensions and dtype. */
-PyObject *make_like(const struct call *call, const struct ek_operand *output);
+PyObject *make_like(const struct call *call, const struct parameter *output);
 PyObject *make_statistics(const struct call *call, ek_dtype dtype, const int64_t shape[2]);
 
 #endif

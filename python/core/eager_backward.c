@@ -20,6 +20,20 @@ static void resolve_input(struct eager_op *op, const struct ek_operand *operand,
 	op->inputs[op->input_count++] = at;
 }
 
+static uint32_t models_of(const struct eager_op *op, int input)
+{
+	const struct signature *forward = op->forward;
+	const struct ek_operand *operands = forward->op->operands;
+	const struct ek_operand *operand = &operands[forward->arguments[op->inputs[input]].operand];
+	uint32_t models = 0;
+	for (int i = 0; i < op->saved_count; i++) {
+		int at = op->inputs[op->saved[i]];
+		if (are_alike(operand, &operands[forward->arguments[at].operand]))
+			models |= 1u << op->saved[i];
+	}
+	return models;
+}
+
 void eager_resolve(struct eager_op *op)
 {
 	const struct signature *forward = op->forward;
@@ -29,6 +43,8 @@ void eager_resolve(struct eager_op *op)
 	resolve_input(op, &forward->op->operands[forward->x], forward->at[OPERAND]);
 	for (int i = 0; i < forward->input_count; i++)
 		resolve_input(op, forward->inputs[i].operand, forward->inputs[i].at);
+	for (int i = 0; i < op->input_count; i++)
+		op->models[i] = models_of(op, i);
 }
 
 /* ---- in forward: what backward needs is kept ---- */
@@ -90,15 +106,14 @@ static bool is_common(const struct node *node, PyObject *dy)
 	for (int i = 0; i < count; i++)
 		tensors[1 + i] = node->tensors[i];
 	return has_neighbours(node->shape) && is_call_watched() == 0 && are_plain(tensors, 1 + count) == 1 &&
-	       is_true(PyObject_CallNoArgs(torch[IS_GRAD_ENABLED])) == 0 &&
-	       is_negated(tensors, 1 + count, false) == 0;
+	       is_grad_enabled() == 0 && is_negated(tensors, 1 + count, false) == 0;
 }
 
 /* As call_op. */
 static int compute(const struct node *node, PyObject *dy, struct results *gradients)
 {
 	const struct signature *backward = node->op->backward;
-	PyObject *threads = PyObject_CallNoArgs(torch[GET_NUM_THREADS]), *eps = PyLong_FromLong(0);
+	PyObject *threads = ask_number_of_threads(), *eps = PyLong_FromLong(0);
 	PyObject *arguments[NOWHERE + 1];
 	for (int i = 0; i < backward->count; i++)
 		arguments[i] = node->op->sources[i] < 0 ? dy : node->tensors[node->op->sources[i]];

@@ -8,12 +8,17 @@ struct eager_call {
 	const struct eager_op *op;
 	PyObject *const *given; /* forward's arguments up to eps */
 	PyObject *inputs[EK_MOST_OPERANDS];
-	uint32_t kind_bit;
 };
 
 static PyObject *scalar_of_call(const struct eager_call *call, enum role role)
 {
 	return call->given[call->op->forward->at[role]];
+}
+
+/* Not of a kind: an exception may be set. */
+static bool is_kind(const struct eager_call *call, uint32_t kinds)
+{
+	return kinds & kind_bit(PyLong_AsLong(scalar_of_call(call, KIND)));
 }
 
 /* False, possibly with an exception, for calls that are left to evenkeel.torch: among them a LayerNorm without eps. */
@@ -23,16 +28,15 @@ static bool open_call(struct eager_call *call, const struct eager_op *op, PyObje
 	call->given = given;
 	for (int i = 0; i < op->input_count; i++)
 		call->inputs[i] = given[op->inputs[i]];
-	call->kind_bit = kind_bit(PyLong_AsLong(scalar_of_call(call, KIND)));
 	return torch[APPLY] && has_neighbours(scalar_of_call(call, SHAPE)) &&
-	       (scalar_of_call(call, EPS) != Py_None || (op->forward->default_eps_kinds & call->kind_bit));
+	       (scalar_of_call(call, EPS) != Py_None || is_kind(call, op->forward->default_eps_kinds));
 }
 
 /* y, and the statistics where they are True; as call_op. */
 static int serve(const struct eager_call *call, PyObject *statistics, struct results *results)
 {
 	const struct signature *forward = call->op->forward;
-	PyObject *threads = PyObject_CallNoArgs(torch[GET_NUM_THREADS]);
+	PyObject *threads = ask_number_of_threads();
 	if (!threads)
 		return -1;
 	PyObject *arguments[NOWHERE + 1];
@@ -91,8 +95,8 @@ static bool has_inference_tensor(const struct eager_call *call)
 {
 	PyObject *type, *value, *traceback;
 	PyErr_Fetch(&type, &value, &traceback);
-	bool found = false;
-	for (int i = 0; i < call->op->saved_count && (call->op->copied_kinds & call->kind_bit); i++) {
+	bool found = false, is_copied = is_kind(call, call->op->copied_kinds);
+	for (int i = 0; i < call->op->saved_count && is_copied; i++) {
 		PyObject *tensor = call->inputs[call->op->saved[i]];
 		if (tensor != Py_None)
 			found |= is_true(PyObject_CallMethod(tensor, "is_inference", NULL)) == 1;
@@ -118,21 +122,12 @@ static PyObject *serve_without(const struct eager_call *call)
 	return result_or_none(serve(call, Py_None, &made) == 0 ? made.at[0] : NULL);
 }
 
-static const struct ek_operand *operand_of_input(const struct eager_call *call, int input)
-{
-	const struct signature *forward = call->op->forward;
-	return &forward->op->operands[forward->arguments[call->op->inputs[input]].operand];
-}
-
 /* Gradients are made like a saved input. A bias without a weight has a dtype of its own, which Python keeps. */
 static bool has_model(const struct eager_call *call, int input)
 {
 	bool has = call->inputs[input] == Py_None;
-	for (int i = 0; i < call->op->saved_count && !has; i++) {
-		int saved = call->op->saved[i];
-		has = call->inputs[saved] != Py_None &&
-		      are_alike(operand_of_input(call, saved), operand_of_input(call, input));
-	}
+	for (uint32_t left = call->op->models[input]; left; left &= left - 1)
+		has |= call->inputs[__builtin_ctz(left)] != Py_None;
 	return has;
 }
 

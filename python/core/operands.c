@@ -105,7 +105,7 @@ static PyObject *make(const struct call *call, const struct parameter *parameter
 {
 	const struct ek_operand *operand = parameter->operand;
 	if (call->eager)
-		return make_like(call, operand);
+		return make_like(call, parameter);
 	int64_t shape[EK_MOST_DIMS * MAX_NDIM];
 	int ndim = shape_of(call, operand, shape);
 	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
