@@ -140,7 +140,7 @@ static double rotating_bytes(const struct cell *cell, const struct options *opti
 {
 	int l2 = 0;
 	if (options->rotate > 0)
-		return options->rotate;
+		return 1048576 * (double)options->rotate;
 	if (!cell->gpu)
 		return cpu_rotates;
 	(void)cell->gpu->driver->device_attribute(&l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, cell->gpu->device);

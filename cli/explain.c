@@ -72,7 +72,7 @@ static ek_cost_args arguments_of(const struct options *options)
 			      .stats_dtype = options->stats_dtype,
 			      .intermediate_dtype = options->intermediate_dtype,
 			      .absent = (options->weight ? 0 : EK_NO_WEIGHT) | (bias ? 0 : EK_NO_BIAS) |
-					(options->no_statistics ? EK_NO_STATISTICS : 0)};
+					(options->statistics ? 0 : EK_NO_STATISTICS)};
 }
 
 static int fill(struct explanation *e, const char *name, const char *about, ek_variant variant)

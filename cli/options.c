@@ -10,19 +10,25 @@
 
 #include "cli.h"
 
-enum { MAX_THREADS = 1024 };
-
-/* Sets one option from its values. Returns NULL, or what the value may be. */
-typedef const char *set_function(struct options *options, char **values);
+/* How an option's value is read. */
+enum kind { FLAG, SWITCH, COUNT, DTYPE, FILE_NAME, LIST, LENGTH, OTHER };
 
 struct option {
 	const char *name;
-	const char *values; /* as help shows them; their number is value_count */
-	int value_count;
+	const char *values; /* as help shows them, with a space between them */
 	int commands;
-	set_function *set;
+	enum kind kind;
+	size_t offset, size; /* of the field of struct options; LIST: of the number of its items */
+	int64_t low, high;   /* COUNT */
+	/* OTHER: sets the value, LIST: adds an item. Returns NULL, or what the value may be. */
+	const char *(*take)(struct options *options, const char *value);
 	const char *help;
 };
+
+static int value_count(const struct option *option)
+{
+	return *option->values ? 1 + (strchr(option->values, ' ') != NULL) : 0;
+}
 
 static bool parse_count(const char *text, int64_t low, int64_t high, int64_t *count)
 {
@@ -35,176 +41,128 @@ static bool parse_count(const char *text, int64_t low, int64_t high, int64_t *co
 	return true;
 }
 
-static const char *set_switch(bool *target, const char *text)
+static ek_dtype dtype_named(const char *name)
 {
-	if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-		return "0 or 1";
-	*target = *text == '1';
+	for (int dtype = EK_F32; dtype <= EK_F64; dtype++)
+		if (strcmp(ek_dtype_name((ek_dtype)dtype), name) == 0)
+			return (ek_dtype)dtype;
+	return (ek_dtype)0;
+}
+
+static const char *set_count(const struct option *option, void *field, const char *text)
+{
+	static char range[96];
+	int64_t count;
+	if (!parse_count(text, option->low, option->high, &count)) {
+		(void)snprintf(range, sizeof range, "a whole number from %lld to %lld",
+			       (long long)option->low, (long long)option->high);
+		return range;
+	}
+	if (option->size == sizeof(int))
+		*(int *)field = (int)count;
+	else
+		*(int64_t *)field = count;
 	return NULL;
 }
 
+static const char *set_switch(bool *field, const char *text)
+{
+	*field = *text == '1';
+	return strcmp(text, "0") == 0 || strcmp(text, "1") == 0 ? NULL : "0 or 1";
+}
+
+/* What lies between commas, item by item. */
+static const char *set_list(const struct option *option, struct options *options, const char *list)
+{
+	const char *allowed = NULL;
+	for (bool more = true; more && !allowed;) {
+		char item[64];
+		size_t length = strcspn(list, ",");
+		(void)snprintf(item, sizeof item, "%.*s", length < sizeof item ? (int)length : 0, list);
+		allowed = option->take(options, item);
+		more = list[length] == ',';
+		list += length + more;
+	}
+	return allowed;
+}
+
 #define MAX_ROWS INT64_C(1099511627776)
-static const char rows_range[] = "a whole number from 1 to 1099511627776";
-static const char cols_range[] = "a whole number from 1 to 16777216";
-
-static const char *set_rows(struct options *options, char **values)
-{
-	return parse_count(values[0], 1, MAX_ROWS, &options->rows) ? NULL : rows_range;
-}
-
-/* Reads the numbers of a list with commas between, which goes on behind *at; false at its end or if the next
- * is not a number from low to high (*at is then not at the end of the text). */
-static bool next_of_list(const char **at, int64_t low, int64_t high, int64_t *number)
-{
-	char text[32];
-	size_t length = strcspn(*at, ",");
-	if (length == 0 || length >= sizeof text)
-		return false;
-	memcpy(text, *at, length);
-	text[length] = 0;
-	if (!parse_count(text, low, high, number))
-		return false;
-	*at += length;
-	if (**at == ',' && (*at)[1])
-		(*at)++;
-	return true;
-}
 
 /* warmup: several widths, each a shape of one row, since kernels serve any number of rows. */
-static const char *set_widths(struct options *options, const char *list)
+static const char *take_width(struct options *options, const char *item)
 {
 	int64_t cols;
-	options->shape_count = 0;
-	while (options->shape_count < MAX_SHAPES && next_of_list(&list, 1, EK_MAX_COLS, &cols))
-		options->shapes[options->shape_count++] = (struct shape){1, cols};
-	return *list ? "up to 64 whole numbers from 1 to 16777216 with commas between" : NULL;
+	if (options->shape_count == MAX_SHAPES || !parse_count(item, 1, EK_MAX_COLS, &cols))
+		return "up to 64 whole numbers from 1 to 16777216 with commas between";
+	options->shapes[options->shape_count++] = (struct shape){1, cols};
+	return NULL;
 }
 
-static const char *set_cols(struct options *options, char **values)
+static const char *take_shape(struct options *options, const char *item)
 {
-	if (options->command == COMMAND_WARMUP)
-		return set_widths(options, values[0]);
-	return parse_count(values[0], 1, EK_MAX_COLS, &options->cols) ? NULL : cols_range;
+	char rows[64];
+	const char *x = strchr(item, 'x');
+	struct shape shape;
+	(void)snprintf(rows, sizeof rows, "%.*s", x ? (int)(x - item) : 0, item);
+	if (options->shape_count == MAX_SHAPES || !x || !parse_count(rows, 1, MAX_ROWS, &shape.rows) ||
+	    !parse_count(x + 1, 1, EK_MAX_COLS, &shape.cols))
+		return "up to 64 shapes ROWSxCOLS with commas between, such as 512x768,7x131072";
+	options->shapes[options->shape_count++] = shape;
+	return NULL;
 }
 
-static const char *set_arch(struct options *options, char **values)
+static const char *take_arch(struct options *options, const char *item)
 {
-	const char *list = values[0];
 	int64_t arch;
-	options->arch_count = 0;
-	while (options->arch_count < MAX_ARCHS && next_of_list(&list, 50, 999, &arch))
-		options->archs[options->arch_count++] = (int)arch;
-	return *list ? "compute capabilities without their dot and with commas between, such as 90,80" : NULL;
+	if (options->arch_count == MAX_ARCHS || !parse_count(item, 50, 999, &arch))
+		return "compute capabilities without their dot and with commas between, such as 90,80";
+	options->archs[options->arch_count++] = (int)arch;
+	return NULL;
+}
+
+static const char *take_dtype(struct options *options, const char *item)
+{
+	ek_dtype dtype = dtype_named(item);
+	if (!dtype)
+		return "f32, f16, bf16 or f64; verify and bench take several with commas between";
+	for (int i = 0; i < options->dtype_count; i++)
+		if (options->dtypes[i] == dtype)
+			return "a list that names each dtype once";
+	options->dtypes[options->dtype_count++] = dtype;
+	return NULL;
 }
 
 static const char *set_length(struct options *options, char **values)
 {
-	if (set_rows(options, values) || set_cols(options, values + 1))
+	if (!parse_count(values[0], 1, MAX_ROWS, &options->rows) ||
+	    !parse_count(values[1], 1, EK_MAX_COLS, &options->cols))
 		return "two whole numbers: rows from 1 to 1099511627776, columns from 1 to 16777216";
 	return NULL;
 }
 
-static const char *set_shapes(struct options *options, char **values)
+/* The number of a name; -1: it is none of them. */
+static int index_of(const char *name, const char *const *names, int count)
 {
-	static const char form[] = "up to 64 shapes ROWSxCOLS with commas between, such as 512x768,7x131072";
-	char text[64];
-	const char *at = values[0];
-	options->shape_count = 0;
-	for (;;) {
-		size_t length = strcspn(at, ",");
-		if (length == 0 || length >= sizeof text || options->shape_count == MAX_SHAPES)
-			return form;
-		memcpy(text, at, length);
-		text[length] = 0;
-		char *x = strchr(text, 'x');
-		if (!x)
-			return form;
-		*x = 0;
-		struct shape *shape = &options->shapes[options->shape_count++];
-		if (!parse_count(text, 1, MAX_ROWS, &shape->rows) ||
-		    !parse_count(x + 1, 1, EK_MAX_COLS, &shape->cols))
-			return form;
-		at += length;
-		if (!*at)
-			return NULL;
-		at++;
-	}
+	while (count-- > 0)
+		if (strcmp(name, names[count]) == 0)
+			return count;
+	return -1;
 }
 
-static ek_dtype dtype_named(const char *name, size_t length)
+static const char *set_pass(struct options *options, const char *value)
 {
-	for (int dtype = EK_F32; dtype <= EK_F64; dtype++) {
-		const char *known = ek_dtype_name((ek_dtype)dtype);
-		if (strlen(known) == length && memcmp(known, name, length) == 0)
-			return (ek_dtype)dtype;
-	}
-	return (ek_dtype)0;
+	int pass = index_of(value, pass_names, PASS_COUNT);
+	options->pass[FORWARD] = pass == FORWARD;
+	options->pass[BACKWARD] = pass == BACKWARD;
+	return pass < 0 ? "forward or backward" : NULL;
 }
 
-static const char *set_dtype(struct options *options, char **values)
-{
-	static const char names[] =
-		"f32, f16, bf16 or f64; verify and bench take several with commas between";
-	options->dtype_count = 0;
-	for (const char *at = values[0];;) {
-		size_t length = strcspn(at, ",");
-		ek_dtype dtype = dtype_named(at, length);
-		if (!dtype)
-			return names;
-		for (int i = 0; i < options->dtype_count; i++)
-			if (options->dtypes[i] == dtype)
-				return "a list that names each dtype once";
-		options->dtypes[options->dtype_count++] = dtype;
-		at += length;
-		if (!*at)
-			return NULL;
-		at++;
-	}
-}
-
-#define SET_DTYPE(field)                                                       \
-	static const char *set_##field(struct options *options, char **values) \
-	{                                                                      \
-		options->field = dtype_named(values[0], strlen(values[0]));    \
-		return options->field ? NULL : "f32, f16, bf16 or f64";        \
-	}
-SET_DTYPE(weight_dtype)
-SET_DTYPE(compute_dtype)
-SET_DTYPE(stats_dtype)
-SET_DTYPE(intermediate_dtype)
-
-static const char *set_batch(struct options *options, char **values)
-{
-	return parse_count(values[0], 1, MAX_ROWS, &options->batch) ? NULL : rows_range;
-}
-
-static const char *set_seq(struct options *options, char **values)
-{
-	return parse_count(values[0], 1, MAX_ROWS, &options->seq) ? NULL : rows_range;
-}
-
-static const char *set_hidden(struct options *options, char **values)
-{
-	return parse_count(values[0], 1, EK_MAX_COLS, &options->hidden) ? NULL : cols_range;
-}
-
-static const char *set_pass(struct options *options, char **values)
-{
-	for (int pass = 0; pass < PASS_COUNT; pass++)
-		if (strcmp(values[0], pass_names[pass]) == 0) {
-			options->pass[FORWARD] = options->pass[BACKWARD] = false;
-			options->pass[pass] = true;
-			return NULL;
-		}
-	return "forward or backward";
-}
-
-static const char *set_init(struct options *options, char **values)
+static const char *set_init(struct options *options, const char *value)
 {
 	static const enum filling fillings[] = {FILL_ONES, FILL_INTEGERS, FILL_DECIMALS};
 	for (int i = 0; i < 3; i++) {
 		const char number[] = {(char)('0' + i), 0};
-		if (strcmp(values[0], filling_names[fillings[i]]) == 0 || strcmp(values[0], number) == 0) {
+		if (strcmp(value, filling_names[fillings[i]]) == 0 || strcmp(value, number) == 0) {
 			options->filling = fillings[i];
 			return NULL;
 		}
@@ -212,40 +170,22 @@ static const char *set_init(struct options *options, char **values)
 	return "ones, integers or decimals (or 0, 1, 2)";
 }
 
-static const char *set_seed(struct options *options, char **values)
-{
-	int64_t seed;
-	if (!parse_count(values[0], 0, INT64_MAX, &seed))
-		return "a whole number from 0 to 9223372036854775807";
-	options->seed = (uint64_t)seed;
-	return NULL;
-}
-
-static const char *set_eps(struct options *options, char **values)
+static const char *set_eps(struct options *options, const char *value)
 {
 	char *end;
-	options->eps = strtod(values[0], &end);
-	if (end == values[0] || *end || !isfinite(options->eps) || options->eps < 0)
+	options->eps = strtod(value, &end);
+	if (end == value || *end || !isfinite(options->eps) || options->eps < 0)
 		return "a finite number, 0 or more";
 	return NULL;
 }
 
-static const char *set_threads(struct options *options, char **values)
-{
-	int64_t threads;
-	if (!parse_count(values[0], 1, MAX_THREADS, &threads))
-		return "a whole number from 1 to 1024";
-	options->threads = (int)threads;
-	return NULL;
-}
-
-static const char *set_isa(struct options *options, char **values)
+static const char *set_isa(struct options *options, const char *value)
 {
 	static char names[256] = "one of this build's levels:";
 	int usable;
 	const char *name;
 	for (int i = 0; (name = ek_cpu_level(i, &usable)); i++)
-		if (strcmp(name, values[0]) == 0) {
+		if (strcmp(name, value) == 0) {
 			options->isa = name;
 			return usable ? NULL : "a level that this CPU can run (evenkeel info lists them)";
 		}
@@ -256,113 +196,63 @@ static const char *set_isa(struct options *options, char **values)
 	return names;
 }
 
-static const char *set_device(struct options *options, char **values)
+static const char *set_device(struct options *options, const char *value)
 {
-	const char *name = values[0];
 	bool lists = options->command & (COMMAND_VERIFY | COMMAND_BENCH);
 	int64_t ordinal = 0;
 	options->device = EK_CPU;
 	options->device_given = true;
-	options->every_device = lists && strcmp(name, "all") == 0;
-	if (options->every_device || strcmp(name, "cpu") == 0)
+	options->every_device = lists && strcmp(value, "all") == 0;
+	if (options->every_device || strcmp(value, "cpu") == 0)
 		return NULL;
-	if (strcmp(name, "cuda") != 0 &&
-	    !(strncmp(name, "cuda:", 5) == 0 && parse_count(name + 5, 0, 255, &ordinal)))
+	if (strcmp(value, "cuda") != 0 &&
+	    !(strncmp(value, "cuda:", 5) == 0 && parse_count(value + 5, 0, 255, &ordinal)))
 		return lists ? "cpu, cuda, cuda:N or all" : "cpu, cuda or cuda:N";
 	options->device = EK_CUDA;
 	options->ordinal = (int)ordinal;
 	return NULL;
 }
 
-static const char *set_rotate(struct options *options, char **values)
-{
-	int64_t megabytes;
-	if (!parse_count(values[0], 1, 1048576, &megabytes))
-		return "a whole number from 1 to 1048576";
-	options->rotate = 1048576 * (double)megabytes;
-	return NULL;
-}
-
-static const char *set_weight(struct options *options, char **values)
-{
-	return set_switch(&options->weight, values[0]);
-}
-
-static const char *set_bias(struct options *options, char **values)
+static const char *set_bias(struct options *options, const char *value)
 {
 	options->bias_given = true;
-	return set_switch(&options->bias, values[0]);
-}
-
-static const char *set_verify(struct options *options, char **values)
-{
-	return set_switch(&options->verify, values[0]);
-}
-
-static const char *set_time(struct options *options, char **values)
-{
-	return set_switch(&options->time, values[0]);
-}
-
-#define SET_TEXT(field)                                                        \
-	static const char *set_##field(struct options *options, char **values) \
-	{                                                                      \
-		options->field = values[0];                                    \
-		return *values[0] ? NULL : "the name of a file";               \
-	}
-SET_TEXT(json)
-SET_TEXT(csv)
-SET_TEXT(compare)
-SET_TEXT(measure)
-SET_TEXT(pack)
-SET_TEXT(machine)
-
-static const char *set_statistics(struct options *options, char **values)
-{
-	bool statistics = true;
-	const char *allowed = set_switch(&statistics, values[0]);
-	options->no_statistics = !statistics;
-	return allowed;
+	return set_switch(&options->bias, value);
 }
 
 const char *const variant_names[3] = {"reference", "pytorch", "evenkeel"};
 
-static const char *set_variant(struct options *options, char **values)
+static const char *set_variant(struct options *options, const char *value)
 {
-	for (int i = 0; i < 3; i++)
-		if (strcmp(values[0], variant_names[i]) == 0) {
-			options->variant = i + 1;
-			return NULL;
-		}
-	return "reference, pytorch or evenkeel";
+	options->variant = index_of(value, variant_names, 3) + 1;
+	return options->variant ? NULL : "reference, pytorch or evenkeel";
 }
 
-static const char *set_markdown(struct options *options, char **values)
+/* Returns NULL, or what the values may be. */
+static const char *set(const struct option *option, struct options *options, char **values)
 {
-	(void)values;
-	options->markdown = true;
-	return NULL;
-}
-
-static const char *set_quick(struct options *options, char **values)
-{
-	(void)values;
-	options->quick = true;
-	return NULL;
-}
-
-static const char *set_full(struct options *options, char **values)
-{
-	(void)values;
-	options->full = true;
-	return NULL;
-}
-
-static const char *set_help(struct options *options, char **values)
-{
-	(void)values;
-	options->help = true;
-	return NULL;
+	void *field = (char *)options + option->offset;
+	switch (option->kind) {
+	case FLAG:
+		*(bool *)field = true;
+		return NULL;
+	case SWITCH:
+		return set_switch(field, values[0]);
+	case COUNT:
+		return set_count(option, field, values[0]);
+	case DTYPE:
+		*(ek_dtype *)field = dtype_named(values[0]);
+		return *(ek_dtype *)field ? NULL : "f32, f16, bf16 or f64";
+	case FILE_NAME:
+		*(const char **)field = values[0];
+		return *values[0] ? NULL : "the name of a file";
+	case LIST:
+		*(int *)field = 0;
+		return set_list(option, options, values[0]);
+	case LENGTH:
+		return set_length(options, values);
+	default:
+		return option->take(options, values[0]);
+	}
 }
 
 enum {
@@ -375,67 +265,81 @@ enum {
 	TO_ALL = TO_KERNELS | COMMAND_INFO | COMMAND_EXPLAIN
 };
 
+#define FIELD(field) offsetof(struct options, field), sizeof(((struct options *)0)->field)
+#define TO(kind, field) kind, FIELD(field), 0, 0, NULL
+#define NUMBER(field, low, high) COUNT, FIELD(field), low, high, NULL
+#define ROWS(field) NUMBER(field, 1, MAX_ROWS)
+#define COLS(field) NUMBER(field, 1, EK_MAX_COLS)
+#define ITEMS(count, take) LIST, FIELD(count), 0, 0, take
+#define BY(take) OTHER, 0, 0, 0, 0, take
+
 static const struct option table[] = {
-	{"--quick", "", 0, TO_LISTS, set_quick, "a short list that still touches everything"},
-	{"--full", "", 0, COMMAND_VERIFY, set_full, "the whole list, several minutes"},
-	{"--rows", "M", 1, TO_OPS, set_rows, "rows of the tensors (run: 2048; else: the list's)"},
-	{"--cols", "N", 1, TO_OPS, set_cols, "columns, the normalized size (run: 4096; else: the list's)"},
-	{"--batch", "B", 1, TO_EXPLAIN, set_batch, "batch_size (8)"},
-	{"--seq", "S", 1, TO_EXPLAIN, set_seq, "seq_len; rows are batch_size * seq_len (2048)"},
-	{"--hidden", "H", 1, TO_EXPLAIN, set_hidden, "hidden_size, the normalized size (4096)"},
-	{"--rows", "M", 1, TO_EXPLAIN, set_rows, "the same as --batch M --seq 1"},
-	{"--cols", "N", 1, TO_EXPLAIN, set_cols, "the same as --hidden N"},
-	{"--cols", "N,N", 1, COMMAND_WARMUP, set_cols, "the widths that will be used"},
-	{"--length", "M N", 2, TO_OPS | TO_EXPLAIN, set_length, "rows and columns at once"},
-	{"--shapes", "MxN,MxN", 1, TO_LISTS, set_shapes, "these shapes instead of the list's"},
-	{"--pass", "PASS", 1, TO_KERNELS, set_pass, "forward or backward (run: forward; else: both)"},
-	{"--dtype", "TYPE", 1, TO_OPS, set_dtype, "f32, f16, bf16 or f64 (run: f32; else: the list's)"},
-	{"--pass", "PASS", 1, TO_EXPLAIN, set_pass, "forward or backward (forward)"},
-	{"--dtype", "TYPE", 1, TO_EXPLAIN, set_dtype, "f32, f16, bf16 or f64 (f32)"},
-	{"--dtype", "TYPE", 1, COMMAND_WARMUP, set_dtype, "f32, f16, bf16 or f64 (f32, f16 and bf16)"},
-	{"--weight-dtype", "TYPE", 1, TO_KERNELS | TO_EXPLAIN, set_weight_dtype,
+	{"--quick", "", TO_LISTS, TO(FLAG, quick), "a short list that still touches everything"},
+	{"--full", "", COMMAND_VERIFY, TO(FLAG, full), "the whole list, several minutes"},
+	{"--rows", "M", TO_OPS, ROWS(rows), "rows of the tensors (run: 2048; else: the list's)"},
+	{"--cols", "N", TO_OPS, COLS(cols), "columns, the normalized size (run: 4096; else: the list's)"},
+	{"--batch", "B", TO_EXPLAIN, ROWS(batch), "batch_size (8)"},
+	{"--seq", "S", TO_EXPLAIN, ROWS(seq), "seq_len; rows are batch_size * seq_len (2048)"},
+	{"--hidden", "H", TO_EXPLAIN, COLS(hidden), "hidden_size, the normalized size (4096)"},
+	{"--rows", "M", TO_EXPLAIN, ROWS(rows), "the same as --batch M --seq 1"},
+	{"--cols", "N", TO_EXPLAIN, COLS(cols), "the same as --hidden N"},
+	{"--cols", "N,N", COMMAND_WARMUP, ITEMS(shape_count, take_width), "the widths that will be used"},
+	{"--length", "M N", TO_OPS | TO_EXPLAIN, LENGTH, 0, 0, 0, 0, NULL, "rows and columns at once"},
+	{"--shapes", "MxN,MxN", TO_LISTS, ITEMS(shape_count, take_shape),
+	 "these shapes instead of the list's"},
+	{"--pass", "PASS", TO_KERNELS, BY(set_pass), "forward or backward (run: forward; else: both)"},
+	{"--dtype", "TYPE", TO_OPS, ITEMS(dtype_count, take_dtype),
+	 "f32, f16, bf16 or f64 (run: f32; else: the list's)"},
+	{"--pass", "PASS", TO_EXPLAIN, BY(set_pass), "forward or backward (forward)"},
+	{"--dtype", "TYPE", TO_EXPLAIN, ITEMS(dtype_count, take_dtype), "f32, f16, bf16 or f64 (f32)"},
+	{"--dtype", "TYPE", COMMAND_WARMUP, ITEMS(dtype_count, take_dtype),
+	 "f32, f16, bf16 or f64 (f32, f16 and bf16)"},
+	{"--weight-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, weight_dtype),
 	 "f32 beside 16-bit tensors (the same as --dtype)"},
-	{"--compute-dtype", "TYPE", 1, TO_EXPLAIN, set_compute_dtype,
+	{"--compute-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, compute_dtype),
 	 "in which the reference computes; casts where it is not --dtype (--dtype)"},
-	{"--stats-dtype", "TYPE", 1, TO_EXPLAIN, set_stats_dtype,
+	{"--stats-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, stats_dtype),
 	 "of the reference's statistics (--dtype, as analyses by hand count; f32 is the truth)"},
-	{"--intermediate-dtype", "TYPE", 1, TO_EXPLAIN, set_intermediate_dtype,
+	{"--intermediate-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, intermediate_dtype),
 	 "of what lies between the reference's casts (--dtype)"},
-	{"--weight", "0|1", 1, TO_KERNELS | TO_EXPLAIN, set_weight, "with a weight, and its gradient (1)"},
-	{"--bias", "0|1", 1, TO_KERNELS, set_bias, "with a bias, and its gradient (1)"},
-	{"--bias", "0|1", 1, TO_EXPLAIN, set_bias, "with a bias, and its gradient (1; rms_norm: 0)"},
-	{"--statistics", "0|1", 1, TO_EXPLAIN, set_statistics,
+	{"--weight", "0|1", TO_KERNELS | TO_EXPLAIN, TO(SWITCH, weight),
+	 "with a weight, and its gradient (1)"},
+	{"--bias", "0|1", TO_KERNELS, BY(set_bias), "with a bias, and its gradient (1)"},
+	{"--bias", "0|1", TO_EXPLAIN, BY(set_bias), "with a bias, and its gradient (1; rms_norm: 0)"},
+	{"--statistics", "0|1", TO_EXPLAIN, TO(SWITCH, statistics),
 	 "evenkeel returns statistics, or is given them (1)"},
-	{"--eps", "E", 1, TO_OPS, set_eps, "added to the variance (1e-5)"},
-	{"--init", "KIND", 1, TO_OPS, set_init,
+	{"--eps", "E", TO_OPS, BY(set_eps), "added to the variance (1e-5)"},
+	{"--init", "KIND", TO_OPS, BY(set_init),
 	 "ones, integers from -5 to 4, or decimals; or 0, 1, 2 (decimals)"},
-	{"--seed", "S", 1, TO_OPS, set_seed, "of the random values (1)"},
-	{"--verify", "0|1", 1, TO_RUN, set_verify, "compare the result with the reference (1)"},
-	{"--time", "0|1", 1, TO_RUN, set_time, "measure the time (1)"},
-	{"--rotate", "MB", 1, COMMAND_RUN | COMMAND_BENCH, set_rotate,
+	{"--seed", "S", TO_OPS, NUMBER(seed, 0, INT64_MAX), "of the random values (1)"},
+	{"--verify", "0|1", TO_RUN, TO(SWITCH, verify), "compare the result with the reference (1)"},
+	{"--time", "0|1", TO_RUN, TO(SWITCH, time), "measure the time (1)"},
+	{"--rotate", "MB", COMMAND_RUN | COMMAND_BENCH, NUMBER(rotate, 1, 1048576),
 	 "megabytes that the buffers rotate through (256; on a GPU 512)"},
-	{"--device", "NAME", 1, COMMAND_RUN | COMMAND_INFO, set_device, "cpu, cuda or cuda:N (cpu)"},
-	{"--device", "NAME", 1, TO_LISTS, set_device, "cpu, cuda, cuda:N, or all that are there (cpu)"},
-	{"--device", "NAME", 1, COMMAND_WARMUP, set_device, "cuda or cuda:N (cuda)"},
-	{"--device", "NAME", 1, TO_EXPLAIN, set_device,
+	{"--device", "NAME", COMMAND_RUN | COMMAND_INFO, BY(set_device), "cpu, cuda or cuda:N (cpu)"},
+	{"--device", "NAME", TO_LISTS, BY(set_device), "cpu, cuda, cuda:N, or all that are there (cpu)"},
+	{"--device", "NAME", COMMAND_WARMUP, BY(set_device), "cuda or cuda:N (cuda)"},
+	{"--device", "NAME", TO_EXPLAIN, BY(set_device),
 	 "cpu or cuda, where evenkeel runs (what --machine is)"},
-	{"--machine", "NAME", 1, TO_EXPLAIN, set_machine,
+	{"--machine", "NAME", TO_EXPLAIN, TO(FILE_NAME, machine),
 	 "whose roofline: this, h200 or a file from info --measure (h200; with --device cpu: this)"},
-	{"--variant", "NAME", 1, TO_EXPLAIN, set_variant, "reference, pytorch or evenkeel alone (all)"},
-	{"--markdown", "", 0, TO_EXPLAIN, set_markdown, "tables for a document"},
-	{"--arch", "N,N", 1, COMMAND_WARMUP, set_arch,
+	{"--variant", "NAME", TO_EXPLAIN, BY(set_variant), "reference, pytorch or evenkeel alone (all)"},
+	{"--markdown", "", TO_EXPLAIN, TO(FLAG, markdown), "tables for a document"},
+	{"--arch", "N,N", COMMAND_WARMUP, ITEMS(arch_count, take_arch),
 	 "for --pack: compute capabilities, such as 90,80 (the GPU's)"},
-	{"--pack", "FILE", 1, COMMAND_WARMUP, set_pack, "write the kernels into one file; needs no GPU"},
-	{"--threads", "T", 1, TO_CPU, set_threads, "threads a call may use (as many as the process may)"},
-	{"--isa", "NAME", 1, TO_CPU, set_isa, "level of the kernels; evenkeel info lists them (the best)"},
-	{"--compare", "OLD.json", 1, COMMAND_BENCH, set_compare,
+	{"--pack", "FILE", COMMAND_WARMUP, TO(FILE_NAME, pack),
+	 "write the kernels into one file; needs no GPU"},
+	{"--threads", "T", TO_CPU, NUMBER(threads, 1, 1024),
+	 "threads a call may use (as many as the process may)"},
+	{"--isa", "NAME", TO_CPU, BY(set_isa), "level of the kernels; evenkeel info lists them (the best)"},
+	{"--compare", "OLD.json", COMMAND_BENCH, TO(FILE_NAME, compare),
 	 "show what changed since that --json, mark losses"},
-	{"--measure", "FILE", 1, COMMAND_INFO, set_measure,
+	{"--measure", "FILE", COMMAND_INFO, TO(FILE_NAME, measure),
 	 "measure copies and FLOP rate, write a machine file"},
-	{"--json", "FILE", 1, COMMAND_INFO | COMMAND_RUN | COMMAND_BENCH | COMMAND_EXPLAIN, set_json,
+	{"--json", "FILE", COMMAND_INFO | COMMAND_RUN | COMMAND_BENCH | COMMAND_EXPLAIN, TO(FILE_NAME, json),
 	 "write JSON; - is standard output"},
-	{"--csv", "FILE", 1, COMMAND_RUN | COMMAND_BENCH, set_csv, "write CSV; - is standard output"},
-	{"--help", "", 0, TO_ALL, set_help, "this text"},
+	{"--csv", "FILE", COMMAND_RUN | COMMAND_BENCH, TO(FILE_NAME, csv), "write CSV; - is standard output"},
+	{"--help", "", TO_ALL, TO(FLAG, help), "this text"},
 };
 
 enum { OPTION_COUNT = sizeof table / sizeof table[0] };
@@ -468,21 +372,20 @@ static int parse_option(struct options *options, enum command command, int argc,
 	}
 	*found = option;
 	char **values = argv + 1;
-	int taken = 1 + option->value_count;
-	if (inline_value && option->value_count == 1) {
+	int count = value_count(option), taken = 1 + count;
+	if (inline_value && count == 1) {
 		inline_value++;
 		values = &inline_value;
 		taken = 1;
 	} else if (inline_value || argc < taken) {
 		complain(STATUS_USAGE, "%s: must be followed by %s", option->name,
-			 option->value_count ? option->values : "nothing");
+			 count ? option->values : "nothing");
 		return 0;
 	}
-	const char *allowed = option->set(options, values);
+	const char *allowed = set(option, options, values);
 	if (allowed) {
 		complain(STATUS_USAGE, "%s %s%s%s: must be %s", option->name, values[0],
-			 option->value_count == 2 ? " " : "", option->value_count == 2 ? values[1] : "",
-			 allowed);
+			 count == 2 ? " " : "", count == 2 ? values[1] : "", allowed);
 		return 0;
 	}
 	return taken;
@@ -503,7 +406,7 @@ static int parse_op(struct options *options, const char *name, const struct opti
 	bool expression = explain && strpbrk(name, "$(){}+*");
 	if (!expression && before && isdigit((unsigned char)*name))
 		return complain(STATUS_USAGE, "%s: one value too many for %s, which takes %s", name,
-				before->name, before->value_count ? before->values : "none");
+				before->name, *before->values ? before->values : "none");
 	if (!expression)
 		return complain(STATUS_USAGE, "%s: unknown op, must be layer_norm or rms_norm%s", name,
 				explain ? ", or an expression of references such as "
@@ -630,6 +533,7 @@ int options_parse(struct options *options, enum command command, int argc, char 
 				    .eps = 1e-5,
 				    .weight = true,
 				    .bias = true,
+				    .statistics = true,
 				    .verify = true,
 				    .time = true};
 	const struct option *before = NULL;

@@ -40,7 +40,7 @@ struct options {
 	bool weight, bias;
 	bool bias_given; /* --bias */
 	bool verify, time;
-	double rotate; /* bytes that buffers rotate through; 0: the device's default */
+	int64_t rotate; /* megabytes that buffers rotate through; 0: the device's default */
 	ek_device device;
 	int ordinal;       /* of the GPU */
 	bool device_given; /* --device */
@@ -56,7 +56,7 @@ struct options {
 	int64_t batch, seq, hidden; /* 0: not given */
 	ek_dtype compute_dtype, stats_dtype, intermediate_dtype;
 	int variant; /* 0: all */
-	bool no_statistics, markdown;
+	bool statistics, markdown;
 	const char *machine; /* NULL: the device's default */
 	bool help;
 };
