@@ -67,26 +67,10 @@ static void make_slabs(struct cell *cell, bool *fine)
 	}
 }
 
-static unsigned char *slab_named(const struct cell *cell, const char *name)
+unsigned char *cell_slab(const struct cell *cell, const char *name)
 {
 	int number = ek_operand_named(cell->op, name);
 	return number < 0 ? NULL : cell->slabs[number];
-}
-
-/* What the copy and peers.c look at. */
-static void name_slabs(struct cell *cell)
-{
-	cell->x = slab_named(cell, "x");
-	cell->dy = slab_named(cell, "dy");
-	cell->out = cell->slabs[0];
-	cell->step = cell->steps[0];
-	cell->mean = slab_named(cell, "mean");
-	cell->rstd = slab_named(cell, "rstd");
-	cell->stats_step = cell->rstd ? cell->steps[operand_number(cell->op, "rstd")] : 0;
-	cell->weight = slab_named(cell, "weight");
-	cell->bias = slab_named(cell, "bias");
-	cell->dweight = slab_named(cell, "dweight");
-	cell->dbias = slab_named(cell, "dbias");
 }
 
 static int refused(ek_status status, const ek_context *ctx)
@@ -117,8 +101,8 @@ static int keep_statistics(struct cell *cell, ek_context *ctx)
 	if (!statistics)
 		return STATUS_FINE;
 	for (int i = 0; i < op->operand_count; i++) {
-		at[i] = slab_named(cell, op->operands[i].name);
-		at[i] = at[i] ? at[i] : cell->out;
+		at[i] = cell_slab(cell, op->operands[i].name);
+		at[i] = at[i] ? at[i] : cell->slabs[0];
 	}
 	case_args(&forward, at, &args);
 	ek_status status = op->call(ctx, &args);
@@ -175,7 +159,6 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 	if (!memory_suffices(cell->gpu, bytes * (double)cell->sets))
 		return no_memory(cell, bytes * (double)cell->sets);
 	make_slabs(cell, &fine);
-	name_slabs(cell);
 	int status = fine ? make_args(cell, ctx, &fine) : STATUS_FINE;
 	if (!fine)
 		status = no_memory(cell, bytes * (double)cell->sets);
@@ -221,10 +204,10 @@ static double time_op(struct cell *cell, ek_context *ctx)
 /* The slabs are copied as one piece: of the op's bytes alone, without a call for each set. */
 static double time_copy(const struct cell *cell, struct team *team)
 {
-	size_t bytes = cell->step * (size_t)cell->sets;
-	double padding = case_bytes(&cell->test_case) / (cell->dy ? 3 : 2) / (double)cell->step;
+	const unsigned char *dy = cell_slab(cell, "dy");
+	double padding = case_bytes(&cell->test_case) / (dy ? 3 : 2) / (double)cell->steps[0];
 	double start = seconds_now();
-	copy_streams(team, cell->out, cell->x, cell->dy, bytes);
+	copy_streams(team, cell->slabs[0], cell_slab(cell, "x"), dy, cell->steps[0] * (size_t)cell->sets);
 	return (seconds_now() - start) / (double)cell->sets * padding;
 }
 
@@ -264,7 +247,8 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 	if (cell_call(cell, ctx, 0) != EK_OK)
 		return complain(STATUS_USAGE, "%s", ek_error(ctx));
 	bool with_peer = peer && peer_prepare(peer, cell);
-	copy_prepare(team, cell->out, cell->x, cell->dy, cell->step * (size_t)cell->sets);
+	copy_prepare(team, cell->slabs[0], cell_slab(cell, "x"), cell_slab(cell, "dy"),
+		     cell->steps[0] * (size_t)cell->sets);
 	(void)time_op(cell, ctx); /* a round that does not count: pages, clocks and threads warm up */
 	double begun = seconds_now();
 	while (rounds < effort->least_rounds ||

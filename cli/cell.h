@@ -17,20 +17,14 @@ struct cell {
 	const struct ek_op *op;
 	int64_t sets;
 	unsigned char *slabs[EK_MOST_OPERANDS]; /* by number; NULL: absent */
-	size_t steps
-		[EK_MOST_OPERANDS]; /* bytes from the operand of one set to that of the next; 0: all share it */
+	size_t steps[EK_MOST_OPERANDS];         /* bytes from a set's to the next one's; 0: all share it */
 	void *workspace;
 	int64_t set; /* that the arguments point to */
-	union {
-		union op_args args;
-		ek_norm_forward_args forward;
-		ek_norm_backward_args backward;
-	};
-	/* Some of the slabs by name; out is y or dx. */
-	unsigned char *x, *dy, *out, *mean, *rstd;
-	void *weight, *bias, *dweight, *dbias;
-	size_t step, stats_step; /* of x, dy and out; of statistics */
+	union op_args args;
 };
+
+/* Of the operand of that name; NULL: it is absent. */
+unsigned char *cell_slab(const struct cell *cell, const char *name);
 
 /* How long and how often to measure. */
 enum { MAX_ROUNDS = 64 };

@@ -13,7 +13,25 @@
 #include "cell.h"
 #include "onednn.h"
 
-enum { MAX_ARGS = 9 };
+/* oneDNN's arguments and the operands that they are. Where it wants f32 whatever the operand's dtype is, or a variance
+ * for rstd, it gets a copy. */
+enum form { BY_ELEMENT, BY_ROW, BY_COLUMN, FORMS };
+static const struct {
+	int arg;
+	const char *operand;
+	enum form form;
+	bool copied;
+} arguments[] = {{DNNL_ARG_SRC, "x", BY_ELEMENT, false},
+		 {DNNL_ARG_SCALE, "weight", BY_COLUMN, true},
+		 {DNNL_ARG_SHIFT, "bias", BY_COLUMN, true},
+		 {DNNL_ARG_DST, "y", BY_ELEMENT, false},
+		 {DNNL_ARG_DIFF_DST, "dy", BY_ELEMENT, false},
+		 {DNNL_ARG_MEAN, "mean", BY_ROW, false},
+		 {DNNL_ARG_VARIANCE, "rstd", BY_ROW, true},
+		 {DNNL_ARG_DIFF_SRC, "dx", BY_ELEMENT, false},
+		 {DNNL_ARG_DIFF_SCALE, "dweight", BY_COLUMN, true},
+		 {DNNL_ARG_DIFF_SHIFT, "dbias", BY_COLUMN, true}};
+enum { ARGUMENTS = sizeof arguments / sizeof arguments[0] };
 
 struct dnnl {
 #define DECLARE(type, name, parameters) type(*name) parameters;
@@ -26,12 +44,12 @@ struct peer {
 	char name[32];
 	/* for the cell at hand */
 	void *primitive;
-	void *activations, *statistics, *vector; /* memory descriptors */
-	struct dnnl_arg *args;                   /* MAX_ARGS for each set */
+	void *descriptors[FORMS];
+	struct dnnl_arg *args; /* ARGUMENTS for each set */
 	int arg_count;
 	int64_t sets;
-	float *scale, *shift, *diff_scale, *diff_shift, *variance;
-	unsigned char *out; /* of the first set, for the comparison */
+	float *copies[ARGUMENTS]; /* NULL: the operand itself */
+	unsigned char *out;       /* of the first set, for the comparison */
 };
 
 static void *open_library(void)
@@ -124,9 +142,13 @@ static bool make_descriptor(struct peer *peer, void **descriptor, int64_t rows, 
 	       DNNL_SUCCESS;
 }
 
-static bool has_shift(const struct cell *cell)
+/* The operand that an argument is; -1: the cell has none. Backward has no bias, yet oneDNN wants a shift. */
+static int operand_of(const struct cell *cell, int argument)
 {
-	return cell->bias || cell->dbias;
+	const char *name = arguments[argument].operand;
+	bool shift = arguments[argument].arg == DNNL_ARG_SHIFT && cell->test_case.pass == BACKWARD;
+	int number = ek_operand_named(cell->op, shift ? "dbias" : name);
+	return number >= 0 && cell->slabs[number] ? number : -1;
 }
 
 static bool make_primitive(struct peer *peer, const struct cell *cell)
@@ -134,20 +156,21 @@ static bool make_primitive(struct peer *peer, const struct cell *cell)
 	const struct test_case *test_case = &cell->test_case;
 	const struct dnnl *dnnl = &peer->dnnl;
 	bool forward = test_case->pass == FORWARD;
-	float eps = (float)(forward ? cell->forward.eps : cell->backward.eps);
-	unsigned flags = (cell->weight ? DNNL_USE_SCALE : 0) | (has_shift(cell) ? DNNL_USE_SHIFT : 0) |
+	float eps = (float)test_case->eps;
+	void *x = peer->descriptors[BY_ELEMENT], *statistics = peer->descriptors[BY_ROW];
+	unsigned flags = (cell_slab(cell, "weight") ? DNNL_USE_SCALE : 0) |
+			 (cell_slab(cell, forward ? "bias" : "dbias") ? DNNL_USE_SHIFT : 0) |
 			 (test_case->op->kind == EK_RMS_NORM ? DNNL_RMS_NORM : 0);
 	bool parameters = (flags & (DNNL_USE_SCALE | DNNL_USE_SHIFT)) != 0;
 	void *hint = NULL;
 	void *descriptor = NULL;
 	int status = dnnl->layer_normalization_forward_primitive_desc_create(
-		&hint, peer->engine, forward ? DNNL_FORWARD_INFERENCE : DNNL_FORWARD_TRAINING,
-		peer->activations, peer->activations, peer->statistics, eps, flags, NULL);
+		&hint, peer->engine, forward ? DNNL_FORWARD_INFERENCE : DNNL_FORWARD_TRAINING, x, x,
+		statistics, eps, flags, NULL);
 	if (status == DNNL_SUCCESS && !forward)
 		status = dnnl->layer_normalization_backward_primitive_desc_create(
-			&descriptor, peer->engine, parameters ? DNNL_BACKWARD : DNNL_BACKWARD_DATA,
-			peer->activations, peer->activations, peer->activations, peer->statistics, eps, flags,
-			hint, NULL);
+			&descriptor, peer->engine, parameters ? DNNL_BACKWARD : DNNL_BACKWARD_DATA, x, x, x,
+			statistics, eps, flags, hint, NULL);
 	if (status == DNNL_SUCCESS)
 		status = dnnl->primitive_create(&peer->primitive, forward ? hint : descriptor);
 	if (hint)
@@ -157,73 +180,59 @@ static bool make_primitive(struct peer *peer, const struct cell *cell)
 	return status == DNNL_SUCCESS;
 }
 
-/* oneDNN's scale, shift and statistics are binary32 whatever the activations are. */
-static float *as_floats(ek_dtype dtype, const void *data, int64_t count)
+static float *copy_operand(const struct cell *cell, int number, bool variance)
 {
+	const struct test_case *c = &cell->test_case;
+	ek_dtype dtype = operand_dtype(c, number);
+	int64_t count = operand_bytes(c, number) / (int64_t)ek_dtype_size(dtype);
 	float *floats = malloc((size_t)count * sizeof *floats);
-	for (int64_t i = 0; i < count && floats; i++)
-		floats[i] = data ? (float)element_value(dtype, data, i) : 0;
+	for (int64_t i = 0; i < count && floats; i++) {
+		double value = element_value(dtype, cell->slabs[number], i);
+		floats[i] = (float)(variance ? 1 / (value * value) - c->eps : value);
+	}
 	return floats;
 }
 
-static bool make_operands(struct peer *peer, const struct cell *cell)
+static bool make_copies(struct peer *peer, const struct cell *cell)
 {
-	const struct test_case *test_case = &cell->test_case;
-	int64_t cols = test_case->cols;
-	peer->scale = as_floats(test_case->weight_dtype, cell->weight, cols);
-	peer->shift = as_floats(test_case->weight_dtype, cell->bias, cols);
-	peer->diff_scale = as_floats(EK_F32, NULL, cols);
-	peer->diff_shift = as_floats(EK_F32, NULL, cols);
-	peer->variance = as_floats(EK_F32, cell->rstd, test_case->rows);
-	peer->out = malloc(cell->step);
-	peer->args = calloc((size_t)cell->sets, MAX_ARGS * sizeof *peer->args);
-	if (!peer->scale || !peer->shift || !peer->diff_scale || !peer->diff_shift || !peer->variance ||
-	    !peer->out || !peer->args)
-		return false;
-	for (int64_t row = 0; row < test_case->rows && cell->rstd; row++) {
-		double rstd = peer->variance[row];
-		peer->variance[row] = (float)(1 / (rstd * rstd) - cell->backward.eps);
+	bool fine = true;
+	for (int i = 0; i < ARGUMENTS && fine; i++) {
+		int number = operand_of(cell, i);
+		if (!arguments[i].copied || number < 0)
+			continue;
+		peer->copies[i] = copy_operand(cell, number, arguments[i].arg == DNNL_ARG_VARIANCE);
+		fine = peer->copies[i] != NULL;
+	}
+	peer->out = malloc(cell->steps[0]);
+	peer->args = calloc((size_t)cell->sets, ARGUMENTS * sizeof *peer->args);
+	return fine && peer->out && peer->args;
+}
+
+/* out: where the result goes; NULL: into the set. */
+static bool make_args(struct peer *peer, const struct cell *cell, int64_t set, void *out)
+{
+	peer->arg_count = 0;
+	for (int i = 0; i < ARGUMENTS; i++) {
+		struct dnnl_arg *added = &peer->args[set * ARGUMENTS + peer->arg_count];
+		int number = operand_of(cell, i);
+		if (number < 0)
+			continue;
+		void *data = peer->copies[i]      ? (void *)peer->copies[i]
+			     : number == 0 && out ? out
+						  : cell->slabs[number] + cell->steps[number] * (size_t)set;
+		added->arg = arguments[i].arg;
+		if (peer->dnnl.memory_create(&added->memory, peer->descriptors[arguments[i].form],
+					     peer->engine, data) != DNNL_SUCCESS)
+			return false;
+		peer->arg_count++;
 	}
 	return true;
 }
 
-static bool add(struct peer *peer, struct dnnl_arg *args, int arg, const void *descriptor, const void *data)
-{
-	if (!data)
-		return true;
-	struct dnnl_arg *added = &args[peer->arg_count++];
-	added->arg = arg;
-	void *handle = (void *)(uintptr_t)data; /* the interface takes inputs without const */
-	return peer->dnnl.memory_create(&added->memory, descriptor, peer->engine, handle) == DNNL_SUCCESS;
-}
-
-static bool make_args(struct peer *peer, const struct cell *cell, int64_t set, const unsigned char *out)
-{
-	struct dnnl_arg *args = peer->args + set * MAX_ARGS;
-	const unsigned char *x = cell->x + cell->step * (size_t)set;
-	size_t stats_at = cell->stats_step * (size_t)set;
-	bool weight = cell->weight != NULL;
-	bool bias = has_shift(cell);
-	peer->arg_count = 0;
-	bool fine = add(peer, args, DNNL_ARG_SRC, peer->activations, x) &&
-		    add(peer, args, DNNL_ARG_SCALE, peer->vector, weight ? peer->scale : NULL) &&
-		    add(peer, args, DNNL_ARG_SHIFT, peer->vector,
-			bias ? peer->shift : NULL); /* backward wants it too */
-	if (cell->test_case.pass == FORWARD)
-		return fine && add(peer, args, DNNL_ARG_DST, peer->activations, out);
-	return fine &&
-	       add(peer, args, DNNL_ARG_DIFF_DST, peer->activations, cell->dy + cell->step * (size_t)set) &&
-	       add(peer, args, DNNL_ARG_MEAN, peer->statistics, cell->mean ? cell->mean + stats_at : NULL) &&
-	       add(peer, args, DNNL_ARG_VARIANCE, peer->statistics, peer->variance) &&
-	       add(peer, args, DNNL_ARG_DIFF_SRC, peer->activations, out) &&
-	       add(peer, args, DNNL_ARG_DIFF_SCALE, peer->vector, weight ? peer->diff_scale : NULL) &&
-	       add(peer, args, DNNL_ARG_DIFF_SHIFT, peer->vector, bias ? peer->diff_shift : NULL);
-}
-
 static void free_args(struct peer *peer, int64_t set)
 {
-	for (int i = 0; i < MAX_ARGS; i++) {
-		struct dnnl_arg *arg = &peer->args[set * MAX_ARGS + i];
+	for (int i = 0; i < ARGUMENTS; i++) {
+		struct dnnl_arg *arg = &peer->args[set * ARGUMENTS + i];
 		if (arg->memory)
 			(void)peer->dnnl.memory_destroy(arg->memory);
 		*arg = (struct dnnl_arg){0};
@@ -248,33 +257,34 @@ static double difference(ek_dtype dtype, const void *a, ek_dtype b_dtype, const 
 
 static bool agrees(struct peer *peer, const struct cell *cell)
 {
-	const struct test_case *test_case = &cell->test_case;
+	const struct test_case *c = &cell->test_case;
+	double allowed = c->dtype == EK_F32 ? 1e-4 : 2e-2;
+	const void *dweight = cell_slab(cell, "dweight");
 	if (!make_args(peer, cell, 0, peer->out))
 		return false;
-	memset(peer->out, 0, cell->step);
+	memset(peer->out, 0, cell->steps[0]);
 	peer_call(peer, 0);
 	free_args(peer, 0);
-	double allowed = test_case->dtype == EK_F32 ? 1e-4 : 2e-2;
-	int64_t elements = test_case->rows * test_case->cols;
-	bool same = difference(test_case->dtype, cell->out, test_case->dtype, peer->out, elements) < allowed;
-	if (cell->dweight && cell->weight)
-		same = same && difference(test_case->weight_dtype, cell->dweight, EK_F32, peer->diff_scale,
-					  test_case->cols) < allowed;
+	bool same = difference(c->dtype, cell->slabs[0], c->dtype, peer->out, c->rows * c->cols) < allowed;
+	for (int i = 0; i < ARGUMENTS && dweight; i++)
+		if (arguments[i].arg == DNNL_ARG_DIFF_SCALE)
+			same = same && difference(c->weight_dtype, dweight, EK_F32, peer->copies[i],
+						  c->cols) < allowed;
 	return same;
 }
 
 bool peer_prepare(struct peer *peer, const struct cell *cell)
 {
-	const struct test_case *test_case = &cell->test_case;
-	int type = test_case->dtype == EK_F32 ? DNNL_F32 : test_case->dtype == EK_BF16 ? DNNL_BF16 : DNNL_F16;
+	const struct test_case *c = &cell->test_case;
+	int type = c->dtype == EK_F32 ? DNNL_F32 : c->dtype == EK_BF16 ? DNNL_BF16 : DNNL_F16;
 	peer->sets = cell->sets;
-	bool fine = test_case->dtype != EK_F64 &&
-		    make_descriptor(peer, &peer->activations, test_case->rows, test_case->cols, type) &&
-		    make_descriptor(peer, &peer->statistics, test_case->rows, 0, DNNL_F32) &&
-		    make_descriptor(peer, &peer->vector, test_case->cols, 0, DNNL_F32) &&
-		    make_primitive(peer, cell) && make_operands(peer, cell) && agrees(peer, cell);
+	bool fine = c->dtype != EK_F64 &&
+		    make_descriptor(peer, &peer->descriptors[BY_ELEMENT], c->rows, c->cols, type) &&
+		    make_descriptor(peer, &peer->descriptors[BY_ROW], c->rows, 0, DNNL_F32) &&
+		    make_descriptor(peer, &peer->descriptors[BY_COLUMN], c->cols, 0, DNNL_F32) &&
+		    make_primitive(peer, cell) && make_copies(peer, cell) && agrees(peer, cell);
 	for (int64_t set = 0; set < cell->sets && fine; set++)
-		fine = make_args(peer, cell, set, cell->out + cell->step * (size_t)set);
+		fine = make_args(peer, cell, set, NULL);
 	if (!fine)
 		peer_release(peer);
 	return fine;
@@ -283,7 +293,7 @@ bool peer_prepare(struct peer *peer, const struct cell *cell)
 void peer_call(struct peer *peer, int64_t set)
 {
 	(void)peer->dnnl.primitive_execute(peer->primitive, peer->stream, peer->arg_count,
-					   peer->args + set * MAX_ARGS);
+					   peer->args + set * ARGUMENTS);
 	(void)peer->dnnl.stream_wait(peer->stream);
 }
 
@@ -293,20 +303,15 @@ void peer_release(struct peer *peer)
 		free_args(peer, set);
 	if (peer->primitive)
 		(void)peer->dnnl.primitive_destroy(peer->primitive);
-	void **const descriptors[] = {&peer->activations, &peer->statistics, &peer->vector};
-	for (int i = 0; i < 3; i++) {
-		if (*descriptors[i])
-			(void)peer->dnnl.memory_desc_destroy(*descriptors[i]);
-		*descriptors[i] = NULL;
-	}
-	free(peer->scale);
-	free(peer->shift);
-	free(peer->diff_scale);
-	free(peer->diff_shift);
-	free(peer->variance);
+	for (int i = 0; i < FORMS; i++)
+		if (peer->descriptors[i])
+			(void)peer->dnnl.memory_desc_destroy(peer->descriptors[i]);
+	for (int i = 0; i < ARGUMENTS; i++)
+		free(peer->copies[i]);
 	free(peer->out);
 	free(peer->args);
-	peer->scale = peer->shift = peer->diff_scale = peer->diff_shift = peer->variance = NULL;
+	memset(peer->descriptors, 0, sizeof peer->descriptors);
+	memset(peer->copies, 0, sizeof peer->copies);
 	peer->primitive = NULL;
 	peer->out = NULL;
 	peer->args = NULL;
