@@ -1,8 +1,6 @@
 /* evenkeel bench: every cell of the speed list beside a copy of the same bytes and, on the CPU and where it is
  * there, oneDNN. SPDX-License-Identifier: MIT */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cell.h"
 #include "cli.h"
@@ -97,10 +95,9 @@ static int bench_all(struct bench *bench)
 static int prepare_cpu(struct bench *bench)
 {
 	int threads = device_words(bench->ctx).threads;
-	bench->team = team_create(threads);
+	bench->team = team_start(threads);
 	if (!bench->team)
-		return complain(STATUS_USAGE, "--threads %d: cannot be started (%s): name fewer", threads,
-				strerror(errno));
+		return STATUS_USAGE;
 	bench->peer = peer_open(threads);
 	return STATUS_FINE;
 }

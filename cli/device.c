@@ -1,9 +1,12 @@
 /* The devices that the commands run on. Called by every command. SPDX-License-Identifier: MIT */
 #include "device.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
+#include "copy.h"
 #include "core/context.h"
 #include "gpu/gpu.h"
 #include "options.h"
@@ -31,6 +34,15 @@ int device_gpus(void)
 	ek_cuda_info cuda = {.size = sizeof cuda};
 	(void)ek_describe_cuda(&cuda); /* which cannot fail with this */
 	return cuda.gpu_count;
+}
+
+struct team *team_start(int threads)
+{
+	struct team *team = team_create(threads);
+	if (!team)
+		complain(STATUS_USAGE, "--threads %d: cannot be started (%s): name fewer", threads,
+			 strerror(errno));
+	return team;
 }
 
 struct device_words device_words(const ek_context *ctx)

@@ -16,6 +16,9 @@ int device_open(ek_context **ctx, const struct options *options);
 /* How many GPUs there are. */
 int device_gpus(void);
 
+/* Threads for what the CPU is timed against (copy.h). NULL: they cannot be started; has complained. */
+struct team *team_start(int threads);
+
 /* What a context runs on, in words. */
 struct device_words {
 	bool gpu;

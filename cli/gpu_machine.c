@@ -1,37 +1,20 @@
-/* info --measure --device cuda: copies by size and the rate of fused multiply-adds of a GPU, by its own clock, written to
- * a machine file: {"evenkeel", "machine": {"device": "cuda", "gpu", …}, "copy": [{"bytes", "bytes_per_second"}],
- * "flops": [{"dtype", "flops_per_second"}]}. Called by info.c. SPDX-License-Identifier: MIT */
-#include "gpu_machine.h"
-
+/* Copies by size and the rate of fused multiply-adds of a GPU, by its own clock. Called by measure.c.
+ * SPDX-License-Identifier: MIT */
 #include "cli.h"
 #include "core/context.h"
 #include "gpu_copy.h"
 #include "gpu_flops.h"
 #include "gpu_watch.h"
-#include "report.h"
+#include "measure.h"
 #include "term.h"
 #include "verify/memory.h"
 
-/* Sizes of what a copy touches, source and destination together. Copies walk through all of the memory, so that the
- * bytes come from there and not from the L2. */
-static const size_t sizes[] = {65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456, 1073741824};
-static const ek_dtype dtypes[] = {EK_F32, EK_F64};
-
 enum {
-	SIZE_COUNT = sizeof sizes / sizeof sizes[0],
-	DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0],
 	LEAST_CALLS = 4, /* in a graph */
 	MOST_CALLS = 4096,
 	TRIALS = 4 /* the first does not count: clocks warm up */
 };
 static const double graph_seconds = 4e-3;
-
-struct measurement {
-	double copy[SIZE_COUNT]; /* bytes per second; 0: there is not so much memory */
-	double flops[DTYPE_COUNT];
-};
-
-/* ---- rates ---- */
 
 /* Calls that take about four milliseconds: starting their graph is then not to be seen, and also the smallest copies
  * walk through more than an L2 holds. */
@@ -75,7 +58,8 @@ static void enqueue_copy(struct watch *watch, const void *work, int64_t call)
 				  place + copy->bytes, place, copy->bytes));
 }
 
-/* Of the fastest way to copy. */
+/* Of the fastest way to copy. Copies walk through all of the memory, so that the bytes come from there and not from the
+ * L2. */
 static double copy_rate(struct watch *watch, unsigned char *memory, size_t size, size_t touched)
 {
 	struct copy copy = {.memory = memory, .bytes = touched / 2, .places = (int64_t)(size / touched)};
@@ -116,87 +100,47 @@ static double flop_rate(struct watch *watch, ek_dtype dtype, void *memory)
 	return seconds > 0 ? gpu_flops_of_launch(watch->gpu) / seconds : 0;
 }
 
-/* ---- all of it ---- */
-
 /* How many of the sizes there is memory for. */
 static int sizes_that_fit(struct ek_gpu *gpu)
 {
 	int count = 0;
-	while (count < SIZE_COUNT && memory_suffices(gpu, (double)sizes[count]))
+	while (count < COPY_SIZES && memory_suffices(gpu, (double)copy_sizes[count]))
 		count++;
 	return count;
 }
 
-static void measure_all(struct watch *watch, unsigned char *memory, int count, struct measurement *measured)
+static void measure_all(struct watch *watch, unsigned char *memory, int count, struct rates *rates)
 {
 	for (int i = 0; i < count; i++) {
-		progress_step("copy of %zu KB", sizes[i] / 1024);
-		measured->copy[i] = copy_rate(watch, memory, sizes[count - 1], sizes[i]);
+		progress_step("copy of %zu KB", copy_sizes[i] / 1024);
+		rates->copy[i] = copy_rate(watch, memory, copy_sizes[count - 1], copy_sizes[i]);
 	}
-	for (int i = 0; i < DTYPE_COUNT; i++) {
-		progress_step("arithmetic, %s", ek_dtype_name(dtypes[i]));
-		measured->flops[i] = flop_rate(watch, dtypes[i], memory);
+	for (int i = 0; i < FLOP_DTYPES; i++) {
+		progress_step("arithmetic, %s", ek_dtype_name(flop_dtypes[i]));
+		rates->flops[i] = flop_rate(watch, flop_dtypes[i], memory);
 	}
 }
 
-static int measure(ek_context *ctx, struct measurement *measured)
+int gpu_rates(ek_context *ctx, struct rates *rates)
 {
 	struct watch watch;
 	bool pushed;
 	int count = sizes_that_fit(ctx->gpu);
 	if (count == 0)
 		return complain(STATUS_NO_DEVICE, "cuda:%d: no memory for %zu KB", ctx->ordinal,
-				sizes[0] / 1024);
-	unsigned char *memory = memory_make(ctx->gpu, sizes[count - 1]);
+				copy_sizes[0] / 1024);
+	unsigned char *memory = memory_make(ctx->gpu, copy_sizes[count - 1]);
 	if (!memory || ek_gpu_enter(ctx->gpu, &pushed) != EK_OK) {
 		memory_free(ctx->gpu, memory);
 		return complain(STATUS_NO_DEVICE, "%s", ek_error(ctx));
 	}
 	watch_open(&watch, ctx->gpu);
-	progress_begin(count + DTYPE_COUNT);
-	measure_all(&watch, memory, count, measured);
+	progress_begin(count + FLOP_DTYPES);
+	measure_all(&watch, memory, count, rates);
 	progress_clear();
 	int status = watch_failed(&watch) ? watch_say_failure(&watch) : STATUS_FINE;
 	watch_close(&watch);
 	ek_gpu_leave(ctx->gpu, pushed);
 	memory_free(ctx->gpu, memory);
 	return status;
-}
-
-static void print_table(FILE *out, const struct ek_gpu *gpu, const struct measurement *measured)
-{
-	(void)fprintf(out, "\n%s\ncopy, GB/s\n", gpu->name);
-	for (int i = 0; i < SIZE_COUNT && measured->copy[i] > 0; i++)
-		(void)fprintf(out, "  %7zu KB         %10.1f\n", sizes[i] / 1024, measured->copy[i] * 1e-9);
-	(void)fprintf(out, "arithmetic, GFLOP/s\n");
-	for (int i = 0; i < DTYPE_COUNT; i++)
-		(void)fprintf(out, "  %-18s %10.1f\n", ek_dtype_name(dtypes[i]), measured->flops[i] * 1e-9);
-}
-
-static void write_json(FILE *file, const ek_context *ctx, const struct measurement *measured)
-{
-	(void)fputs("{\n  \"evenkeel\": ", file);
-	write_json_string(file, ek_version());
-	(void)fputs(",\n  \"machine\": {\"device\": \"cuda\", ", file);
-	write_machine(file, ctx);
-	(void)fputs("},\n  \"copy\": [", file);
-	for (int i = 0; i < SIZE_COUNT && measured->copy[i] > 0; i++)
-		(void)fprintf(file, "%s\n    {\"bytes\": %zu, \"bytes_per_second\": %.4g}", i ? "," : "",
-			      sizes[i], measured->copy[i]);
-	(void)fputs("\n  ],\n  \"flops\": [", file);
-	for (int i = 0; i < DTYPE_COUNT; i++)
-		(void)fprintf(file, "%s\n    {\"dtype\": \"%s\", \"flops_per_second\": %.4g}", i ? "," : "",
-			      ek_dtype_name(dtypes[i]), measured->flops[i]);
-	(void)fputs("\n  ]\n}\n", file);
-}
-
-int gpu_machine_measure(ek_context *ctx, FILE *out, FILE *file)
-{
-	struct measurement measured = {0};
-	int status = measure(ctx, &measured);
-	if (status != STATUS_FINE)
-		return status;
-	print_table(out, ctx->gpu, &measured);
-	write_json(file, ctx, &measured);
-	return STATUS_FINE;
 }

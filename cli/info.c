@@ -5,7 +5,6 @@
 
 #include "cli.h"
 #include "device.h"
-#include "gpu_machine.h"
 #include "info_gpu.h"
 #include "measure.h"
 #include "options.h"
@@ -73,12 +72,12 @@ static int write_info(const char *name, ek_context *ctx)
 }
 
 /* The file is opened first: a name that cannot be is found before the seconds that measuring takes. */
-static int measure_gpu(const char *name, ek_context *ctx, FILE *out)
+static int measure(const char *name, ek_context *ctx, FILE *out)
 {
 	FILE *file = open_output("--measure", name);
 	if (!file)
 		return STATUS_USAGE;
-	int status = gpu_machine_measure(ctx, out, file);
+	int status = measure_machine(ctx, false, out, file);
 	int closed = close_output(file, "--measure", name);
 	return status != STATUS_FINE ? status : closed;
 }
@@ -95,8 +94,7 @@ static int show(const struct options *options, ek_context *cpu, ek_context *devi
 	int status = options->json ? write_info(options->json, cpu) : STATUS_FINE;
 	if (status != STATUS_FINE || !options->measure)
 		return status;
-	return device == cpu ? measure_machine(options->measure, cpu, description.threads, out)
-			     : measure_gpu(options->measure, device, out);
+	return measure(options->measure, device, out);
 }
 
 int command_info(const struct options *options)

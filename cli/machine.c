@@ -11,12 +11,10 @@
 
 #include "cli.h"
 #include "device.h"
-#include "gpu_machine.h"
 #include "json.h"
-#include "machine_text.h"
 #include "measure.h"
-#include "term.h"
 
+extern const char text_machine_h200[]; /* docs/results/machine-h200.json, by cmake/embed.cmake */
 static const char how[] = "evenkeel info --measure FILE writes one";
 
 /* ---- from JSON ---- */
@@ -129,38 +127,13 @@ static int take_json(struct machine *machine, const char *name, struct json *fil
 	return STATUS_FINE;
 }
 
-/* ---- measured here ---- */
-
-static int measure_cpu(struct machine *machine)
-{
-	ek_context *ctx;
-	ek_description description = {.size = sizeof description};
-	struct rates rates;
-	int status = open_context(&ctx, NULL, 0, 0);
-	if (status != STATUS_FINE)
-		return status;
-	(void)ek_describe(ctx, &description);
-	ek_close(ctx);
-	take_name(machine, description.name);
-	progress_begin(RATES);
-	bool measured = measure_rates(&rates, description.threads);
-	progress_clear();
-	if (!measured)
-		return complain(STATUS_USAGE, "--machine this: %d threads cannot be started",
-				description.threads);
-	for (int i = 0; i < COPY_SIZES; i++)
-		(void)add_copy(machine, (double)copy_sizes[i], rates.copy[i]);
-	memcpy(machine->flops, rates.flops, sizeof machine->flops);
-	return STATUS_FINE;
-}
-
-/* By way of what info --measure writes. */
-static int measure_gpu(struct machine *machine, const struct options *options)
+/* What info --measure writes, of this machine. */
+static int measure(struct machine *machine, bool gpu, const struct options *options)
 {
 	char *text = NULL, error[256] = "";
 	size_t length;
 	ek_context *ctx;
-	int status = device_open(&ctx, options);
+	int status = gpu ? device_open(&ctx, options) : open_context(&ctx, NULL, 0, 0);
 	if (status != STATUS_FINE)
 		return status;
 	FILE *memory = open_memstream(&text, &length);
@@ -168,7 +141,7 @@ static int measure_gpu(struct machine *machine, const struct options *options)
 		status = complain(STATUS_USAGE, "--machine this: no memory for what is measured (%s)",
 				  strerror(errno));
 	} else {
-		status = gpu_machine_measure(ctx, stderr, memory);
+		status = measure_machine(ctx, true, gpu ? stderr : NULL, memory);
 		if (fclose(memory) == 0 && status == STATUS_FINE)
 			status = take_json(machine, "this", json_parse(text, error, sizeof error), error,
 					   false);
@@ -183,7 +156,7 @@ int machine_find(struct machine *machine, const char *name, bool gpu, const stru
 	char error[256] = "";
 	*machine = (struct machine){.copy_count = 0};
 	if (strcmp(name, "this") == 0)
-		return gpu ? measure_gpu(machine, options) : measure_cpu(machine);
+		return measure(machine, gpu, options);
 	if (strcmp(name, "h200") == 0)
 		return take_json(machine, name, json_parse(text_machine_h200, error, sizeof error), error,
 				 true);

@@ -1,36 +1,38 @@
-/* info --measure: copies by size on one and on all threads, and the rate of fused multiply-adds, written to
- * a machine file: {"evenkeel", "machine", "copy": [{"bytes","threads","bytes_per_second"}],
- * "flops": [{"dtype","threads","flops_per_second"}]}. Called by info.c, the rates alone by machine.c.
- * SPDX-License-Identifier: MIT */
+/* info --measure: copies by size and the rate of fused multiply-adds, on one thread and on all or on a GPU
+ * (gpu_machine.c), as a machine file: {"evenkeel", "machine", "copy": [{"bytes","threads","bytes_per_second"}],
+ * "flops": [{"dtype","threads","flops_per_second"}]}. Called by info.c and machine.c. SPDX-License-Identifier: MIT */
 #include "measure.h"
-
-#include <errno.h>
-#include <string.h>
 
 #include "cli.h"
 #include "copy.h"
+#include "device.h"
 #include "flops.h"
+#include "gpu/gpu.h"
 #include "report.h"
 #include "term.h"
+#include "verify/memory.h"
 
-const size_t copy_sizes[COPY_SIZES] = {65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456};
-static const ek_dtype dtypes[FLOP_DTYPES] = {EK_F32, EK_F64};
+const size_t copy_sizes[COPY_SIZES] = {65536,    262144,   1048576,   4194304,
+				       16777216, 67108864, 268435456, 1073741824};
+const ek_dtype flop_dtypes[FLOP_DTYPES] = {EK_F32, EK_F64};
+enum { CPU_SIZES = COPY_SIZES - 1, CPU_RATES = CPU_SIZES + FLOP_DTYPES };
 
-bool measure_rates(struct rates *rates, int threads)
+static int cpu_rates(struct rates *rates, int threads)
 {
-	struct team *team = team_create(threads);
+	struct team *team = team_start(threads);
 	if (!team)
-		return false;
-	for (int i = 0; i < COPY_SIZES; i++) {
+		return STATUS_USAGE;
+	rates->threads = threads;
+	for (int i = 0; i < CPU_SIZES; i++) {
 		progress_step("copy of %zu KB, %d threads", copy_sizes[i] / 1024, threads);
 		rates->copy[i] = copy_rate(team, copy_sizes[i]);
 	}
 	for (int i = 0; i < FLOP_DTYPES; i++) {
-		progress_step("arithmetic, %s, %d threads", ek_dtype_name(dtypes[i]), threads);
-		rates->flops[i] = flop_rate(team, dtypes[i]);
+		progress_step("arithmetic, %s, %d threads", ek_dtype_name(flop_dtypes[i]), threads);
+		rates->flops[i] = flop_rate(team, flop_dtypes[i]);
 	}
 	team_destroy(team);
-	return true;
+	return STATUS_FINE;
 }
 
 static void print_row(FILE *out, const char *label, double one, double all)
@@ -41,67 +43,75 @@ static void print_row(FILE *out, const char *label, double one, double all)
 	(void)fputc('\n', out);
 }
 
-/* rates: of one thread and of all, if there are more. */
-static void print_table(FILE *out, const struct rates rates[2], int threads)
+static void print_table(FILE *out, const struct rates *rates, int count, const struct ek_gpu *gpu)
 {
-	(void)fprintf(out, "\n%-20s %10s", "threads", "1");
-	if (threads > 1)
-		(void)fprintf(out, " %10d", threads);
+	if (gpu)
+		(void)fprintf(out, "\n%s", gpu->name);
+	else
+		(void)fprintf(out, "\n%-20s %10d", "threads", rates[0].threads);
+	if (count > 1)
+		(void)fprintf(out, " %10d", rates[1].threads);
 	(void)fprintf(out, "\ncopy, GB/s\n");
-	for (int i = 0; i < COPY_SIZES; i++) {
+	for (int i = 0; i < COPY_SIZES && rates[0].copy[i] > 0; i++) {
 		char label[32];
-		(void)snprintf(label, sizeof label, "%zu KB", copy_sizes[i] / 1024);
+		(void)snprintf(label, sizeof label, gpu ? "%7zu KB" : "%zu KB", copy_sizes[i] / 1024);
 		print_row(out, label, rates[0].copy[i], rates[1].copy[i]);
 	}
 	(void)fprintf(out, "arithmetic, GFLOP/s\n");
 	for (int i = 0; i < FLOP_DTYPES; i++)
-		print_row(out, ek_dtype_name(dtypes[i]), rates[0].flops[i], rates[1].flops[i]);
+		print_row(out, ek_dtype_name(flop_dtypes[i]), rates[0].flops[i], rates[1].flops[i]);
 }
 
-static int write_file(const char *name, const ek_context *ctx, const struct rates rates[2], int threads)
+/* The end of an entry of a list. */
+static void write_rate(FILE *file, const struct rates *rates, const char *name, double rate)
 {
-	FILE *file = open_output("--measure", name);
-	if (!file)
-		return STATUS_USAGE;
+	if (rates->threads)
+		(void)fprintf(file, ", \"threads\": %d", rates->threads);
+	(void)fprintf(file, ", \"%s\": %.4g}", name, rate);
+}
+
+static void write_file(FILE *file, const ek_context *ctx, const struct rates *rates, int count)
+{
+	const char *between = "";
 	(void)fprintf(file, "{\n  \"evenkeel\": ");
 	write_json_string(file, ek_version());
-	(void)fprintf(file, ",\n  \"machine\": {");
+	(void)fprintf(file, ",\n  \"machine\": {%s", rates->threads ? "" : "\"device\": \"cuda\", ");
 	write_machine(file, ctx);
 	(void)fprintf(file, "},\n  \"copy\": [");
-	const char *between = "";
-	int kinds = threads > 1 ? 2 : 1;
-	for (int which = 0; which < kinds; which++)
-		for (int i = 0; i < COPY_SIZES; i++) {
-			(void)fprintf(file,
-				      "%s\n    {\"bytes\": %zu, \"threads\": %d, \"bytes_per_second\": %.4g}",
-				      between, copy_sizes[i], which ? threads : 1, rates[which].copy[i]);
-			between = ",";
+	for (int which = 0; which < count; which++)
+		for (int i = 0; i < COPY_SIZES && rates[which].copy[i] > 0; i++, between = ",") {
+			(void)fprintf(file, "%s\n    {\"bytes\": %zu", between, copy_sizes[i]);
+			write_rate(file, &rates[which], "bytes_per_second", rates[which].copy[i]);
 		}
 	(void)fprintf(file, "\n  ],\n  \"flops\": [");
 	between = "";
-	for (int which = 0; which < kinds; which++)
-		for (int i = 0; i < FLOP_DTYPES; i++) {
-			(void)fprintf(
-				file,
-				"%s\n    {\"dtype\": \"%s\", \"threads\": %d, \"flops_per_second\": %.4g}",
-				between, ek_dtype_name(dtypes[i]), which ? threads : 1,
-				rates[which].flops[i]);
-			between = ",";
+	for (int which = 0; which < count; which++)
+		for (int i = 0; i < FLOP_DTYPES; i++, between = ",") {
+			(void)fprintf(file, "%s\n    {\"dtype\": \"%s\"", between,
+				      ek_dtype_name(flop_dtypes[i]));
+			write_rate(file, &rates[which], "flops_per_second", rates[which].flops[i]);
 		}
 	(void)fprintf(file, "\n  ]\n}\n");
-	return close_output(file, "--measure", name);
 }
 
-int measure_machine(const char *name, const ek_context *ctx, int threads, FILE *out)
+int measure_machine(ek_context *ctx, bool quickly, FILE *out, FILE *file)
 {
 	struct rates rates[2] = {0};
-	progress_begin((threads > 1 ? 2 : 1) * RATES);
-	bool measured = measure_rates(&rates[0], 1) && (threads == 1 || measure_rates(&rates[1], threads));
-	int error = errno;
+	struct device_words device = device_words(ctx);
+	int status = STATUS_FINE, count = 0;
+	if (device.gpu)
+		status = gpu_rates(ctx, &rates[count++]);
+	else
+		progress_begin((quickly || device.threads == 1 ? 1 : 2) * CPU_RATES);
+	if (!device.gpu && !quickly && device.threads > 1)
+		status = cpu_rates(&rates[count++], 1);
+	if (!device.gpu && status == STATUS_FINE)
+		status = cpu_rates(&rates[count++], device.threads);
 	progress_clear();
-	if (!measured)
-		return complain(STATUS_USAGE, "--threads %d: cannot be started (%s): name fewer", threads,
-				strerror(error));
-	print_table(out, rates, threads);
-	return write_file(name, ctx, rates, threads);
+	if (status != STATUS_FINE)
+		return status;
+	if (out)
+		print_table(out, rates, count, gpu_of(ctx));
+	write_file(file, ctx, rates, count);
+	return STATUS_FINE;
 }

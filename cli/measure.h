@@ -1,4 +1,4 @@
-/* What this CPU's memory and arithmetic can do. Called by info.c (--measure) and machine.c (--machine this).
+/* What a machine's memory and arithmetic can do. Called by info.c (--measure) and machine.c (--machine this).
  * SPDX-License-Identifier: MIT */
 #ifndef CLI_MEASURE_H
 #define CLI_MEASURE_H
@@ -8,19 +8,22 @@
 
 #include "evenkeel.h"
 
-enum { COPY_SIZES = 7, FLOP_DTYPES = 2, RATES = COPY_SIZES + FLOP_DTYPES };
-/* Of what a copy touches, source and destination together, divided among its threads. */
+enum { COPY_SIZES = 8, FLOP_DTYPES = 2 };
+/* Of what a copy touches, source and destination together. */
 extern const size_t copy_sizes[COPY_SIZES];
+extern const ek_dtype flop_dtypes[FLOP_DTYPES];
 
 struct rates {
-	double copy[COPY_SIZES];   /* bytes a second, read and written */
-	double flops[FLOP_DTYPES]; /* a second, of f32 and f64 */
+	int threads;               /* 0: of a GPU */
+	double copy[COPY_SIZES];   /* bytes a second, read and written; 0: not measured */
+	double flops[FLOP_DTYPES]; /* a second */
 };
 
-/* Measures on so many threads, with a step of progress for each of the RATES. False and errno: they cannot be started. */
-bool measure_rates(struct rates *rates, int threads);
+/* Measures a context's device, a CPU with all threads and, unless `quickly`, with one. Shows a table on out, which may be
+ * NULL, and writes what a machine file contains to file. Returns an exit status. */
+int measure_machine(ek_context *ctx, bool quickly, FILE *out, FILE *file);
 
-/* Measures, shows a table on out and writes the machine file. Returns an exit status. */
-int measure_machine(const char *name, const ek_context *ctx, int threads, FILE *out);
+/* Of a GPU, by its own clock: gpu_machine.c. Returns an exit status. */
+int gpu_rates(ek_context *ctx, struct rates *rates);
 
 #endif

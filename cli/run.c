@@ -1,8 +1,6 @@
 /* evenkeel run: one op on one shape, checked against the reference and timed beside a copy.
  * SPDX-License-Identifier: MIT */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cell.h"
 #include "cli.h"
@@ -148,11 +146,9 @@ static void print_host(FILE *out, const struct result *result, const struct firs
 static int measure_on_cpu(FILE *out, struct cell *cell, ek_context *ctx, struct result *result)
 {
 	static const struct effort effort = {7, 31, 0.9};
-	int threads = device_words(ctx).threads;
-	struct team *team = team_create(threads);
+	struct team *team = team_start(device_words(ctx).threads);
 	if (!team)
-		return complain(STATUS_USAGE, "--threads %d: cannot be started (%s): name fewer", threads,
-				strerror(errno));
+		return STATUS_USAGE;
 	int status = cell_measure(cell, ctx, team, NULL, &effort, result);
 	if (status == STATUS_FINE)
 		print_time(out, result, cell);
