@@ -2,8 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "cli.h"
 #include "core/context.h"
-#include "gpu_copy.h"
-#include "gpu_flops.h"
+#include "gpu_kernels.h"
 #include "gpu_watch.h"
 #include "measure.h"
 #include "term.h"

@@ -5,7 +5,7 @@
 #include "cli.h"
 #include "core/context.h"
 #include "gpu/gpu.h"
-#include "gpu_copy.h"
+#include "gpu_kernels.h"
 #include "gpu_watch.h"
 #include "timing.h"
 

@@ -1,4 +1,4 @@
-/* The copy that speed is measured against (cli/gpu_copy.c). Follows words.cu. Constants, given as -D:
+/* The copy that speed is measured against (cli/gpu_kernels.c). Follows words.cu. Constants, given as -D:
  *   KERNEL_NAME   of the function
  *   THREADS       of a block
  *   QUADS         16-byte vectors that a thread has in hand at once

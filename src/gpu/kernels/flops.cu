@@ -1,4 +1,4 @@
-/* Fused multiply-adds and nothing else: the rate that a GPU's arithmetic is measured by (cli/gpu_flops.c). Follows words.cu.
+/* Fused multiply-adds and nothing else: the rate that a GPU's arithmetic is measured by (cli/gpu_kernels.c). Follows words.cu.
  * Constants, given as -D:
  *   KERNEL_NAME   of the function
  *   THREADS       of a block
