@@ -9,7 +9,6 @@
 #include "core/dtype.h"
 #include "core/versions.h"
 #include "ops/norm/op.h"
-#include "tables.h"
 
 /* ---- arguments ---- */
 
@@ -93,24 +92,25 @@ ek_status ek_cost_check(ek_cost_args *resolved)
 
 /* ---- formulas and numbers ---- */
 
-static ek_status fill_metric(const char *kernel, const char *metric, const struct ek_polynomial *p,
-			     const int64_t *values, int64_t *number, char *text)
-{
-	REQUIRE(ek_polynomial_evaluate(p, values, number), EK_ERROR_ARGUMENT,
-		"%s of %s do not fit 64 bits at these sizes", metric, kernel);
-	REQUIRE(ek_polynomial_print(p, text, EK_COST_TEXT), EK_ERROR_ARGUMENT,
-		"%s of %s: the formula is longer than %d characters", metric, kernel, EK_COST_TEXT - 1);
-	return EK_OK;
-}
+const struct ek_metric_field ek_metric_fields[EK_METRIC_COUNT] = {
+	{"FLOPs", offsetof(ek_cost_kernel, flops), offsetof(ek_cost_kernel, symbols.flops)},
+	{"bytes read", offsetof(ek_cost_kernel, read_bytes), offsetof(ek_cost_kernel, symbols.read_bytes)},
+	{"bytes written", offsetof(ek_cost_kernel, write_bytes),
+	 offsetof(ek_cost_kernel, symbols.write_bytes)}};
 
 ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics, const int64_t *values)
 {
-	PASS_ON(fill_metric(kernel->name, "the FLOPs", &metrics->of[EK_METRIC_FLOPS], values, &kernel->flops,
-			    kernel->symbols.flops));
-	PASS_ON(fill_metric(kernel->name, "the bytes read", &metrics->of[EK_METRIC_READ], values,
-			    &kernel->read_bytes, kernel->symbols.read_bytes));
-	return fill_metric(kernel->name, "the bytes written", &metrics->of[EK_METRIC_WRITE], values,
-			   &kernel->write_bytes, kernel->symbols.write_bytes);
+	for (int i = 0; i < EK_METRIC_COUNT; i++) {
+		const struct ek_metric_field *field = &ek_metric_fields[i];
+		const struct ek_polynomial *p = &metrics->of[i];
+		REQUIRE(ek_polynomial_evaluate(p, values, (int64_t *)((char *)kernel + field->number)),
+			EK_ERROR_ARGUMENT, "the %s of %s do not fit 64 bits at these sizes", field->name,
+			kernel->name);
+		REQUIRE(ek_polynomial_print(p, (char *)kernel + field->text, EK_COST_TEXT), EK_ERROR_ARGUMENT,
+			"the %s of %s: the formula is longer than %d characters", field->name, kernel->name,
+			EK_COST_TEXT - 1);
+	}
+	return EK_OK;
 }
 
 _Static_assert(EK_SYMBOL_COUNT <= (int)EK_COST_SYMBOLS, "a formula may use all symbols");
@@ -173,11 +173,10 @@ static void name_kernel(ek_cost_kernel *kernel, const struct ek_cost_row *row, c
 static const char *read_row(const struct ek_facts *facts, const struct ek_cost_row *row,
 			    struct ek_metrics *metrics, struct ek_metrics *total)
 {
-	const char *const texts[] = {row->flops, row->read, row->write};
 	const char *wrong = NULL;
 	for (int metric = 0; metric < EK_METRIC_COUNT && !wrong; metric++) {
 		struct ek_polynomial *sum = &total->of[metric];
-		wrong = ek_facts_read(facts, texts[metric], &metrics->of[metric]);
+		wrong = ek_facts_read(facts, row->of[metric], &metrics->of[metric]);
 		if (!wrong)
 			wrong = ek_polynomial_add(sum, sum, &metrics->of[metric]);
 	}

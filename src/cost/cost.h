@@ -2,10 +2,7 @@
 #ifndef EK_COST_COST_H
 #define EK_COST_COST_H
 
-#include "facts.h"
-
-/* FLOPs, bytes read, bytes written. */
-enum ek_metric { EK_METRIC_FLOPS, EK_METRIC_READ, EK_METRIC_WRITE, EK_METRIC_COUNT };
+#include "tables.h"
 
 struct ek_metrics {
 	struct ek_polynomial of[EK_METRIC_COUNT];
@@ -19,6 +16,12 @@ ek_status ek_cost_check(ek_cost_args *resolved);
 ek_cost_kernel *ek_cost_add_kernel(ek_cost *cost);
 
 void ek_cost_name_total(ek_cost *cost, const char *origin);
+
+/* Where a kernel has a metric's number and formula. */
+extern const struct ek_metric_field {
+	const char *name;
+	size_t number, text;
+} ek_metric_fields[EK_METRIC_COUNT];
 
 /* Prints and evaluates the formulas into a kernel of which name, type and origin are set. */
 ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics, const int64_t *values);

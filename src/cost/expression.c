@@ -5,8 +5,6 @@
  * SPDX-License-Identifier: MIT */
 #include "expression.h"
 
-#include <string.h>
-
 enum { MOST_DEPTH = 16 };
 
 struct reader {

@@ -3,6 +3,8 @@
 #ifndef EK_COST_EXPRESSION_H
 #define EK_COST_EXPRESSION_H
 
+#include <string.h>
+
 #include "polynomial.h"
 
 enum { EK_REFERENCE_ARGUMENTS = 3 };
@@ -22,6 +24,12 @@ struct ek_mistake {
 	const char *what; /* NULL: nothing */
 	size_t at;
 };
+
+/* Whether the `length` characters at name are the known name. */
+static inline bool ek_is_named(const char *known, const char *name, size_t length)
+{
+	return strlen(known) == length && memcmp(known, name, length) == 0;
+}
 
 /* Reads all of text. */
 struct ek_mistake ek_expression_read(const char *text, const struct ek_meaning *meaning,

@@ -6,27 +6,19 @@
 #include "core/operand.h"
 #include "expression.h"
 
-enum { EK_MOST_FACTS = 40, EK_MOST_BYTES = 6 };
+enum { EK_MOST_FACTS = 46 };
 
-/* A number, times a few symbols. */
+/* A sum of terms, one for each operand that it counts. */
 struct ek_fact {
 	const char *name;
-	int64_t number;
-	int symbols;
-	enum ek_symbol symbol[3];
-};
-
-/* The bytes of several operands. */
-struct ek_bytes {
-	const char *name;
-	struct ek_polynomial sum;
+	int count;
+	struct ek_term terms[EK_MOST_OPERANDS];
 };
 
 struct ek_facts {
-	int count, bytes_count; /* past the limits: ek_facts_read says so */
-	struct ek_fact at[EK_MOST_FACTS];
-	struct ek_bytes bytes[EK_MOST_BYTES];
-	int64_t values[EK_SYMBOL_COUNT]; /* of the symbols */
+	int count;                            /* past the limit: ek_facts_read says so */
+	struct ek_fact at[EK_MOST_FACTS + 1]; /* the last takes what is past the limit */
+	int64_t values[EK_SYMBOL_COUNT];      /* of the symbols */
 };
 
 void ek_facts_add(struct ek_facts *facts, const char *name, int64_t number, int symbols,

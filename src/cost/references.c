@@ -6,7 +6,6 @@
 #include "core/require.h"
 #include "cost.h"
 #include "ops/norm/op.h"
-#include "tables.h"
 
 enum { MOST_TEXT = 300 }; /* so that the message has room for it */
 
@@ -55,7 +54,7 @@ struct expansion {
 	bool nested;                   /* a reference was met inside the outermost of them */
 };
 
-static const enum ek_symbol sizes[] = {EK_SYMBOL_BATCH_SIZE, EK_SYMBOL_SEQ_LEN, EK_SYMBOL_HIDDEN_SIZE};
+/* The first are the arguments of a reference. */
 static const enum ek_symbol variables[] = {EK_SYMBOL_BATCH_SIZE, EK_SYMBOL_SEQ_LEN, EK_SYMBOL_HIDDEN_SIZE,
 					   EK_SYMBOL_A_BYTES, EK_SYMBOL_W_BYTES};
 
@@ -81,15 +80,10 @@ static const char *variable_name(int i)
 	return ek_symbol_name(variables[i]);
 }
 
-static bool is_named(const char *known_name, const char *name, size_t length)
-{
-	return strlen(known_name) == length && memcmp(known_name, name, length) == 0;
-}
-
 static const char *variable(void *user, const char *name, size_t length, struct ek_polynomial *value)
 {
 	for (int i = 0; i < VARIABLE_COUNT; i++)
-		if (is_named(variable_name(i), name, length)) {
+		if (ek_is_named(variable_name(i), name, length)) {
 			ek_polynomial_symbol(value, variables[i]);
 			return NULL;
 		}
@@ -111,12 +105,11 @@ static bool has_row(const struct known *reference, const struct ek_cost_row *row
 static const char *add_row(const struct known *reference, const struct ek_facts *facts,
 			   const struct ek_cost_row *row, enum ek_metric metric, struct ek_polynomial *sum)
 {
-	const char *const texts[] = {row->flops, row->read, row->write};
 	struct ek_polynomial part;
 	const char *wrong = ek_facts_read(facts, row->when, &part);
 	if (wrong || !has_row(reference, row, &part))
 		return wrong;
-	wrong = ek_facts_read(facts, texts[metric], &part);
+	wrong = ek_facts_read(facts, row->of[metric], &part);
 	return wrong ? wrong : ek_polynomial_add(sum, sum, &part);
 }
 
@@ -165,18 +158,18 @@ static const char *check_sizes(struct expansion *e, const struct ek_polynomial *
 {
 	for (int i = 0; i < EK_REFERENCE_ARGUMENTS; i++) {
 		int64_t value;
-		const char *name = ek_symbol_name(sizes[i]);
-		if (!ek_polynomial_evaluate(&arguments[i], e->values, &value)) {
+		bool fits = ek_polynomial_evaluate(&arguments[i], e->values, &value);
+		if (fits && value >= 1)
+			continue;
+		if (!fits)
 			(void)snprintf(e->problem, sizeof e->problem,
-				       "the %s of this reference does not fit 64 bits%s", name, metric_of(e));
-			return e->problem;
-		}
-		if (value < 1) {
+				       "the %s of this reference does not fit 64 bits%s", variable_name(i),
+				       metric_of(e));
+		else
 			(void)snprintf(e->problem, sizeof e->problem,
-				       "the %s of this reference is %lld%s, must be at least 1", name,
-				       (long long)value, metric_of(e));
-			return e->problem;
-		}
+				       "the %s of this reference is %lld%s, must be at least 1",
+				       variable_name(i), (long long)value, metric_of(e));
+		return e->problem;
 	}
 	return NULL;
 }
@@ -196,7 +189,7 @@ static const char *reference(void *user, const char *name, size_t length,
 {
 	struct expansion *e = user;
 	int found = 0;
-	while (found < KNOWN_COUNT && !is_named(known[found].name, name, length))
+	while (found < KNOWN_COUNT && !ek_is_named(known[found].name, name, length))
 		found++;
 	if (found == KNOWN_COUNT)
 		return unknown(e, "reference", name, length, KNOWN_COUNT, ek_reference_name);
@@ -213,7 +206,7 @@ static const char *reference(void *user, const char *name, size_t length,
 	const struct ek_polynomial *by[EK_SYMBOL_COUNT] = {NULL};
 	struct ek_polynomial own;
 	for (int i = 0; i < EK_REFERENCE_ARGUMENTS; i++)
-		by[sizes[i]] = &arguments[i];
+		by[variables[i]] = &arguments[i];
 	if (!wrong)
 		wrong = formula(e, &known[found], &own);
 	return wrong ? wrong : ek_polynomial_substitute(value, &own, by);
@@ -282,17 +275,12 @@ static ek_status list_references(const struct expansion *e, ek_cost *cost, bool 
 /* A difference may be less than nothing; no cost is. */
 static ek_status check_not_negative(const ek_cost_kernel *total)
 {
-	const struct {
-		const char *what;
-		int64_t number;
-	} counts[] = {{"FLOPs", total->flops},
-		      {"bytes read", total->read_bytes},
-		      {"bytes written", total->write_bytes}};
-	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-		if (counts[i].number < 0)
-			return ek_fail(EK_ERROR_ARGUMENT,
-				       "the expression is below 0 at these sizes: its %s are %lld",
-				       counts[i].what, (long long)counts[i].number);
+	for (int i = 0; i < EK_METRIC_COUNT; i++) {
+		long long number = *(const int64_t *)((const char *)total + ek_metric_fields[i].number);
+		REQUIRE(number >= 0, EK_ERROR_ARGUMENT,
+			"the expression is below 0 at these sizes: its %s are %lld", ek_metric_fields[i].name,
+			number);
+	}
 	return EK_OK;
 }
 

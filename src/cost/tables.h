@@ -5,12 +5,15 @@
 
 #include "facts.h"
 
-/* A kernel. The last five are expressions (expression.h) of names (facts.h). */
+/* FLOPs, bytes read, bytes written. */
+enum ek_metric { EK_METRIC_FLOPS, EK_METRIC_READ, EK_METRIC_WRITE, EK_METRIC_COUNT };
+
+/* A kernel. `when` and `of` are expressions (expression.h) of names (facts.h). */
 struct ek_cost_row {
 	const char *name, *type;
 	const char *call; /* what comes last in its origin; NULL: nothing after the native op */
 	const char *when; /* 0: it is not launched */
-	const char *flops, *read, *write;
+	const char *of[EK_METRIC_COUNT];
 };
 
 /* The rows of a variant and pass, up to one without a name. */

@@ -19,47 +19,47 @@
 
 static const struct ek_cost_row reference_forward[] = {
 	{"cast_in", "cast", "torch.Tensor.to", "casts",
-	 "0", "elements*a", "elements*t"},
+	 {"0", "elements*a", "elements*t"}},
 	{"var_mean", "reduction", "torch.var_mean", "centred",
-	 "4*elements", "elements*t", "2*rows*s"},
+	 {"4*elements", "elements*t", "2*rows*s"}},
 	{"mean_square", "reduction", "torch.mean", "1 - centred",
-	 "2*elements", "elements*t", "rows*s"},
+	 {"2*elements", "elements*t", "rows*s"}},
 	{"rsqrt", "elementwise", "torch.rsqrt", "1",
-	 "2*rows", "rows*s", "rows*s"},
+	 {"2*rows", "rows*s", "rows*s"}},
 	{"normalize", "elementwise", "torch.sub, torch.mul", "centred",
-	 "2*elements", "elements*t + 2*rows*s", "elements*t"},
+	 {"2*elements", "elements*t + 2*rows*s", "elements*t"}},
 	{"normalize", "elementwise", "torch.mul", "1 - centred",
-	 "elements", "elements*t + rows*s", "elements*t"},
+	 {"elements", "elements*t + rows*s", "elements*t"}},
 	{"affine", "elementwise", "torch.addcmul", "weight*bias",
-	 "2*elements", "elements*t + 2*hidden*w", "elements*t"},
+	 {"2*elements", "elements*t + 2*hidden*w", "elements*t"}},
 	{"affine", "elementwise", "torch.mul", "weight - weight*bias",
-	 "elements", "elements*t + hidden*w", "elements*t"},
+	 {"elements", "elements*t + hidden*w", "elements*t"}},
 	{"affine", "elementwise", "torch.add", "bias - weight*bias",
-	 "elements", "elements*t + hidden*w", "elements*t"},
+	 {"elements", "elements*t + hidden*w", "elements*t"}},
 	{"cast_out", "cast", "torch.Tensor.to", "casts",
-	 "0", "elements*t", "elements*a"},
+	 {"0", "elements*t", "elements*a"}},
 	END,
 };
 
 static const struct ek_cost_row reference_backward[] = {
 	{"cast_in", "cast", "torch.Tensor.to", "casts",
-	 "0", "2*elements*a", "2*elements*t"},
+	 {"0", "2*elements*a", "2*elements*t"}},
 	{"normalize", "elementwise", "torch.sub, torch.mul", "centred",
-	 "2*elements", "elements*t + 2*rows*s", "elements*t"},
+	 {"2*elements", "elements*t + 2*rows*s", "elements*t"}},
 	{"normalize", "elementwise", "torch.mul", "1 - centred",
-	 "elements", "elements*t + rows*s", "elements*t"},
+	 {"elements", "elements*t + rows*s", "elements*t"}},
 	{"scale", "elementwise", "torch.mul", "weight",
-	 "elements", "elements*t + hidden*w", "elements*t"},
+	 {"elements", "elements*t + hidden*w", "elements*t"}},
 	{"row_means", "reduction", "torch.mean", "1",
-	 "(2 + centred)*elements", "2*elements*t", "(1 + centred)*rows*s"},
+	 {"(2 + centred)*elements", "2*elements*t", "(1 + centred)*rows*s"}},
 	{"dx", "elementwise", "torch.sub, torch.mul", "1",
-	 "(3 + centred)*elements", "2*elements*t + (2 + centred)*rows*s", "elements*t"},
+	 {"(3 + centred)*elements", "2*elements*t + (2 + centred)*rows*s", "elements*t"}},
 	{"dweight", "reduction", "torch.sum", "weight",
-	 "2*elements", "2*elements*t", "hidden*w"},
+	 {"2*elements", "2*elements*t", "hidden*w"}},
 	{"dbias", "reduction", "torch.sum", "bias",
-	 "elements", "elements*t", "hidden*w"},
+	 {"elements", "elements*t", "hidden*w"}},
 	{"cast_out", "cast", "torch.Tensor.to", "casts",
-	 "0", "elements*t", "elements*a"},
+	 {"0", "elements*t", "elements*a"}},
 	END,
 };
 
@@ -67,39 +67,39 @@ static const struct ek_cost_row reference_backward[] = {
 
 static const struct ek_cost_row pytorch_forward[] = {
 	{"vectorized_layer_norm_kernel", "fused", NULL, "vectors",
-	 "(3 + 7*centred + weight + centred*bias)*elements + 3*rows",
-	 "elements*a + (weight + centred*bias)*hidden*w", "elements*a + (1 + centred)*rows*s"},
+	 {"(3 + 7*centred + weight + centred*bias)*elements + 3*rows",
+	 "elements*a + (weight + centred*bias)*hidden*w", "elements*a + (1 + centred)*rows*s"}},
 	{"RowwiseMomentsCUDAKernel", "reduction", NULL, "1 - vectors",
-	 "(2 + 5*centred)*elements + 3*rows", "elements*a", "(1 + centred)*rows*s"},
+	 {"(2 + 5*centred)*elements + 3*rows", "elements*a", "(1 + centred)*rows*s"}},
 	{"LayerNormForwardCUDAKernel", "elementwise", NULL, "1 - vectors",
-	 "(1 + centred + weight + centred*bias)*elements",
-	 "elements*a + (1 + centred)*rows*s + (weight + centred*bias)*hidden*w", "elements*a"},
+	 {"(1 + centred + weight + centred*bias)*elements",
+	 "elements*a + (1 + centred)*rows*s + (weight + centred*bias)*hidden*w", "elements*a"}},
 	/* PyTorch's rms_norm has no bias: a user adds it. */
 	{"vectorized_elementwise_kernel", "elementwise", "torch.add", "bias - centred*bias",
-	 "elements", "elements*a + hidden*w", "elements*a"},
+	 {"elements", "elements*a + hidden*w", "elements*a"}},
 	END,
 };
 
 static const struct ek_cost_row pytorch_backward[] = {
 	{"layer_norm_grad_input_kernel_vectorized", "fused", NULL, "vectors",
-	 "(8 + 4*centred + 2*weight)*elements + 2*rows",
-	 "2*elements*a + (1 + centred)*rows*s + weight*hidden*w", "elements*a"},
+	 {"(8 + 4*centred + 2*weight)*elements + 2*rows",
+	 "2*elements*a + (1 + centred)*rows*s + weight*hidden*w", "elements*a"}},
 	{"layer_norm_grad_input_kernel", "fused", NULL, "1 - vectors",
-	 "(8 + 4*centred + 2*weight)*elements + 2*rows",
-	 "2*elements*a + (1 + centred)*rows*s + weight*hidden*w", "elements*a"},
+	 {"(8 + 4*centred + 2*weight)*elements + 2*rows",
+	 "2*elements*a + (1 + centred)*rows*s + weight*hidden*w", "elements*a"}},
 	{"GammaBetaBackwardCUDAKernelTemplate", "reduction", NULL, "(weight + centred*bias)*(1 - row_sums)",
-	 "((3 + centred)*weight + centred*bias)*elements",
-	 "(1 + weight)*elements*a + weight*(1 + centred)*rows*s", "(weight + centred*bias)*hidden*w"},
+	 {"((3 + centred)*weight + centred*bias)*elements",
+	 "(1 + weight)*elements*a + weight*(1 + centred)*rows*s", "(weight + centred*bias)*hidden*w"}},
 	/* Many narrow rows: blocks of rows first, then torch.sum for each of the two. */
 	{"GammaBetaBackwardCUDAKernelTemplate", "reduction", NULL, "(weight + centred*bias)*row_sums",
-	 "((3 + centred)*weight + centred*bias)*elements",
-	 "(1 + weight)*elements*a + weight*(1 + centred)*rows*s", "(weight + centred*bias)*row_blocks*hidden*w"},
+	 {"((3 + centred)*weight + centred*bias)*elements",
+	 "(1 + weight)*elements*a + weight*(1 + centred)*rows*s", "(weight + centred*bias)*row_blocks*hidden*w"}},
 	{"reduce_kernel", "reduction", "torch.sum", "weight*row_sums",
-	 "row_blocks*hidden", "row_blocks*hidden*w", "hidden*w"},
+	 {"row_blocks*hidden", "row_blocks*hidden*w", "hidden*w"}},
 	{"reduce_kernel", "reduction", "torch.sum", "centred*bias*row_sums",
-	 "row_blocks*hidden", "row_blocks*hidden*w", "hidden*w"},
+	 {"row_blocks*hidden", "row_blocks*hidden*w", "hidden*w"}},
 	{"reduce_kernel", "reduction", "torch.sum", "bias - centred*bias",
-	 "elements", "elements*a", "hidden*w"},
+	 {"elements", "elements*a", "hidden*w"}},
 	END,
 };
 
@@ -111,47 +111,47 @@ static const struct ek_cost_row pytorch_backward[] = {
 
 static const struct ek_cost_row evenkeel_forward[] = {
 	{"forward", "fused", "src/ops/norm/kernels/forward.cu", "1 - staged",
-	 FORWARD_FLOPS, "inputs", "outputs"},
+	 {FORWARD_FLOPS, "inputs", "outputs"}},
 	{"forward_staged", "fused", "src/ops/norm/kernels/staged.cu", "staged",
-	 FORWARD_FLOPS, "inputs", "outputs"},
+	 {FORWARD_FLOPS, "inputs", "outputs"}},
 	END,
 };
 
 static const struct ek_cost_row evenkeel_backward[] = {
 	{"backward", "fused", "src/ops/norm/kernels/backward.cu", "1 - staged",
-	 "(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED " + " COLUMN_SUMS,
+	 {"(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED " + " COLUMN_SUMS,
 	 "inputs + chunk_bytes",
-	 "outputs - gradients + sums*partials*padded*s + chunk_bytes"},
+	 "outputs - gradients + sums*partials*padded*s + chunk_bytes"}},
 	{"backward_staged_rows", "fused", "src/ops/norm/kernels/staged.cu", "staged",
-	 "(3 + 3*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED
+	 {"(3 + 3*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED
 	 " + (1 - any_sums)*(3 + centred)*elements",
-	 "inputs", "any_sums*5*rows*s + (1 - any_sums)*outputs"},
+	 "inputs", "any_sums*5*rows*s + (1 - any_sums)*outputs"}},
 	{"backward_staged_columns", "fused", "src/ops/norm/kernels/staged.cu", "staged*any_sums",
-	 "(4 + 3*centred + weight)*elements + " COLUMN_SUMS,
+	 {"(4 + 3*centred + weight)*elements + " COLUMN_SUMS,
 	 "inputs - statistics_inputs + 8*rows*s",
-	 "outputs - gradients + sums*partials*padded*s"},
+	 "outputs - gradients + sums*partials*padded*s"}},
 	{"backward_fold", "reduction", "src/ops/norm/kernels/columns.cu", "fold_1",
-	 "sums*partials*hidden", "sums*partials*padded*s", "sums*partials_2*padded*s"},
+	 {"sums*partials*hidden", "sums*partials*padded*s", "sums*partials_2*padded*s"}},
 	{"backward_fold", "reduction", "src/ops/norm/kernels/columns.cu", "fold_2",
-	 "sums*partials_2*hidden", "sums*partials_2*padded*s", "sums*partials_3*padded*s"},
+	 {"sums*partials_2*hidden", "sums*partials_2*padded*s", "sums*partials_3*padded*s"}},
 	{"backward_fold", "reduction", "src/ops/norm/kernels/columns.cu", "fold_3",
-	 "sums*partials_3*hidden", "sums*partials_3*padded*s", "sums*partials_4*padded*s"},
+	 {"sums*partials_3*hidden", "sums*partials_3*padded*s", "sums*partials_4*padded*s"}},
 	{"backward_final", "reduction", "src/ops/norm/kernels/columns.cu", "any_sums",
-	 "sums*last_partials*hidden", "sums*last_partials*padded*s", "gradients"},
+	 {"sums*last_partials*hidden", "sums*last_partials*padded*s", "gradients"}},
 	END,
 };
 
 /* On the CPU a call is one sweep, and what it keeps in its workspace stays in the caches. */
 static const struct ek_cost_row evenkeel_forward_cpu[] = {
 	{"forward", "fused", "src/ops/norm/cpu.c", "1",
-	 FORWARD_FLOPS, "inputs", "outputs"},
+	 {FORWARD_FLOPS, "inputs", "outputs"}},
 	END,
 };
 
 static const struct ek_cost_row evenkeel_backward_cpu[] = {
 	{"backward", "fused", "src/ops/norm/cpu.c", "1",
-	 "(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED " + " COLUMN_SUMS,
-	 "inputs", "outputs"},
+	 {"(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED " + " COLUMN_SUMS,
+	 "inputs", "outputs"}},
 	END,
 };
 
@@ -266,24 +266,19 @@ static struct call call_of(const ek_cost_args *a, int64_t rows)
 	static char tensor[64] __attribute__((aligned(64)));
 	const uint32_t present = present_operands(a);
 	struct call call = {.op = a->pass == EK_FORWARD ? &ek_norm_forward_op : &ek_norm_backward_op};
-	if (a->pass == EK_FORWARD)
-		call.args.forward = (ek_norm_forward_args){.norm = a->norm,
-							   .dtype = a->dtype,
-							   .weight_dtype = a->weight_dtype,
-							   .rows = rows,
-							   .cols = a->hidden_size};
-	else
-		call.args.backward = (ek_norm_backward_args){.norm = a->norm,
-							     .dtype = a->dtype,
-							     .weight_dtype = a->weight_dtype,
-							     .rows = rows,
-							     .cols = a->hidden_size};
-	for (int i = 0; i < call.op->operand_count; i++) {
-		const struct ek_operand *operand = &call.op->operands[i];
+	const struct ek_op *op = call.op;
+	*(ek_norm *)ek_field(&call.args, op->kind) = a->norm;
+	*(int64_t *)ek_field(&call.args, op->sizes[EK_NORM_ROWS].offset) = rows;
+	*(int64_t *)ek_field(&call.args, op->sizes[EK_NORM_COLS].offset) = a->hidden_size;
+	for (int i = 0; i < op->operand_count; i++) {
+		const struct ek_operand *operand = &op->operands[i];
 		if (present >> i & 1 && ek_operand_has_kind(operand, (int)a->norm))
 			ek_operand_set(operand, &call.args, tensor);
 		if (operand->dims[0].stride)
 			*(int64_t *)ek_field(&call.args, operand->dims[0].stride) = a->hidden_size;
+		if (operand->dtype)
+			*(ek_dtype *)ek_field(&call.args, operand->dtype) =
+				operand->dtype == op->dtype ? a->dtype : a->weight_dtype;
 	}
 	return call;
 }
@@ -304,25 +299,6 @@ static enum ek_symbol dtype_symbol(const struct ek_op *op, const struct ek_opera
 	return operand->dtype == op->dtype ? EK_SYMBOL_A_BYTES : EK_SYMBOL_W_BYTES;
 }
 
-/* The operands of the table that are written or not, that are column sums or not, of one rank or of any (0). */
-static uint32_t operands_of(const struct ek_op *op, int flags, int wanted, int rank)
-{
-	uint32_t operands = 0;
-	for (int i = 0; i < op->operand_count; i++)
-		if ((op->operands[i].flags & flags) == wanted && (rank == 0 || op->operands[i].rank == rank))
-			operands |= 1u << i;
-	return operands;
-}
-
-/* Those of a value for each column. */
-static uint32_t column_operands(const struct ek_op *op)
-{
-	uint32_t operands = 0;
-	for (int i = 0; i < op->operand_count; i++)
-		operands |= (uint32_t)(op->operands[i].dims[0].size == EK_NORM_COLS) << i;
-	return operands;
-}
-
 static void add_operand_bytes(struct ek_facts *facts, const struct call *call)
 {
 	static const struct ek_cost_symbols symbols = {
@@ -330,17 +306,19 @@ static void add_operand_bytes(struct ek_facts *facts, const struct call *call)
 		.size = {[EK_NORM_ROWS] = {EK_SYMBOL_BATCH_SIZE, EK_SYMBOL_SEQ_LEN},
 			 [EK_NORM_COLS] = {EK_SYMBOL_HIDDEN_SIZE}},
 		.dtype = dtype_symbol};
-	const struct ek_op *op = call->op;
-	const int sums = EK_OUTPUT | EK_ACCUMULATES;
-	const struct {
-		const char *name;
-		uint32_t operands;
-	} groups[] = {{"inputs", operands_of(op, EK_OUTPUT, 0, 0)},
-		      {"statistics_inputs", operands_of(op, EK_OUTPUT, 0, 1) & ~column_operands(op)},
-		      {"outputs", operands_of(op, EK_OUTPUT, EK_OUTPUT, 0)},
-		      {"gradients", operands_of(op, sums, sums, 0)}};
-	for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-		ek_facts_add_bytes(facts, groups[i].name, op, &call->args, groups[i].operands, &symbols);
+	enum { INPUTS, STATISTICS_INPUTS, OUTPUTS, GRADIENTS, GROUPS };
+	static const char *const names[GROUPS] = {"inputs", "statistics_inputs", "outputs", "gradients"};
+	uint32_t groups[GROUPS] = {0};
+	for (int i = 0; i < call->op->operand_count; i++) {
+		const struct ek_operand *operand = &call->op->operands[i];
+		bool output = operand->flags & EK_OUTPUT, sum = operand->flags & EK_ACCUMULATES;
+		bool statistic = operand->rank == 1 && operand->dims[0].size == EK_NORM_ROWS;
+		groups[output ? OUTPUTS : INPUTS] |= 1u << i;
+		groups[STATISTICS_INPUTS] |= (uint32_t)(!output && statistic) << i;
+		groups[GRADIENTS] |= (uint32_t)(output && sum) << i;
+	}
+	for (int i = 0; i < GROUPS; i++)
+		ek_facts_add_bytes(facts, names[i], call->op, &call->args, groups[i], &symbols);
 }
 
 static void add_partials(struct ek_facts *facts, const struct ek_norm_plan *plan)
@@ -383,7 +361,7 @@ static void add_evenkeel(struct ek_facts *facts, const ek_cost_args *a, bool exa
 
 void ek_norm_facts(struct ek_facts *facts, const ek_cost_args *args, bool exact)
 {
-	facts->count = facts->bytes_count = 0;
+	facts->count = 0;
 	add_sizes(facts, args);
 	add_widths(facts, args);
 	add_operands(facts, args);
