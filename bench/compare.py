@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from comparison import plan, runner, tables
 from comparison.backends import BACKENDS
@@ -103,65 +103,33 @@ def label_of(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name
 
 
-OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "what is compared (lists are separated by commas)": {
-        "--backends": {"type": listed(tuple(BACKENDS)), "metavar": "A,B", "help": ", ".join(BACKENDS)},
-        "--extra": {
-            "type": python_file,
-            "action": "append",
-            "default": [],
-            "metavar": "FILE.py",
-            "help": "one more backend: the class Backend of a file; comparison/backends/base.py says how",
-        },
-        "--ops": {"type": listed(OPS), "default": OPS, "metavar": "OP,OP", "help": ", ".join(OPS)},
-        "--pass": {
-            "type": listed(tuple(PASSES)),
-            "default": tuple(PASSES),
-            "dest": "passes",
-            "metavar": "P,P",
-            "help": ", ".join(PASSES) + " (forward + backward)",
-        },
-        "--dtypes": {
-            "type": listed(tuple(DTYPES)),
-            "default": (),
-            "metavar": "D,D",
-            "help": f"{', '.join(DTYPES)}; by default what a set is about",
-        },
-        "--sets": {
-            "type": listed(SETS),
-            "default": (),
-            "metavar": "S,S",
-            "help": f"of shapes: {', '.join(SETS)}; all on a GPU, models on a CPU",
-        },
-        "--shapes": {"type": parse_shapes, "default": (), "metavar": "MxN,MxN", "help": "these instead of sets"},
-        "--quick": {"action": "store_true", "help": "two shapes, one dtype, fewer rounds"},
-        "--full": {"action": "store_true", "help": "also the edges: one row, one column, odd widths"},
-        "--quoted": {
-            "action": argparse.BooleanOptionalAction,
-            "default": True,
-            "help": "figures of quoted.json for what is not installed, on the GPU they come from",
-        },
-    },
-    "how": {
-        "--device": {"choices": ("cpu", "cuda"), "help": "the GPU where there is one, else the CPU"},
-        "--threads": {"type": number(1, int), "default": len(os.sched_getaffinity(0)), "help": "of the CPU (all)"},
-        "--time-limit": {"type": number(1), "default": 600.0, "metavar": "SECONDS", "help": "of one backend (600)"},
-        "--budget": {"type": number(1), "metavar": "SECONDS", "help": "of the whole run, shared by the backends"},
-    },
-    "files (- is standard output)": {
-        "--json": {"type": file, "metavar": "FILE", "help": "everything"},
-        "--csv": {"type": file, "metavar": "FILE", "help": "the times"},
-        "--output-dir": {"type": Path, "metavar": "DIR", "help": "compare.json, and a CSV file of every list"},
-    },
-}
-
-
 def arguments() -> Parser:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for title, options in OPTIONS.items():
-        group = parser.add_argument_group(title)
-        for name, how in options.items():
-            group.add_argument(name, **how)
+    what = parser.add_argument_group("what is compared (lists are separated by commas)").add_argument
+    what("--backends", type=listed(tuple(BACKENDS)), metavar="A,B", help=", ".join(BACKENDS))
+    what("--extra", type=python_file, action="append", default=[], metavar="FILE.py",
+         help="one more backend: the class Backend of a file; comparison/backends/base.py says how")  # fmt: skip
+    what("--ops", type=listed(OPS), default=OPS, metavar="OP,OP", help=", ".join(OPS))
+    what("--pass", type=listed(tuple(PASSES)), default=tuple(PASSES), dest="passes", metavar="P,P",
+         help=", ".join(PASSES) + " (forward + backward)")  # fmt: skip
+    what("--dtypes", type=listed(tuple(DTYPES)), default=(), metavar="D,D",
+         help=f"{', '.join(DTYPES)}; by default what a set is about")  # fmt: skip
+    what("--sets", type=listed(SETS), default=(), metavar="S,S",
+         help=f"of shapes: {', '.join(SETS)}; all on a GPU, models on a CPU")  # fmt: skip
+    what("--shapes", type=parse_shapes, default=(), metavar="MxN,MxN", help="these instead of sets")
+    what("--quick", action="store_true", help="two shapes, one dtype, fewer rounds")
+    what("--full", action="store_true", help="also the edges: one row, one column, odd widths")
+    what("--quoted", action=argparse.BooleanOptionalAction, default=True,
+         help="figures of quoted.json for what is not installed, on the GPU they come from")  # fmt: skip
+    how = parser.add_argument_group("how").add_argument
+    how("--device", choices=("cpu", "cuda"), help="the GPU where there is one, else the CPU")
+    how("--threads", type=number(1, int), default=len(os.sched_getaffinity(0)), help="of the CPU (all)")
+    how("--time-limit", type=number(1), default=600.0, metavar="SECONDS", help="of one backend (600)")
+    how("--budget", type=number(1), metavar="SECONDS", help="of the whole run, shared by the backends")
+    files = parser.add_argument_group("files (- is standard output)").add_argument
+    files("--json", type=file, metavar="FILE", help="everything")
+    files("--csv", type=file, metavar="FILE", help="the times")
+    files("--output-dir", type=Path, metavar="DIR", help="compare.json, and a CSV file of every list")
     return parser
 
 

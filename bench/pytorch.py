@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+import evenkeel
 import evenkeel.torch as ek
 from comparison import timing
 
@@ -225,18 +226,9 @@ def main() -> None:
         sys.exit("bench/pytorch.py: device needs an NVIDIA GPU that PyTorch can use")
     results = {part: PARTS[part](options) for part in parts}
     if options.json:
-        machine = {"torch": torch.__version__, "evenkeel": ek_version(), "gpu": gpu_name()}
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        machine = {"torch": torch.__version__, "evenkeel": evenkeel.__version__, "gpu": gpu}
         options.json.write_text(json.dumps({"machine": machine, **results}, indent=1) + "\n")
-
-
-def ek_version() -> str:
-    import evenkeel
-
-    return evenkeel.__version__
-
-
-def gpu_name() -> str | None:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 if __name__ == "__main__":

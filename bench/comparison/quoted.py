@@ -30,21 +30,12 @@ class Quoted:
             copy, *figures = table["microseconds"].get(f"{case.rows}x{case.cols}", [None])
             found = dict(zip(table["backends"], figures, strict=False)).get(backend)
             if found is not None:
-                return [self._row(backend, case, what, device, table["weight_dtype"].get(backend), found, copy)]
+                weight_dtype = table["weight_dtype"].get(backend, case.dtype)
+                return [self._row(case, (backend, what, device, weight_dtype), found, copy)]
         return []
 
-    def _row(
-        self,
-        backend: str,
-        case: Case,
-        what: str,
-        device: str,
-        weight_dtype: str | None,
-        found: float | str,
-        copy: float,
-    ) -> dict:
-        weight_dtype = weight_dtype or case.dtype
+    def _row(self, case: Case, head: tuple[str, str, str, str], found: float | str, copy: float) -> dict:
         if isinstance(found, str):
-            return case.row(backend, what, device, weight_dtype, "failed", f"quoted, {self.date}: {found}")
-        row = case.row(backend, what, device, weight_dtype, "quoted", f"quoted, {self.date}")
+            return case.row(*head, "failed", f"quoted, {self.date}: {found}")
+        row = case.row(*head, "quoted", f"quoted, {self.date}")
         return {**row, "seconds": found * 1e-6, "copy_seconds": copy * 1e-6, "of_copy": copy / found}

@@ -32,38 +32,19 @@ EDGES = (
 # A profiler's list for backward; its 4-D shapes have the first dimension as rows.
 BACKWARD = (
     *(Shape(*shape) for shape in ((1502, 4096), (4000, 2000), (12288, 2048), (4096, 8192), (1024, 1024), (1024, 512))),
-    *(
-        Shape(*shape)
-        for shape in ((4, 256), (8, 511), (9, 1032), (4, 2048), (1, 8192), (25, 16), (39, 777), (100, 200))
-    ),
-    *(Shape(1, 1, "1x1x1x1"), Shape(7, 343, "7x7x7x7"), Shape(256, 2048, "256x16x16x8")),
+    *(Shape(*shape) for shape in ((4, 256), (8, 511), (9, 1032), (4, 2048), (1, 8192), (25, 16), (39, 777))),
+    *(Shape(100, 200), Shape(1, 1, "1x1x1x1"), Shape(7, 343, "7x7x7x7"), Shape(256, 2048, "256x16x16x8")),
 )
 
 # The shapes of the published tables, and of the figures in quoted.json: (dtype, bias, shapes).
-TABLES = (
-    ("f16", True, (Shape(4096, 8192), Shape(4096, 16384), Shape(4096, 4096))),
-    ("bf16", False, (Shape(4096, 8192),)),
-    (
-        "bf16",
-        True,
-        tuple(
-            Shape(*shape)
-            for shape in (
-                (4096, 8192),
-                (65536, 512),
-                (32768, 4096),
-                (4096, 16384),
-                (4096, 32768),
-                (1024, 131072),
-                (1, 4096),
-                (8, 8192),
-                (128, 4096),
-                (1000, 3333),
-                (1000, 3336),
-                (32768, 256),
-            )
-        ),
-    ),
+_F16 = ((4096, 8192), (4096, 16384), (4096, 4096))
+_BF16 = (
+    *((4096, 8192), (65536, 512), (32768, 4096), (4096, 16384), (4096, 32768), (1024, 131072), (1, 4096), (8, 8192)),
+    *((128, 4096), (1000, 3333), (1000, 3336), (32768, 256)),
+)
+TABLES = tuple(
+    (dtype, bias, tuple(Shape(*shape) for shape in listed))
+    for dtype, bias, listed in (("f16", True, _F16), ("bf16", False, _BF16[:1]), ("bf16", True, _BF16))
 )
 
 WIDTHS = tuple(Shape(min(32768, (1 << 31) // cols), cols) for cols in (1 << power for power in range(8, 19)))

@@ -38,6 +38,7 @@ class Backend:
     note: ClassVar[str] = ""  # what a reader of its figures must know
     allocates: ClassVar[bool] = True  # its results? Else its memory is the caller's, and there is nothing to measure
     sums_in_16_bits_on_cpu: ClassVar[bool] = False  # dweight and dbias of 16-bit tensors? Then they may be far off
+    needs_bias: ClassVar[bool] = False  # of layer_norm, whose weight alone it does not take
     captured: ClassVar[bool] = True  # may its calls be captured in a CUDA graph?
 
     def load(self, device: str, threads: int) -> str:
@@ -48,6 +49,8 @@ class Backend:
         """Why it cannot do a case; "" where it can."""
         if case.op not in self.ops:
             return f"has no {case.op}"
+        if self.needs_bias and case.op == "layer_norm" and not case.bias:
+            return "has no layer_norm with a weight and no bias"
         return "" if case.dtype in self.dtypes else f"does not take {case.dtype}"
 
     def weight_dtype(self, case: Case) -> str:

@@ -17,14 +17,12 @@ class Evenkeel(Autograd):
         import evenkeel.torch
 
         self.library = evenkeel.torch
-        self.norms = {"layer_norm": evenkeel.torch.layer_norm, "rms_norm": self._rms_norm}
         return evenkeel.__version__
 
-    def _rms_norm(self, x: Tensor, shape: tuple[int], weight: Tensor, bias: None, eps: float) -> Tensor:
-        return self.library.rms_norm(x, shape, weight, eps)
-
     def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return self.norms[case.op](x, (case.cols,), weight, bias, case.eps)
+        if case.op == "rms_norm":
+            return self.library.rms_norm(x, (case.cols,), weight, case.eps)
+        return self.library.layer_norm(x, (case.cols,), weight, bias, case.eps)
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
         x, weight, bias = (None if tensor is None else tensor.detach() for tensor in done.kept)

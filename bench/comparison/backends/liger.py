@@ -10,6 +10,7 @@ from comparison.case import Case
 
 class Liger(Autograd):
     dtypes = ("f32", "f16", "bf16")
+    needs_bias = True
 
     def load(self, device: str, threads: int) -> str:
         from liger_kernel.ops.layer_norm import LigerLayerNormFunction
@@ -17,11 +18,6 @@ class Liger(Autograd):
 
         self.layer_norm, self.rms_norm = LigerLayerNormFunction.apply, LigerRMSNormFunction.apply
         return version_of("liger-kernel")
-
-    def refuses(self, case: Case) -> str:
-        if case.op == "layer_norm" and not case.bias:
-            return "has no layer_norm without a bias"
-        return super().refuses(case)
 
     def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if case.op == "rms_norm":  # as its module calls it: dx goes into the memory of dy

@@ -20,10 +20,8 @@ HEADER = (ROOT / "cli" / "onednn.h").read_text()
 DNNL = {name: int(value) for name, value in re.findall(r"\bDNNL_(\w+) = (\d+)", HEADER)}
 FUNCTIONS = re.findall(r"^\tX\(int, (\w+),[\s\\]*\(([^)]*)\)\)", HEADER, re.M)
 SCALARS = {"int": c_int, "unsigned": c_uint, "size_t": c_size_t, "float": c_float}  # all else is a pointer
-ARGUMENTS = ("SRC", "DST", "MEAN", "VARIANCE", "SCALE", "SHIFT", "DIFF_SRC", "DIFF_DST", "DIFF_SCALE", "DIFF_SHIFT")
-SRC, DST, MEAN, VARIANCE, SCALE, SHIFT, DIFF_SRC, DIFF_DST, DIFF_SCALE, DIFF_SHIFT = (
-    DNNL[f"ARG_{a}"] for a in ARGUMENTS
-)
+# What an argument is: by element, by row, or else by column.
+BY_ELEMENT, BY_ROW = ("SRC", "DST", "DIFF_SRC", "DIFF_DST"), ("MEAN", "VARIANCE")
 TYPES = {torch.float16: DNNL["F16"], torch.bfloat16: DNNL["BF16"], torch.float32: DNNL["F32"]}
 
 Dims = c_int64 * DNNL["MAX_NDIMS"]
@@ -82,10 +80,10 @@ class Primitives:
         shift, rms = DNNL["USE_SHIFT"] * bool(case.bias), DNNL["RMS_NORM"] * (case.op == "rms_norm")
         flags = DNNL["USE_SCALE"] | shift | rms
         self.library = library
-        self.activations = self._descriptor((case.rows, case.cols), (case.cols, 1), TYPES[dtype])
-        self.statistics = self._descriptor((case.rows,), (1,), TYPES[torch.float32])
+        x = self._descriptor((case.rows, case.cols), (case.cols, 1), TYPES[dtype])
+        stats = self._descriptor((case.rows,), (1,), TYPES[torch.float32])
         self.columns = self._descriptor((case.cols,), (1,), TYPES[torch.float32])
-        x, stats = self.activations, self.statistics
+        self.forms = dict.fromkeys(BY_ELEMENT, x) | dict.fromkeys(BY_ROW, stats)
         forward = library.make(
             "layer_normalization_forward_primitive_desc_create",
             *(engine, DNNL["FORWARD_TRAINING"], x, x, stats, case.eps, flags, None),
@@ -147,9 +145,13 @@ class OneDNN(Backend):
             self.results[key] = make()
         return self.results[key]
 
-    def _execute(self, primitive: c_void_p, operands: dict[int, tuple[c_void_p, Tensor | None]]) -> None:
-        given = [(arg, *operand) for arg, operand in operands.items() if operand[1] is not None]
-        arguments = (Argument * len(given))(*((arg, self._memory(form, tensor)) for arg, form, tensor in given))
+    def _execute(self, made: Primitives, primitive: c_void_p, **operands: Tensor | None) -> None:
+        given = [
+            (DNNL[f"ARG_{name}"], self._memory(made.forms.get(name, made.columns), tensor))
+            for name, tensor in operands.items()
+            if tensor is not None
+        ]
+        arguments = (Argument * len(given))(*given)
         self.library.call("primitive_execute", primitive, self.stream, len(given), arguments)
         self.library.call("stream_wait", self.stream)
 
@@ -158,41 +160,20 @@ class OneDNN(Backend):
         y, mean, variance = self._result(
             "forward", x, lambda: (torch.empty_like(x), torch.zeros(case.rows), torch.empty(case.rows))
         )
-        self._execute(
-            made.forward,
-            {
-                SRC: (made.activations, x),
-                DST: (made.activations, y),
-                SCALE: (made.columns, weight),
-                SHIFT: (made.columns, bias),
-                MEAN: (made.statistics, mean if case.op == "layer_norm" else None),
-                VARIANCE: (made.statistics, variance),
-            },
-        )
-        return Done(y, (x, weight, bias, mean, variance))
+        kept = {"SCALE": weight, "SHIFT": bias, "MEAN": mean if case.op == "layer_norm" else None, "VARIANCE": variance}
+        self._execute(made, made.forward, SRC=x, DST=y, **kept)
+        return Done(y, (x, kept))
 
     def backward(self, case: Case, dy: Tensor, done: Done) -> tuple[Any, Any, Any]:
-        x, weight, bias, mean, variance = done.kept
+        x, kept = done.kept
         made = self._primitives(case, x)
         dx, dweight, dbias = self._result(
             "backward", x, lambda: (torch.empty_like(x), torch.empty(case.cols), torch.empty(case.cols))
         )
-        self._execute(
-            made.backward,
-            {
-                SRC: (made.activations, x),
-                DIFF_DST: (made.activations, dy),
-                DIFF_SRC: (made.activations, dx),
-                SCALE: (made.columns, weight),
-                SHIFT: (made.columns, bias),
-                MEAN: (made.statistics, mean if case.op == "layer_norm" else None),
-                VARIANCE: (made.statistics, variance),
-                DIFF_SCALE: (made.columns, dweight),
-                DIFF_SHIFT: (made.columns, dbias if case.bias else None),
-            },
-        )
-        return dx, dweight, dbias if case.bias else None
+        results = {"DIFF_SRC": dx, "DIFF_SCALE": dweight, "DIFF_SHIFT": dbias if case.bias else None}
+        self._execute(made, made.backward, SRC=x, DIFF_DST=dy, **kept, **results)
+        return tuple(results.values())
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
-        mean, variance = done.kept[3:]
-        return mean if case.op == "layer_norm" else None, torch.rsqrt(variance + case.eps)
+        kept = done.kept[1]
+        return kept["MEAN"], torch.rsqrt(kept["VARIANCE"] + case.eps)

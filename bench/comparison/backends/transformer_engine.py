@@ -11,6 +11,7 @@ from comparison.case import Case
 
 class TransformerEngine(Autograd):
     dtypes = ("f32", "f16", "bf16")
+    needs_bias = True
 
     def load(self, device: str, threads: int) -> str:
         import transformer_engine.pytorch as library
@@ -18,11 +19,6 @@ class TransformerEngine(Autograd):
         self.modules = {"layer_norm": library.LayerNorm, "rms_norm": library.RMSNorm}
         self.module: tuple[Any, Any] = (None, None)
         return version_of("transformer-engine")
-
-    def refuses(self, case: Case) -> str:
-        if case.op == "layer_norm" and not case.bias:
-            return "has no layer_norm without a bias"
-        return super().refuses(case)
 
     def adopt(self, tensor: Tensor, differentiable: bool) -> Any:
         return Parameter(tensor) if differentiable else tensor  # a module's weight must be one
