@@ -41,6 +41,12 @@ def rows_of(page, name):
     return [[cell.words() for cell in row.children] for row in body.all("tr")]
 
 
+def page_of(folder, data, *names):
+    """The page of a file with this data, and of the samples of these names."""
+    (folder / "data.json").write_text(json.dumps(data))
+    return Document(make_page(folder / "out", [folder / "data.json", *write_samples(folder, names)])[1])
+
+
 def test_every_element_is_closed_where_it_was_opened(text):
     assert Document(text).wrong == []
 
@@ -138,18 +144,12 @@ def test_what_a_comparison_quotes_has_the_date_of_the_figures_and_not_of_the_run
     data = compare("cuda")
     for row in data["results"]:
         row["note"] = "quoted, 2025-03" * (row["status"] == "quoted")
-    (tmp_path / "compare.json").write_text(json.dumps(data))
-    page = Document(make_page(tmp_path / "out", [tmp_path / "compare.json"])[1])
+    page = page_of(tmp_path, data)
     words = {
         row[-1].replace('; GPT <2> & "friends"', "") for row in rows_of(page, "results-gpu") if row[0] == "flash-attn"
     }
     assert words == {"quoted, 2025-03"}
     assert "(2025-03)" in by_id(page, "figure-share-gpu").words()
-
-
-def page_of_one(folder, data):
-    (folder / "compare.json").write_text(json.dumps(data))
-    return Document(make_page(folder / "out", [folder / "compare.json"])[1])
 
 
 def quote_at_some_widths(data, backend):
@@ -163,7 +163,7 @@ def quote_at_some_widths(data, backend):
 
 
 def test_a_line_is_measured_or_quoted_and_never_both(tmp_path):
-    page = page_of_one(tmp_path, quote_at_some_widths(compare("cuda"), "flash-attn"))
+    page = page_of(tmp_path, quote_at_some_widths(compare("cuda"), "flash-attn"))
     keys = [key.words() for key in next(by_id(page, "figure-share-gpu").all("ul")).all("li")]
     assert "flash-attn" in keys and not any("quoted" in key for key in keys)
     drawn = {t.words() for t in by_id(page, "figure-share-gpu").all("title") if t.words().startswith("flash-attn")}
@@ -173,7 +173,7 @@ def test_a_line_is_measured_or_quoted_and_never_both(tmp_path):
 
 def test_another_setting_of_a_library_is_not_quoted_beside_it(tmp_path):
     """torch.compile was measured; max-autotune is quoted."""
-    page = page_of_one(tmp_path, quote_at_some_widths(compare("cuda"), "compile-max"))
+    page = page_of(tmp_path, quote_at_some_widths(compare("cuda"), "compile-max"))
     assert "max-autotune" not in by_id(page, "figure-share-gpu").words()
     assert "in its default form" not in by_id(page, "figure-share-gpu").words()  # nothing quoted, nothing to say of it
     assert any(row[0] == "torch.compile (max-autotune)" for row in rows_of(page, "results-gpu"))
@@ -186,9 +186,7 @@ def test_figures_that_two_files_quote_stand_once(tmp_path):
     data["results"].append(
         row | {"backend": "te", "status": "quoted", "note": "quoted, 2026-10", "seconds": 4e-5, "of_copy": 33.1 / 40}
     )
-    (tmp_path / "compare.json").write_text(json.dumps(data))
-    paths = [tmp_path / "compare.json", *write_samples(tmp_path, ["quoted"])]
-    page = Document(make_page(tmp_path / "out", paths)[1])
+    page = page_of(tmp_path, data, "quoted")
     rows = [row for row in rows_of(page, "results-gpu") if row[0] == "Transformer Engine" and row[5] == "8192"]
     assert [(row[6], row[-1]) for row in rows] == [("40.00", "quoted, 2026-10")]
 
@@ -205,7 +203,7 @@ def test_a_bar_is_the_ratio_of_shares(tmp_path):
     data = compare("cuda")
     for row in data["results"]:
         row["seconds"] = row["seconds"] and row["seconds"] * (3 if row["backend"] == "flash-attn" else 1)
-    page = page_of_one(tmp_path, data)
+    page = page_of(tmp_path, data)
     bars = {title.words() for title in by_id(page, "figure-speedup-gpu").all("title")}
     assert "2048 × 4096: 1.15× flash-attn (quoted, 2026-11-15)" in bars
     assert "1.15× flash-attn, quoted" in by_id(page, "figure-speedup-gpu").words()
@@ -249,8 +247,7 @@ def test_every_name_in_a_formula_is_explained(tmp_path):
         {"name": "slots", "value": 128, "origin": "slots of rows <rule 6>"},
         {"name": "chunk_bytes", "value": 64, "origin": "what a thread takes"},
     ]
-    (tmp_path / "explain.json").write_text(json.dumps(data))
-    page = Document(make_page(tmp_path / "out", [tmp_path / "explain.json"])[1])
+    page = page_of(tmp_path, data)
     assert any("2·H·slots + chunk_bytes" in row[2] for row in rows_of(page, "cost-layer-norm-backward"))
     section = by_id(page, "cost")
     assert [term.words() for term in section.all("dt")] == ["slots = 128", "chunk_bytes = 64"]
@@ -320,8 +317,7 @@ def test_a_cpu_measured_beside_a_gpu_is_called_a_cpu(tmp_path):
     """The machine of such a file names the GPU of its host; its device says what was measured."""
     data = compare("cpu")
     data["machine"] |= {"gpu": "Sample GPU", "device": "cpu"}
-    (tmp_path / "compare.json").write_text(json.dumps(data))
-    page = Document(make_page(tmp_path / "out", [tmp_path / "compare.json"])[1])
+    page = page_of(tmp_path, data)
     assert {row[-1] for row in rows_of(page, "differences")} == {"CPU"}
     panels = [title.words() for title in by_id(page, "figure-accuracy").all("h3")]
     assert panels == ["LayerNorm, f32, CPU", "RMSNorm, f32, CPU"]
@@ -331,10 +327,9 @@ def test_a_cpu_measured_beside_a_gpu_is_called_a_cpu(tmp_path):
 def test_limits_of_a_cpu_measured_beside_a_gpu_are_the_cpus(tmp_path):
     data = machine("cpu")
     data["machine"] |= {"gpu": "Sample GPU", "device": "cpu"}
-    (tmp_path / "machine.json").write_text(json.dumps(data))
-    reading = read_files([tmp_path / "machine.json"], VERSION, tmp_path)
+    page = page_of(tmp_path, data)
+    reading = read_files([tmp_path / "data.json"], VERSION, tmp_path)
     assert machine_file(reading, "gpu") is None and machine_file(reading, "cpu") is reading.sources[0]
-    page = Document(make_page(tmp_path / "out", [tmp_path / "machine.json"])[1])
     assert {row[0] for row in rows_of(page, "peaks-table")} == {"Sample CPU"}
     assert "--device" not in rows_of(page, "files-table")[0][-1]
 
@@ -343,9 +338,7 @@ def test_the_limit_is_the_largest_copy_and_not_one_of_a_cache(tmp_path):
     data = machine("cpu")
     slope = max(data["copy"], key=lambda record: (record["bytes"], record["bytes_per_second"]))
     data["copy"].insert(0, {"bytes": 65536, "bytes_per_second": 9e11, "threads": 2})
-    (tmp_path / "machine.json").write_text(json.dumps(data))
-    paths = [tmp_path / "machine.json", *write_samples(tmp_path, ["cpu", "explain-layer_norm-forward-f32"])]
-    page = Document(make_page(tmp_path / "out", paths)[1])
+    page = page_of(tmp_path, data, "cpu", "explain-layer_norm-forward-f32")
     assert rows_of(page, "peaks-table")[0] == ["Sample CPU", "copy of 512 MB, 2 threads", "40 GB/s"]
     assert slope["bytes_per_second"] == 4e10
     assert "the slope is the measured copy of 512 MB, 40 GB/s" in by_id(page, "figure-roofline").words()

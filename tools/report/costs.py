@@ -24,19 +24,12 @@ def largest_copy(machine: Source) -> dict[str, Any]:
     return max(machine.data["copy"], key=lambda record: (record["bytes"], record["bytes_per_second"]))
 
 
-def _size(sizes: dict[str, Any], *names: str) -> int | None:
-    return next((sizes[name] for name in names if name in sizes), None)
-
-
 def key_of(data: dict[str, Any]) -> tuple:
     """What a row is found by: op, pass, bytes of an element, rows, columns, device ("" where it is not said)."""
     sizes = data["sizes"]
-    element = ELEMENT_BYTES.get(data.get("dtype", ""), _size(sizes, "a_bytes"))
     device = {"cuda": "gpu", "cpu": "cpu"}.get(data.get("device", ""), "")
-    rows = _size(sizes, "rows")
-    if rows is None:
-        rows = (_size(sizes, "batch_size", "batch") or 1) * (_size(sizes, "seq_len", "seq") or 1)
-    return data["op"], data["pass"], element, rows, _size(sizes, "cols", "hidden_size", "hidden"), device
+    rows = sizes.get("batch_size", 1) * sizes.get("seq_len", 1)
+    return data["op"], data["pass"], ELEMENT_BYTES.get(data.get("dtype", "")), rows, sizes.get("hidden_size"), device
 
 
 def largest_rows(rows: list[Row], device: str) -> list[Row]:
