@@ -156,12 +156,6 @@ void explain_markdown(FILE *out, const struct explanation *e)
 
 /* ---- JSON ---- */
 
-static void write_text(FILE *out, const char *name, const char *text)
-{
-	(void)fprintf(out, ", \"%s\": ", name);
-	write_json_string(out, text);
-}
-
 static void write_numbers(FILE *out, const ek_cost_kernel *kernel, const struct roof *roof)
 {
 	(void)fprintf(out,
@@ -183,11 +177,8 @@ static void write_json_variant(FILE *out, const struct variant *v)
 	(void)fprintf(out, "    {\"name\": \"%s\", \"kernels\": [", v->name);
 	for (int i = 0; i < v->cost.kernel_count; i++) {
 		const ek_cost_kernel *kernel = &v->cost.kernels[i];
-		(void)fprintf(out, "%s\n      {\"name\": ", i ? "," : "");
-		write_json_string(out, kernel->name);
-		write_text(out, "type", kernel->type);
-		write_text(out, "origin", kernel->origin);
-		(void)fputs(", ", out);
+		(void)fprintf(out, "%s\n      {\"name\": %s, \"type\": %s, \"origin\": %s, ", i ? "," : "",
+			      quoted(kernel->name), quoted(kernel->type), quoted(kernel->origin));
 		write_numbers(out, kernel, &v->kernels[i]);
 		(void)fputc('}', out);
 	}
@@ -204,20 +195,18 @@ static void write_json_variant(FILE *out, const struct variant *v)
 static void write_json_head(FILE *out, const struct explanation *e)
 {
 	const ek_cost_args *a = &e->args;
-	(void)fprintf(out, "{\n  \"evenkeel\": \"%s\"", ek_version());
-	write_text(out, "op", e->subject);
-	write_text(out, "pass", explain_pass(e));
+	double rate = machine_flop_rate(&e->machine, a->dtype), bandwidth = machine_bandwidth(&e->machine);
 	(void)fprintf(out,
+		      "{\n  \"evenkeel\": \"%s\", \"op\": %s, \"pass\": %s"
 		      ", \"device\": \"%s\", \"dtype\": \"%s\", \"weight_dtype\": \"%s\",\n  \"sizes\": "
 		      "{\"batch_size\": %lld, \"seq_len\": %lld, \"hidden_size\": %lld, \"given\": %s},\n"
-		      "  \"machine\": {\"name\": ",
+		      "  \"machine\": {\"name\": %s, \"bytes_per_second\": %.6g, \"flops_per_second\": %.6g, "
+		      "\"ridge\": %.6g},\n",
+		      ek_version(), quoted(e->subject), quoted(explain_pass(e)),
 		      a->device == EK_CUDA ? "cuda" : "cpu", ek_dtype_name(a->dtype),
 		      ek_dtype_name(a->weight_dtype ? a->weight_dtype : a->dtype), (long long)a->batch_size,
-		      (long long)a->seq_len, (long long)a->hidden_size, e->sizes_given ? "true" : "false");
-	write_json_string(out, e->machine.name);
-	(void)fprintf(out, ", \"bytes_per_second\": %.6g, \"flops_per_second\": %.6g, \"ridge\": %.6g},\n",
-		      machine_bandwidth(&e->machine), machine_flop_rate(&e->machine, a->dtype),
-		      machine_flop_rate(&e->machine, a->dtype) / machine_bandwidth(&e->machine));
+		      (long long)a->seq_len, (long long)a->hidden_size, e->sizes_given ? "true" : "false",
+		      quoted(e->machine.name), bandwidth, rate, rate / bandwidth);
 }
 
 void explain_json(FILE *out, const struct explanation *e)
@@ -226,12 +215,9 @@ void explain_json(FILE *out, const struct explanation *e)
 	int count = explain_assumptions(e, assumptions);
 	write_json_head(out, e);
 	(void)fprintf(out, "  \"assumptions\": [");
-	for (int i = 0; i < count; i++) {
-		(void)fprintf(out, "%s\n    {\"text\": ", i ? "," : "");
-		write_json_string(out, assumptions[i].text);
-		write_text(out, "option", assumptions[i].option);
-		(void)fputc('}', out);
-	}
+	for (int i = 0; i < count; i++)
+		(void)fprintf(out, "%s\n    {\"text\": %s, \"option\": %s}", i ? "," : "",
+			      quoted(assumptions[i].text), quoted(assumptions[i].option));
 	(void)fprintf(out, "],\n  \"variants\": [");
 	for (int i = 0; i < e->count; i++) {
 		(void)fputs(i ? ",\n" : "\n", out);

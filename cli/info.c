@@ -55,9 +55,8 @@ static int write_info(const char *name, ek_context *ctx)
 	FILE *file = open_output("--json", name);
 	if (!file)
 		return STATUS_USAGE;
-	(void)fprintf(file, "{\n  \"evenkeel\": ");
-	write_json_string(file, ek_version());
-	(void)fprintf(file, ",\n  \"numerics\": %d,\n  \"machine\": {", ek_numerics_version());
+	(void)fprintf(file, "{\n  \"evenkeel\": %s,\n  \"numerics\": %d,\n  \"machine\": {",
+		      quoted(ek_version()), ek_numerics_version());
 	write_machine(file, ctx);
 	(void)fprintf(file, "},\n  \"levels\": [");
 	for (int i = 0; (level = ek_cpu_level(i, &usable)); i++)

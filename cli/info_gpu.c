@@ -87,44 +87,26 @@ void print_gpus(FILE *out)
 	print_cache(out, &cache);
 }
 
-static void write_member(FILE *file, const char *name, const char *text)
-{
-	(void)fprintf(file, "\"%s\": ", name);
-	write_json_string(file, text);
-}
-
-/* A version as text, empty if there is none; then the rest of the object can go on. */
-static void write_version(FILE *file, int version)
-{
-	(void)fputs("\"version\": \"", file);
-	if (version)
-		print_version(file, version);
-	(void)fputs("\", ", file);
-}
-
 static void write_device(FILE *file, int ordinal)
 {
 	ek_gpu_info gpu = {.size = sizeof gpu};
 	(void)fprintf(file, "%s{\"device\": \"cuda:%d\", ", ordinal ? ", " : "", ordinal);
-	if (ek_describe_gpu(ordinal, &gpu) != EK_OK) {
-		write_member(file, "missing", ek_error(NULL));
-	} else {
-		write_member(file, "name", gpu.name);
-		(void)fprintf(file, ", \"isa\": \"sm_%d\", \"multiprocessors\": %d, \"memory_bytes\": %lld",
-			      gpu.arch, gpu.multiprocessors, (long long)gpu.memory);
-	}
-	(void)fputc('}', file);
+	if (ek_describe_gpu(ordinal, &gpu) != EK_OK)
+		(void)fprintf(file, "\"missing\": %s}", quoted(ek_error(NULL)));
+	else
+		(void)fprintf(
+			file,
+			"\"name\": %s, \"isa\": \"sm_%d\", \"multiprocessors\": %d, \"memory_bytes\": %lld}",
+			quoted(gpu.name), gpu.arch, gpu.multiprocessors, (long long)gpu.memory);
 }
 
-static void write_devices(FILE *file, const ek_cuda_info *cuda)
+/* An empty text if there is none. */
+static void write_version(FILE *file, const char *name, int version)
 {
-	(void)fputs("  \"gpus\": [", file);
-	for (int i = 0; i < cuda->gpu_count; i++)
-		write_device(file, i);
-	(void)fputs("],\n  \"driver\": {", file);
-	write_version(file, cuda->driver_version);
-	write_member(file, "missing", cuda->gpu_missing);
-	(void)fputs("},\n", file);
+	(void)fprintf(file, "  \"%s\": {\"version\": \"", name);
+	if (version)
+		print_version(file, version);
+	(void)fputs("\", ", file);
 }
 
 void write_gpus(FILE *file)
@@ -132,19 +114,18 @@ void write_gpus(FILE *file)
 	ek_cuda_info cuda;
 	struct ek_cache_info cache;
 	find_out(&cuda, &cache);
-	write_devices(file, &cuda);
-	(void)fputs("  \"nvrtc\": {", file);
-	write_version(file, cuda.nvrtc_version);
-	write_member(file, "path", cuda.nvrtc_path);
-	(void)fputs(", ", file);
-	write_member(file, "missing", cuda.nvrtc_missing);
-	(void)fputs("},\n  \"cache\": {", file);
-	write_member(file, "folder", cache.folder);
-	(void)fprintf(file, ", \"entries\": %lld, \"bytes\": %lld, ", cache.entries, cache.bytes);
-	write_member(file, "missing", cache.why_not);
-	(void)fputs(", ", file);
-	write_member(file, "pack", cache.pack);
-	(void)fprintf(file, ", \"pack_entries\": %d, ", cache.pack_entries);
-	write_member(file, "pack_missing", cache.pack_why_not);
-	(void)fputs("}", file);
+	(void)fputs("  \"gpus\": [", file);
+	for (int i = 0; i < cuda.gpu_count; i++)
+		write_device(file, i);
+	(void)fputs("],\n", file);
+	write_version(file, "driver", cuda.driver_version);
+	(void)fprintf(file, "\"missing\": %s},\n", quoted(cuda.gpu_missing));
+	write_version(file, "nvrtc", cuda.nvrtc_version);
+	(void)fprintf(file, "\"path\": %s, \"missing\": %s},\n", quoted(cuda.nvrtc_path),
+		      quoted(cuda.nvrtc_missing));
+	(void)fprintf(file,
+		      "  \"cache\": {\"folder\": %s, \"entries\": %lld, \"bytes\": %lld, \"missing\": %s, "
+		      "\"pack\": %s, \"pack_entries\": %d, \"pack_missing\": %s}",
+		      quoted(cache.folder), cache.entries, cache.bytes, quoted(cache.why_not),
+		      quoted(cache.pack), cache.pack_entries, quoted(cache.pack_why_not));
 }

@@ -73,9 +73,8 @@ static void write_rate(FILE *file, const struct rates *rates, const char *name, 
 static void write_file(FILE *file, const ek_context *ctx, const struct rates *rates, int count)
 {
 	const char *between = "";
-	(void)fprintf(file, "{\n  \"evenkeel\": ");
-	write_json_string(file, ek_version());
-	(void)fprintf(file, ",\n  \"machine\": {%s", rates->threads ? "" : "\"device\": \"cuda\", ");
+	(void)fprintf(file, "{\n  \"evenkeel\": %s,\n  \"machine\": {%s", quoted(ek_version()),
+		      rates->threads ? "" : "\"device\": \"cuda\", ");
 	write_machine(file, ctx);
 	(void)fprintf(file, "},\n  \"copy\": [");
 	for (int which = 0; which < count; which++)

@@ -119,19 +119,19 @@ int close_output(FILE *file, const char *option, const char *name)
 	return complain(STATUS_USAGE, "%s %s: cannot be written (%s)", option, name, error);
 }
 
-void write_json_string(FILE *file, const char *text)
+const char *quoted(const char *text)
 {
-	(void)fputc('"', file);
-	for (; *text; text++) {
+	static char rooms[4][4096];
+	static int next;
+	char *room = rooms[next++ % 4], *at = room;
+	*at++ = '"';
+	for (; *text && at < room + sizeof rooms[0] - 8; text++) {
 		unsigned char c = (unsigned char)*text;
-		if (c == '"' || c == '\\')
-			(void)fprintf(file, "\\%c", c);
-		else if (c < 0x20)
-			(void)fprintf(file, "\\u%04x", c);
-		else
-			(void)fputc(c, file);
+		bool escaped = c == '"' || c == '\\';
+		at += snprintf(at, 8, c < 0x20 ? "\\u%04x" : escaped ? "\\%c" : "%c", c);
 	}
-	(void)fputc('"', file);
+	memcpy(at, "\"", 2);
+	return room;
 }
 
 /* The CPU of the machine, also where the context is on a GPU. */
@@ -140,14 +140,12 @@ static void write_cpu(FILE *file, const ek_context *ctx)
 	ek_description description = {.size = sizeof description};
 	struct caches caches = system_caches();
 	(void)ek_describe(ctx, &description);
-	(void)fputs("\"cpu\": ", file);
-	write_json_string(file, description.name);
 	(void)fprintf(
 		file,
-		", \"isa\": \"%s\", \"threads\": %d, \"l1d_bytes\": %lld, \"l2_bytes\": %lld, \"l3_bytes\": %lld, "
+		"\"cpu\": %s, \"isa\": \"%s\", \"threads\": %d, \"l1d_bytes\": %lld, \"l2_bytes\": %lld, \"l3_bytes\": %lld, "
 		"\"stream_bytes\": %lld, \"numerics\": %d",
-		description.isa, description.threads, caches.l1d, caches.l2, caches.l3,
-		(long long)description.stream_bytes, ek_numerics_version());
+		quoted(description.name), description.isa, description.threads, caches.l1d, caches.l2,
+		caches.l3, (long long)description.stream_bytes, ek_numerics_version());
 }
 
 void write_machine(FILE *file, const ek_context *ctx)
@@ -159,12 +157,11 @@ void write_machine(FILE *file, const ek_context *ctx)
 	} else if (ek_open(&cpu, NULL) == EK_OK) {
 		write_cpu(file, cpu);
 		ek_close(cpu);
-		(void)fputs(", \"gpu\": ", file);
-		write_json_string(file, gpu->name);
-		(void)fprintf(file,
-			      ", \"gpu_isa\": \"sm_%d\", \"multiprocessors\": %d, \"driver\": \"%d.%d\"",
-			      gpu->limits.arch, gpu->limits.multiprocessors, gpu->driver->version / 1000,
-			      gpu->driver->version % 1000 / 10);
+		(void)fprintf(
+			file,
+			", \"gpu\": %s, \"gpu_isa\": \"sm_%d\", \"multiprocessors\": %d, \"driver\": \"%d.%d\"",
+			quoted(gpu->name), gpu->limits.arch, gpu->limits.multiprocessors,
+			gpu->driver->version / 1000, gpu->driver->version % 1000 / 10);
 	}
 }
 
@@ -185,9 +182,7 @@ static void write_json_result(FILE *file, const struct result *result)
 		(void)fprintf(file,
 			      "\"device_seconds\": %.6g, \"host_seconds\": %.6g, \"launch_seconds\": %.6g, ",
 			      result->seconds, result->host_seconds, result->launch_seconds);
-	(void)fputs("\"weight_dtype\": \"", file);
-	(void)fputs(ek_dtype_name(result->weight_dtype), file);
-	(void)fputs("\", \"peers\": {", file);
+	(void)fprintf(file, "\"weight_dtype\": \"%s\", \"peers\": {", ek_dtype_name(result->weight_dtype));
 	if (result->onednn_seconds > 0)
 		(void)fprintf(file, "\"onednn\": %.6g", result->onednn_seconds);
 	(void)fputs("}}", file);
@@ -213,9 +208,7 @@ static int write_json(const char *name, const ek_context *ctx, const struct resu
 	FILE *file = open_output("--json", name);
 	if (!file)
 		return STATUS_USAGE;
-	(void)fputs("{\n  \"evenkeel\": ", file);
-	write_json_string(file, ek_version());
-	(void)fputs(",\n  \"machine\": {", file);
+	(void)fprintf(file, "{\n  \"evenkeel\": %s,\n  \"machine\": {", quoted(ek_version()));
 	write_machine(file, ctx);
 	(void)fputs("},\n", file);
 	write_json_list(file, "results", results, false);

@@ -53,7 +53,8 @@ FILE *open_output(const char *option, const char *name);
 const char *output_error(FILE *file);
 /* Closes it; complains and returns an exit status if the text could not be written. */
 int close_output(FILE *file, const char *option, const char *name);
-void write_json_string(FILE *file, const char *text);
+/* The text as a JSON string, in quotes; valid until the fourth call from here on. */
+const char *quoted(const char *text);
 /* The members of the "machine" object, without its braces. */
 void write_machine(FILE *file, const ek_context *ctx);
 
