@@ -1,5 +1,5 @@
 /* The kernels that verify --quick compiles on a GPU. A width, a dtype or a set of operands is a kernel of its own and
- * takes up to half a second; rows, places and values are free. So every row of the tables in src/cuda/policy.c is
+ * takes up to half a second; rows, places and values are free. So every row of the tables in src/ops/norm/policy.c is
  * here once, at its widest, where registers are scarcest, or with a tail; every way of reading rows and every set of
  * operands is in some of them. That they meet each other is for the longer lists; tests/test_gpu_quick.c sees to the
  * rest. SPDX-License-Identifier: MIT */

@@ -18,14 +18,10 @@
 
 enum { MOST_PACKED = 4096 };
 
-/* A call to come: its case, and its op's arguments. */
-struct call {
-	const struct test_case *test_case;
-	const union op_args *args;
-};
-
 struct warmup {
 	const struct options *options;
+	struct test_case *calls; /* to come */
+	int call_count;
 	ek_context *ctx;      /* into the cache: of the GPU */
 	int archs[MAX_ARCHS]; /* into a pack */
 	int arch_count;
@@ -33,92 +29,82 @@ struct warmup {
 	char *keys[MOST_PACKED];
 	struct ek_image images[MOST_PACKED];
 	int packed;
-	int calls;
 };
 
-typedef int visit_function(struct warmup *warmup, const struct call *call);
+/* ---- the calls ---- */
+
+enum {
+	MOST_CALLS = EK_OP_COUNT * 4 * MAX_SHAPES * 3
+}; /* ops, dtypes, widths; forward, backward in two ways */
 
 /* Without what forward returns, which needs no kernel of its own; backward with given and with recomputed statistics. */
-static int visit_pass(struct warmup *warmup, visit_function *visit, struct test_case c)
+static void add_calls(struct warmup *warmup, struct test_case c)
 {
-	union op_args args;
-	int status = STATUS_FINE;
 	if (c.pass == FORWARD)
 		case_drop_operands(&c, case_optional(&c) & case_outputs_of(&c));
-	const int ways = c.pass == BACKWARD ? 2 : 1;
-	for (int way = 0; way < ways && status == STATUS_FINE; way++) {
-		case_drop_operands(&c, way == 1 ? case_statistics(&c) : 0);
-		case_args_nowhere(&c, &args);
-		status = visit(warmup, &(struct call){.test_case = &c, .args = &args});
+	warmup->calls[warmup->call_count++] = c;
+	if (c.pass == BACKWARD) {
+		case_drop_operands(&c, case_statistics(&c));
+		warmup->calls[warmup->call_count++] = c;
 	}
-	return status;
 }
 
-static int visit_width(struct warmup *warmup, visit_function *visit, const struct ek_op_entry *op,
-		       ek_dtype dtype, int64_t cols)
-{
-	const struct options *options = warmup->options;
-	struct dtype_pair dtypes = {dtype, options->weight_dtype ? options->weight_dtype : dtype};
-	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
-	int status = STATUS_FINE;
-	for (int pass = 0; pass < PASS_COUNT && status == STATUS_FINE; pass++)
-		if (both || options->pass[pass])
-			status = visit_pass(
-				warmup, visit,
-				case_with(options, op, (enum pass)pass, dtypes, (struct shape){1, cols}));
-	return status;
-}
-
-static int visit_op(struct warmup *warmup, visit_function *visit, const struct ek_op_entry *op)
+static void add_op(struct warmup *warmup, const struct ek_op_entry *op)
 {
 	static const ek_dtype usual[] = {EK_F32, EK_F16, EK_BF16};
 	const struct options *options = warmup->options;
 	const ek_dtype *dtypes = options->dtype_count ? options->dtypes : usual;
 	int dtype_count = options->dtype_count ? options->dtype_count : 3;
-	int status = STATUS_FINE;
-	for (int i = 0; i < dtype_count; i++) {
-		if (!weight_dtype_fits(dtypes[i], options->weight_dtype))
-			continue;
-		for (int k = 0; k < options->shape_count && status == STATUS_FINE; k++)
-			status = visit_width(warmup, visit, op, dtypes[i], options->shapes[k].cols);
+	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
+	for (int i = 0; i < dtype_count * options->shape_count * PASS_COUNT; i++) {
+		ek_dtype dtype = dtypes[i / PASS_COUNT / options->shape_count];
+		struct dtype_pair pair = {dtype, options->weight_dtype ? options->weight_dtype : dtype};
+		enum pass pass = (enum pass)(i % PASS_COUNT);
+		if (weight_dtype_fits(dtype, pair.weight_dtype) && (both || options->pass[pass]))
+			add_calls(warmup, case_with(options, op, pass, pair,
+						    options->shapes[i / PASS_COUNT % options->shape_count]));
 	}
-	return status;
 }
 
-static int visit_all(struct warmup *warmup, visit_function *visit)
+static void list_calls(struct warmup *warmup)
 {
 	const struct options *options = warmup->options;
 	int op_count = options->op_count ? options->op_count : EK_OP_COUNT;
+	for (int i = 0; i < op_count; i++)
+		add_op(warmup, options->op_count ? options->ops[i] : &ek_ops[i]);
+}
+
+/* Makes the kernels of each call ready by `make`. */
+static int make_calls(struct warmup *warmup, int (*make)(struct warmup *warmup, const struct test_case *c,
+							 const union op_args *args))
+{
 	int status = STATUS_FINE;
-	for (int i = 0; i < op_count && status == STATUS_FINE; i++)
-		status = visit_op(warmup, visit, options->op_count ? options->ops[i] : &ek_ops[i]);
+	progress_begin(warmup->call_count);
+	for (int i = 0; i < warmup->call_count && status == STATUS_FINE; i++) {
+		const struct test_case *c = &warmup->calls[i];
+		union op_args args;
+		case_args_nowhere(c, &args);
+		progress_step("%s %s %s, %lld columns", c->op->name, pass_names[c->pass],
+			      ek_dtype_name(c->dtype), (long long)c->cols);
+		status = make(warmup, c, &args);
+	}
+	progress_clear();
 	return status;
 }
 
-static int count_call(struct warmup *warmup, const struct call *call)
+/* A library's call has failed. */
+static int refuse(ek_status status, const ek_context *ctx)
 {
-	(void)call;
-	warmup->calls++;
-	return STATUS_FINE;
-}
-
-static void show_progress(const struct call *call)
-{
-	const struct test_case *test_case = call->test_case;
-	progress_step("%s %s %s, %lld columns", test_case->op->name, pass_names[test_case->pass],
-		      ek_dtype_name(test_case->dtype), (long long)test_case->cols);
+	progress_clear();
+	return complain(device_exit_status(status), "%s", ek_error(ctx));
 }
 
 /* ---- into the cache ---- */
 
-static int prepare_call(struct warmup *warmup, const struct call *call)
+static int prepare_call(struct warmup *warmup, const struct test_case *c, const union op_args *args)
 {
-	show_progress(call);
-	ek_status status = case_op(call->test_case)->prepare(warmup->ctx, call->args);
-	if (status == EK_OK)
-		return STATUS_FINE;
-	progress_clear();
-	return complain(device_exit_status(status), "%s", ek_error(warmup->ctx));
+	ek_status status = case_op(c)->prepare(warmup->ctx, args);
+	return status == EK_OK ? STATUS_FINE : refuse(status, warmup->ctx);
 }
 
 static int warm_cache(struct warmup *warmup)
@@ -130,14 +116,14 @@ static int warm_cache(struct warmup *warmup)
 		return status;
 	ek_cache_describe(warmup->ctx->gpu->cache, &info);
 	if (info.folder[0])
-		status = visit_all(warmup, prepare_call);
+		status = make_calls(warmup, prepare_call);
 	else
 		status = complain(STATUS_USAGE, "compiled kernels would not be kept: %s", info.why_not);
-	progress_clear();
 	if (status == STATUS_FINE) {
 		ek_cache_describe(warmup->ctx->gpu->cache, &info);
-		printf("ready      %d call%s on %s, in %.1f s\n", warmup->calls,
-		       warmup->calls == 1 ? "" : "s", device_words(warmup->ctx).text, seconds_now() - start);
+		printf("ready      %d call%s on %s, in %.1f s\n", warmup->call_count,
+		       warmup->call_count == 1 ? "" : "s", device_words(warmup->ctx).text,
+		       seconds_now() - start);
 		print_cache(stdout, &info);
 	}
 	ek_close(warmup->ctx);
@@ -148,53 +134,46 @@ static int warm_cache(struct warmup *warmup)
 
 static int add_kernel(struct warmup *warmup, char *key, struct ek_image image)
 {
+	bool known = false;
 	for (int i = 0; i < warmup->packed; i++)
-		if (strcmp(warmup->keys[i], key) == 0) {
-			free(key);
-			free(image.data);
-			return STATUS_FINE;
-		}
-	if (warmup->packed == MOST_PACKED) {
+		known = known || strcmp(warmup->keys[i], key) == 0;
+	if (known || warmup->packed == MOST_PACKED) {
 		free(key);
 		free(image.data);
-		return complain(STATUS_USAGE, "--pack %s: more than %d kernels; name fewer widths or dtypes",
-				warmup->options->pack, MOST_PACKED);
+		return known ? STATUS_FINE
+			     : complain(STATUS_USAGE,
+					"--pack %s: more than %d kernels; name fewer widths or dtypes",
+					warmup->options->pack, MOST_PACKED);
 	}
 	warmup->keys[warmup->packed] = key;
 	warmup->images[warmup->packed++] = image;
 	return STATUS_FINE;
 }
 
-static int build_for(struct warmup *warmup, const struct call *call, int arch)
+static int build_for(struct warmup *warmup, const struct ek_plan *plan, int arch)
 {
-	const struct ek_gpu_limits limits = ek_limits_of(arch, 1);
-	struct ek_plan plan;
 	struct ek_kernel_key keys[EK_MOST_STEPS];
-	case_op(call->test_case)->plan(call->args, &limits, &plan);
-	int count = ek_plan_keys(&plan, keys);
-	for (int i = 0; i < count; i++) {
+	int count = ek_plan_keys(plan, keys), status = STATUS_FINE;
+	for (int i = 0; i < count && status == STATUS_FINE; i++) {
 		static struct ek_recipe recipe;
 		struct ek_image image;
 		char *key;
-		plan.write_recipe(&keys[i], &recipe);
-		ek_status status = ek_kernel_build(&recipe, arch, warmup->cache, &image, &key, NULL);
-		if (status != EK_OK) {
-			progress_clear();
-			return complain(device_exit_status(status), "%s", ek_error(NULL));
-		}
-		int added = add_kernel(warmup, key, image);
-		if (added != STATUS_FINE)
-			return added;
+		plan->write_recipe(&keys[i], &recipe);
+		ek_status built = ek_kernel_build(&recipe, arch, warmup->cache, &image, &key, NULL);
+		status = built == EK_OK ? add_kernel(warmup, key, image) : refuse(built, NULL);
 	}
-	return STATUS_FINE;
+	return status;
 }
 
-static int build_call(struct warmup *warmup, const struct call *call)
+static int build_call(struct warmup *warmup, const struct test_case *c, const union op_args *args)
 {
 	int status = STATUS_FINE;
-	show_progress(call);
-	for (int i = 0; i < warmup->arch_count && status == STATUS_FINE; i++)
-		status = build_for(warmup, call, warmup->archs[i]);
+	for (int i = 0; i < warmup->arch_count && status == STATUS_FINE; i++) {
+		const struct ek_gpu_limits limits = ek_limits_of(warmup->archs[i], 1);
+		struct ek_plan plan;
+		case_op(c)->plan(args, &limits, &plan);
+		status = build_for(warmup, &plan, warmup->archs[i]);
+	}
 	return status;
 }
 
@@ -278,8 +257,7 @@ static int write_pack(struct warmup *warmup)
 	if (status != STATUS_FINE)
 		return status;
 	warmup->cache = ek_cache_open(NULL, "");
-	status = visit_all(warmup, build_call);
-	progress_clear();
+	status = make_calls(warmup, build_call);
 	if (status == STATUS_FINE && ek_pack_write(warmup->options->pack, (const char *const *)warmup->keys,
 						   warmup->images, warmup->packed) != EK_OK)
 		status = complain(STATUS_USAGE, "--pack %s: %s", warmup->options->pack, ek_error(NULL));
@@ -295,15 +273,15 @@ static int write_pack(struct warmup *warmup)
 
 int command_warmup(const struct options *options)
 {
+	static struct test_case calls[MOST_CALLS];
 	static struct warmup warmup; /* with room for a pack */
-	warmup = (struct warmup){.options = options};
+	warmup = (struct warmup){.options = options, .calls = calls};
 	if (options->pack && strcmp(options->pack, "-") == 0)
 		return complain(STATUS_USAGE, "--pack -: must be a file, not standard output");
-	(void)visit_all(&warmup, count_call);
-	if (warmup.calls == 0)
+	list_calls(&warmup);
+	if (warmup.call_count == 0)
 		return complain(STATUS_USAGE,
 				"--weight-dtype %s: no dtype goes with it, name one with --dtype",
 				ek_dtype_name(options->weight_dtype));
-	progress_begin(warmup.calls);
 	return options->pack ? write_pack(&warmup) : warm_cache(&warmup);
 }
