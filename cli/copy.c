@@ -59,11 +59,6 @@ DEFINE_COPY(copy_16, "sse2", __m128i, _mm_loadu_si128, _mm_xor_si128, _mm_stream
 DEFINE_COPY(copy_32, "avx2", __m256i, _mm256_loadu_si256, _mm256_xor_si256, _mm256_stream_si256)
 DEFINE_COPY(copy_64, "avx512f", __m512i, _mm512_loadu_si512, _mm512_xor_si512, _mm512_stream_si512)
 
-static bool always(void)
-{
-	return true;
-}
-
 static bool has_avx2(void)
 {
 	return __builtin_cpu_supports("avx2");
@@ -88,28 +83,28 @@ static void copy_plain(unsigned char *to, const unsigned char *a, const unsigned
 	for (size_t i = 0; i < bytes; i++)
 		to[i] = a[i] ^ b[i];
 }
-
-static bool always(void)
-{
-	return true;
-}
 #endif
 
 struct variant {
 	copy_function *copy;
-	bool (*usable)(void);
+	bool (*usable)(void); /* NULL: always */
 	size_t ahead;
 };
 
 static const struct variant variants[] = {
 #if defined(__x86_64__)
-	{copy_16, always, 1024},     {copy_32, has_avx2, 0},   {copy_32, has_avx2, 1024},
+	{copy_16, NULL, 1024},       {copy_32, has_avx2, 0},   {copy_32, has_avx2, 1024},
 	{copy_32, has_avx2, 2048},   {copy_64, has_avx512, 0}, {copy_64, has_avx512, 1024},
 	{copy_64, has_avx512, 2048},
 #else
-	{copy_plain, always, 0},
+	{copy_plain, NULL, 0},
 #endif
 };
+
+static bool is_usable(const struct variant *variant)
+{
+	return !variant->usable || variant->usable();
+}
 
 enum { VARIANT_COUNT = sizeof variants / sizeof variants[0], TRIALS = 3 };
 
@@ -150,7 +145,7 @@ static const struct variant *choose(struct team *team, void *to, const void *a, 
 	double best_seconds = 1e300;
 	for (int trial = 0; trial < TRIALS; trial++)
 		for (int i = 0; i < VARIANT_COUNT; i++)
-			seconds[i][trial] = variants[i].usable()
+			seconds[i][trial] = is_usable(&variants[i])
 						    ? time_variant(team, &variants[i], to, a, b, bytes)
 						    : 1e300;
 	for (int i = 0; i < VARIANT_COUNT; i++) {
@@ -223,7 +218,7 @@ double copy_rate(struct team *team, size_t bytes)
 	job.repeats = (int)(((size_t)1 << 27) / all) + 1;
 	double best = best_rate(team, &job);
 	for (int i = 0; i < VARIANT_COUNT; i++) {
-		if (!variants[i].usable())
+		if (!is_usable(&variants[i]))
 			continue;
 		job.variant = &variants[i];
 		double rate = best_rate(team, &job);

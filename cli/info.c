@@ -5,11 +5,10 @@
 
 #include "cli.h"
 #include "device.h"
-#include "info_gpu.h"
+#include "info.h"
 #include "measure.h"
 #include "options.h"
 #include "report.h"
-#include "support.h"
 #include "system.h"
 #include "term.h"
 

@@ -1,6 +1,6 @@
 /* The GPUs' part of evenkeel info: what there is, and what is missing. Called by info.c.
  * SPDX-License-Identifier: MIT */
-#include "info_gpu.h"
+#include "info.h"
 
 #include "evenkeel.h"
 #include "gpu/cache.h"

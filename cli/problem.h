@@ -19,4 +19,9 @@ int problem_make(struct problem *problem, ek_context *ctx, const struct listed_c
 int problem_compute(struct problem *problem, ek_context *ctx, struct operands *outputs);
 void problem_free(struct problem *problem);
 
+/* Shows the first differing element, both values, and the command that repeats it: `command` is "verify" or
+ * "run". Returns STATUS_CHECK_FAILED. */
+int show_difference(const struct problem *problem, const struct difference *difference, const ek_context *ctx,
+		    const struct options *options, const char *command);
+
 #endif

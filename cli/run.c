@@ -5,7 +5,6 @@
 #include "cell.h"
 #include "cli.h"
 #include "device.h"
-#include "failure.h"
 #include "gpu_timing.h"
 #include "options.h"
 #include "problem.h"

@@ -1,7 +1,7 @@
 /* What the library can do here: tiny calls with every op, pass, dtype and weight dtype, with all operands, and the status
  * that each answers. On a GPU the first time compiles some forty kernels. Called by info.c.
  * SPDX-License-Identifier: MIT */
-#include "support.h"
+#include "info.h"
 
 #include <string.h>
 

@@ -6,7 +6,6 @@
 
 #include "cli.h"
 #include "device.h"
-#include "failure.h"
 #include "options.h"
 #include "problem.h"
 #include "term.h"

@@ -9,7 +9,7 @@
 #include "device.h"
 #include "gpu/pack.h"
 #include "gpu/plan.h"
-#include "info_gpu.h"
+#include "info.h"
 #include "ops/norm/op.h"
 #include "options.h"
 #include "report.h"

@@ -1,7 +1,7 @@
 """Every timed cell of every file as one kind of row, and the questions that tables and pictures ask of them.
 SPDX-License-Identifier: MIT"""
 
-import math
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,24 +124,11 @@ def _quoted_row(source: Source, table: dict[str, Any], shape: str, backend: str,
     """A library's time, or the word that stands in its place, and the copy's beside it."""
     found, copy = figures
     rows, cols = shape_of(shape)
-    timed = not isinstance(found, str)
-    return Row(
-        source=source.name,
-        device="gpu",
-        backend=backend,
-        op=table["op"],
-        direction=table["pass"],
-        dtype=table["dtype"],
-        rows=rows,
-        cols=cols,
-        status="quoted" if timed else "failed",
-        seconds=found * 1e-6 if timed else None,
-        of_copy=copy / found if timed else None,
-        weight_dtype=table["weight_dtype"].get(backend, table["dtype"]),
-        bias=table["bias"],
-        note="" if timed else f"quoted: {found}",
-        date=source.data["date"],
-    )
+    weight_dtype = table["weight_dtype"].get(backend, table["dtype"])
+    common = _common(source, table | {"device": "cuda", "rows": rows, "cols": cols, "weight_dtype": weight_dtype})
+    if isinstance(found, str):
+        return Row(backend=backend, status="failed", note=f"quoted: {found}", **common)
+    return Row(backend=backend, status="quoted", seconds=found * 1e-6, of_copy=copy / found, **common)
 
 
 def _of_quoted(source: Source) -> list[Row]:
@@ -223,14 +210,11 @@ def by_width(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def median(values: list[float]) -> float | None:
-    if not values:
-        return None
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return statistics.median(values) if values else None
 
 
 def geometric_mean(values: list[float]) -> float | None:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+    return statistics.geometric_mean(values) if values else None
 
 
 def panels(rows: list[Row], device: str) -> list[tuple[str, str, str]]:
