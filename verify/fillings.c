@@ -43,17 +43,13 @@ static int exponent_top(ek_dtype dtype)
 static void special_row(ek_dtype dtype, void *data, int64_t first, int64_t cols, int kind, uint64_t *state)
 {
 	int top = exponent_top(dtype);
+	const int low[] = {0, 0, top - 3, 0}, high[] = {top, 0, top, 6}; /* exponents of the first kinds */
 	uint64_t constant = finite_bits(dtype, random_bits(state), 0, top);
 	for (int64_t i = 0; i < cols; i++) {
 		uint64_t random = random_bits(state);
-		if (kind == 0)
-			element_store_bits(dtype, data, first + i, finite_bits(dtype, random, 0, top));
-		else if (kind == 1)
-			element_store_bits(dtype, data, first + i, finite_bits(dtype, random, 0, 0));
-		else if (kind == 2)
-			element_store_bits(dtype, data, first + i, finite_bits(dtype, random, top - 3, top));
-		else if (kind == 3)
-			element_store_bits(dtype, data, first + i, finite_bits(dtype, random, 0, 6));
+		if (kind < 4)
+			element_store_bits(dtype, data, first + i,
+					   finite_bits(dtype, random, low[kind], high[kind]));
 		else if (kind == 4)
 			element_store_bits(dtype, data, first + i, constant);
 		else if (kind == 5)

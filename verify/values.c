@@ -5,33 +5,19 @@
 
 #include "core/half.h"
 
+/* The CPUs of the library are little-endian. */
 uint64_t element_bits(ek_dtype dtype, const void *data, int64_t index)
 {
 	size_t size = ek_dtype_size(dtype);
-	const unsigned char *at = (const unsigned char *)data + index * (int64_t)size;
-	uint16_t two;
-	uint32_t four;
-	uint64_t eight;
-	switch (size) {
-	case 2:
-		memcpy(&two, at, sizeof two);
-		return two;
-	case 4:
-		memcpy(&four, at, sizeof four);
-		return four;
-	default:
-		memcpy(&eight, at, sizeof eight);
-		return eight;
-	}
+	uint64_t bits = 0;
+	memcpy(&bits, (const unsigned char *)data + index * (int64_t)size, size);
+	return bits;
 }
 
 void element_store_bits(ek_dtype dtype, void *data, int64_t index, uint64_t bits)
 {
 	size_t size = ek_dtype_size(dtype);
-	unsigned char *at = (unsigned char *)data + index * (int64_t)size;
-	uint16_t two = (uint16_t)bits;
-	uint32_t four = (uint32_t)bits;
-	memcpy(at, size == 2 ? (void *)&two : size == 4 ? (void *)&four : (void *)&bits, size);
+	memcpy((unsigned char *)data + index * (int64_t)size, &bits, size);
 }
 
 static double value_of_bits(ek_dtype dtype, uint64_t bits)
