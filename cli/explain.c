@@ -13,7 +13,8 @@
 enum { EXAMPLE_BATCH = 8, EXAMPLE_SEQ = 2048, EXAMPLE_HIDDEN = 4096 };
 
 /* Bound by arithmetic is what lies above the ridge, as docs/cost.md has it; without a division, since bytes may be 0. */
-static struct roof roof_of(const struct machine *machine, const ek_cost_kernel *kernel, ek_dtype dtype)
+static struct roof roof_of(const struct machine *machine, const ek_cost_kernel *kernel, ek_dtype dtype,
+			   bool elsewhere)
 {
 	double bytes = (double)kernel->read_bytes + (double)kernel->write_bytes;
 	double flops = (double)kernel->flops;
@@ -21,20 +22,22 @@ static struct roof roof_of(const struct machine *machine, const ek_cost_kernel *
 	double rate = machine_flop_rate(machine, dtype), computing = flops / rate;
 	return (struct roof){.intensity = bytes > 0 ? flops / bytes : 0,
 			     .computes = flops * machine_bandwidth(machine) > bytes * rate,
-			     .seconds = computing > moving ? computing : moving};
+			     .seconds = computing > moving ? computing : moving,
+			     .elsewhere = elsewhere};
 }
 
 /* Kernels run one after the other: the total is the sum of their times. Of references it is not known how often each is
  * met, and the time is that of all bytes at once. */
-static void add_roofs(struct variant *variant, const struct machine *machine, ek_dtype dtype, bool references)
+static void add_roofs(const struct explanation *e, struct variant *variant, bool elsewhere)
 {
 	double seconds = 0;
 	for (int i = 0; i < variant->cost.kernel_count; i++) {
-		variant->kernels[i] = roof_of(machine, &variant->cost.kernels[i], dtype);
+		variant->kernels[i] =
+			roof_of(&e->machine, &variant->cost.kernels[i], e->args.dtype, elsewhere);
 		seconds += variant->kernels[i].seconds;
 	}
-	variant->total = roof_of(machine, &variant->cost.total, dtype);
-	if (!references)
+	variant->total = roof_of(&e->machine, &variant->cost.total, e->args.dtype, elsewhere);
+	if (!e->expression)
 		variant->total.seconds = seconds;
 }
 
@@ -43,13 +46,6 @@ static void add_roofs(struct variant *variant, const struct machine *machine, ek
 static bool is_elsewhere(const struct explanation *e, ek_variant variant)
 {
 	return (variant == EK_PYTORCH || explain_names_pytorch(e)) && e->args.device == EK_CPU;
-}
-
-static void mark_elsewhere(struct variant *variant)
-{
-	variant->total.elsewhere = true;
-	for (int i = 0; i < variant->cost.kernel_count; i++)
-		variant->kernels[i].elsewhere = true;
 }
 
 static ek_cost_args arguments_of(const struct options *options)
@@ -87,33 +83,28 @@ static int fill(struct explanation *e, const char *name, const char *about, ek_v
 					 : ek_norm_cost(&args, &to->cost);
 	if (status != EK_OK)
 		return complain(STATUS_USAGE, "explain: %s", ek_error(NULL));
-	add_roofs(to, &e->machine, args.dtype, e->expression);
-	if (is_elsewhere(e, variant))
-		mark_elsewhere(to);
+	add_roofs(e, to, is_elsewhere(e, variant));
 	return STATUS_FINE;
 }
 
 /* Those that are asked for, 0: all. */
 static int fill_variants(struct explanation *e, int asked)
 {
-	static const char *const about[] = {"the decomposition, every step of it a kernel of its own",
-					    "what PyTorch 2.11 launches on a GPU",
-					    "what evenkeel launches on a GPU",
-					    "what evenkeel does on the CPU, in one sweep"};
-	static const char pytorch_elsewhere[] =
-		"what PyTorch 2.11 launches on a GPU; what it does on a CPU is not counted, so there is no time";
+	static const char *const about[][2] = {
+		/* on a GPU, on a CPU */
+		{"the decomposition, every step of it a kernel of its own",
+		 "the decomposition, every step of it a kernel of its own"},
+		{"what PyTorch 2.11 launches on a GPU",
+		 "what PyTorch 2.11 launches on a GPU; what it does on a CPU is not counted, so there is no time"},
+		{"what evenkeel launches on a GPU", "what evenkeel does on the CPU, in one sweep"}};
 	int status = STATUS_FINE;
 	if (e->expression)
 		return fill(e, "expression", "the references, then all with their own arguments",
 			    EK_REFERENCE);
-	for (int i = EK_REFERENCE; i <= EK_EVENKEEL && status == STATUS_FINE; i++) {
-		bool cpu = e->args.device == EK_CPU;
-		const char *text = cpu && i == EK_EVENKEEL  ? about[i]
-				   : cpu && i == EK_PYTORCH ? pytorch_elsewhere
-							    : about[i - 1];
+	for (int i = EK_REFERENCE; i <= EK_EVENKEEL && status == STATUS_FINE; i++)
 		if (asked == 0 || asked == i)
-			status = fill(e, variant_names[i - 1], text, (ek_variant)i);
-	}
+			status = fill(e, variant_names[i - 1], about[i - 1][e->args.device == EK_CPU],
+				      (ek_variant)i);
 	return status;
 }
 

@@ -95,16 +95,13 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 {
 	const ek_cost_args *a = &e->args;
 	bool forward = a->pass == EK_FORWARD;
-	const char *gradient = forward ? "" : ", and its gradient";
+	bool no_weight = a->absent & EK_NO_WEIGHT, no_bias = a->absent & EK_NO_BIAS;
+	const char *gradient = ", and its gradient";
 	int count = 0;
-	if (a->absent & EK_NO_WEIGHT)
-		add(assumptions, &count, "--weight 0|1", "no weight");
-	else
-		add(assumptions, &count, "--weight 0|1", "a weight%s", gradient);
-	if (a->absent & EK_NO_BIAS)
-		add(assumptions, &count, "--bias 0|1", "no bias");
-	else
-		add(assumptions, &count, "--bias 0|1", "a bias%s", gradient);
+	add(assumptions, &count, "--weight 0|1", "%s weight%s", no_weight ? "no" : "a",
+	    no_weight || forward ? "" : gradient);
+	add(assumptions, &count, "--bias 0|1", "%s bias%s", no_bias ? "no" : "a",
+	    no_bias || forward ? "" : gradient);
 	add_widths(a, assumptions, &count);
 	add(assumptions, &count, "--statistics 0|1", "evenkeel: statistics are %s",
 	    a->absent & EK_NO_STATISTICS ? forward ? "not returned" : "recomputed"
