@@ -8,10 +8,11 @@
 
 enum { CHAINS = 12, STEPS = 1000000, TRIALS = 5 };
 
-#define EACH_CHAIN(X, a, b)                                                                                \
-	X(0, a, b)                                                                                         \
-	X(1, a, b) X(2, a, b) X(3, a, b) X(4, a, b) X(5, a, b) X(6, a, b) X(7, a, b) X(8, a, b) X(9, a, b) \
-		X(10, a, b) X(11, a, b)
+#define EACH_CHAIN(X, a, b) \
+	X(0, a, b)          \
+	X(1, a, b)          \
+	X(2, a, b)          \
+	X(3, a, b) X(4, a, b) X(5, a, b) X(6, a, b) X(7, a, b) X(8, a, b) X(9, a, b) X(10, a, b) X(11, a, b)
 #define DECLARE_CHAIN(k, vector, set) vector acc##k = set(k);
 #define STEP_CHAIN(k, fused, unused) acc##k = fused(acc##k, factor, term);
 #define LIST_CHAIN(k, unused, neither) acc##k,
