@@ -1,9 +1,14 @@
-"""The norms as NumPy formulas in float64, and arrays to hold them against. SPDX-License-Identifier: MIT"""
+"""The norms as NumPy formulas in float64, and the ops of the library to hold against them.
+SPDX-License-Identifier: MIT"""
 
 import ml_dtypes
 import numpy as np
 
+import evenkeel
+
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f64": np.float64}
+
+OPS = ("layer_norm", "rms_norm")
 
 # Relative to the largest element: a few units of each dtype's precision.
 TOLERANCE = {"f32": 3e-6, "f16": 4e-3, "bf16": 3e-2, "f64": 1e-14}
@@ -28,19 +33,35 @@ def wide(*arrays):
     return [None if a is None else np.asarray(a).astype(np.float64) for a in arrays]
 
 
-class Norm:
-    """LayerNorm or RMSNorm of x over its last `dims` dimensions: y, the statistics, and what backward gives."""
+def operands(shape, dtype="f32", offset=0.0, columns_dtype=None):
+    """x, dy, weight and bias."""
+    columns = [array(shape[-1:], columns_dtype or dtype, seed) for seed in (3, 4)]
+    return array(shape, dtype, 1, offset=offset), array(shape, dtype, 2), *columns
 
-    def __init__(self, kind, x, weight=None, bias=None, eps=1e-5, dims=1):
+
+def every_result(op, x, dy, weight, bias, eps=1e-5, library=evenkeel):
+    """y, the statistics (mean, rstd, mean_lo; RMSNorm rstd) and the gradients that an op has."""
+    forward, backward = getattr(library, f"{op}_forward"), getattr(library, f"{op}_backward")
+    if op == "layer_norm":
+        y, mean, rstd, mean_lo = forward(x, weight, bias, eps, return_mean_lo=True)
+        return y, mean, rstd, mean_lo, *backward(dy, x, mean, rstd, weight, mean_lo=mean_lo)
+    y, rstd = forward(x, weight, eps)
+    return y, rstd, *backward(dy, x, rstd, weight)
+
+
+class Norm:
+    """An op on x over its last `dims` dimensions: y, the statistics, and what backward gives."""
+
+    def __init__(self, op, x, weight=None, bias=None, eps=1e-5, dims=1):
         x, weight, bias = wide(x, weight, bias)
         self.axes = tuple(range(-dims, 0))
-        self.kind, self.weight = kind, 1.0 if weight is None else weight
-        center = x.mean(self.axes, keepdims=True) if kind == "layer" else np.zeros_like(x[..., :1])
+        self.op, self.weight = op, 1.0 if weight is None else weight
+        center = x.mean(self.axes, keepdims=True) if op == "layer_norm" else np.zeros_like(x[..., :1])
         variance = ((x - center) ** 2).mean(self.axes, keepdims=True)
         rstd = 1 / np.sqrt(variance + eps)
         self.xhat = (x - center) * rstd
         self.y = self.xhat * self.weight + (0.0 if bias is None else bias)
-        self.mean, self.rstd = center.squeeze(self.axes) if kind == "layer" else None, rstd.squeeze(self.axes)
+        self.mean, self.rstd = center.squeeze(self.axes) if op == "layer_norm" else None, rstd.squeeze(self.axes)
         self._rstd = rstd
 
     def backward(self, dy):
@@ -48,6 +69,12 @@ class Norm:
         (dy,) = wide(dy)
         g = dy * self.weight
         rows = tuple(range(dy.ndim - len(self.axes)))
-        mean_g = g.mean(self.axes, keepdims=True) if self.kind == "layer" else 0.0
+        mean_g = g.mean(self.axes, keepdims=True) if self.op == "layer_norm" else 0.0
         dx = (g - mean_g - self.xhat * (g * self.xhat).mean(self.axes, keepdims=True)) * self._rstd
         return dx, (dy * self.xhat).sum(rows), dy.sum(rows)
+
+    def every_result(self, dy):
+        """As every_result has them; None for mean_lo."""
+        if self.op == "layer_norm":
+            return self.y, self.mean, self.rstd, None, *self.backward(dy)
+        return self.y, self.rstd, *self.backward(dy)[:2]

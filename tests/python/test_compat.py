@@ -129,7 +129,7 @@ def test_layernorm_with_weights_in_float32(shape, dtype, bias):
 @pytest.mark.parametrize("call", [quack.layernorm, quack.layernorm_fwd, cutedsl.layernorm, cutedsl.cutedsl_layernorm])
 def test_statistics_come_in_the_order_that_was_asked_for(call):
     x, w = tensor((37, 64), "bf16"), tensor((64,), seed=1)
-    exact = Norm("layer", x.double(), w.double(), eps=1e-6)
+    exact = Norm("layer_norm", x.double(), w.double(), eps=1e-6)
     out, rstd, mean = call(x, w, return_rstd=True, return_mean=True)
     assert rstd.shape == mean.shape == (37,) and rstd.dtype is mean.dtype is torch.float32
     check(out, torch.from_numpy(exact.y), "bf16")
@@ -176,7 +176,7 @@ def test_layernorm_bwd_takes_what_layernorm_fwd_returns(dtype, has_bias):
     x, w, dout = tensor((37, 64), dtype), tensor((64,), seed=1), tensor((37, 64), dtype, 2)
     _, rstd, mean = quack.layernorm_fwd(x, w, return_rstd=True, return_mean=True)
     dx, dw, db = quack.layernorm_bwd(x, w, dout, rstd, mean, has_bias=has_bias)
-    exact = Norm("layer", x.double(), w.double(), eps=1e-6).backward(dout.double())
+    exact = Norm("layer_norm", x.double(), w.double(), eps=1e-6).backward(dout.double())
     assert dx.dtype is x.dtype and dw.dtype is torch.float32
     close(dx.double(), exact[0], dtype)
     close(dw, exact[1], "f32")
@@ -191,7 +191,7 @@ def test_the_tail_of_a_ragged_row_is_not_in_its_variance():
     rows, columns = torch.arange(3.0)[:, None], torch.arange(769.0)
     x = 1000 + 100 * rows + (columns % 17 - 8) / 8
     out, rstd, mean = quack.layernorm_fwd(x, torch.ones(769), eps=1e-5, return_rstd=True, return_mean=True)
-    exact = Norm("layer", x.double(), eps=1e-5)
+    exact = Norm("layer_norm", x.double(), eps=1e-5)
     for result, expected in ((out, exact.y), (rstd, exact.rstd)):
         close(result, expected, "f32")
     assert torch.equal(mean, torch.from_numpy(exact.mean).float())
@@ -235,7 +235,7 @@ def test_a_weight_offset_is_added_in_float32(weight_dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rmsnorm_fwd_and_bwd(dtype):
     x, w, b, dout = tensor((37, 64), dtype), tensor((64,), seed=1), tensor((64,), seed=2), tensor((37, 64), dtype, 3)
-    exact = Norm("rms", x.double(), w.double(), b.double(), eps=1e-6)
+    exact = Norm("rms_norm", x.double(), w.double(), b.double(), eps=1e-6)
     out, residual_out, rstd = quack.rmsnorm_fwd(x, w, bias=b, store_rstd=True)
     assert residual_out is x and rstd.shape == (37,) and rstd.dtype is torch.float32
     close(out.double(), exact.y, dtype)
@@ -247,7 +247,7 @@ def test_rmsnorm_fwd_and_bwd(dtype):
         close(result.double(), expected, dtype)
     dx_alone, *others = quack.rmsnorm_bwd(x, None, dout, rstd)
     assert others == [None, None, None]
-    close(dx_alone.double(), Norm("rms", x.double(), eps=1e-6).backward(dout.double())[0], dtype)
+    close(dx_alone.double(), Norm("rms_norm", x.double(), eps=1e-6).backward(dout.double())[0], dtype)
 
 
 def test_rmsnorm_of_rows_with_gaps_and_of_gradients_without_strides():
@@ -356,7 +356,7 @@ def test_a_backend_is_chosen_by_name():
 
 def test_arrays_of_another_library_are_read_where_they_lie():
     x, w, b = array((4, 64), "f16"), array((64,), seed=1), array((64,), seed=2)
-    exact = Norm("layer", x, w, b, eps=1e-6)
+    exact = Norm("layer_norm", x, w, b, eps=1e-6)
     out, rstd, mean = cutedsl.layernorm(x, w, bias=b, return_rstd=True, return_mean=True)
     assert all(isinstance(result, np.ndarray) for result in (out, rstd, mean))
     close(out, exact.y, "f16")

@@ -39,26 +39,26 @@ SCATTERED = {
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_at_one_distance_are_read_where_they_lie(name):
     x = ROWS[name]()
-    close(forward(x), Norm("layer", x).y, "f32")
+    close(forward(x), Norm("layer_norm", x).y, "f32")
 
 
 @pytest.mark.parametrize("name", SCATTERED)
 def test_other_layouts_are_copied_first(name):
     x = SCATTERED[name]()
     assert forward(x) is None
-    close(evenkeel.layer_norm(x), Norm("layer", x).y, "f32")
+    close(evenkeel.layer_norm(x), Norm("layer_norm", x).y, "f32")
     _, mean, rstd = evenkeel.layer_norm_forward(x)
     dx = evenkeel.layer_norm_backward(x, x, mean, rstd)[0]
-    close(dx, Norm("layer", x).backward(x)[0], "f32")
+    close(dx, Norm("layer_norm", x).backward(x)[0], "f32")
 
 
 def test_scattered_weights_and_statistics_are_copied_first():
     x, w = array((4, 6)), array((12,))[::2]
     assert forward(x, weight=w) is None
-    close(evenkeel.layer_norm(x, w, w), Norm("layer", x, w, w).y, "f32")
+    close(evenkeel.layer_norm(x, w, w), Norm("layer_norm", x, w, w).y, "f32")
     stats = np.stack(evenkeel.layer_norm_forward(x)[1:], axis=1)
     dx = evenkeel.layer_norm_backward(x, x, stats[:, 0], stats[:, 1], w)[0]
-    close(dx, Norm("layer", x, w).backward(x)[0], "f32")
+    close(dx, Norm("layer_norm", x, w).backward(x)[0], "f32")
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3, 5, 7])
@@ -69,13 +69,6 @@ def test_any_byte_may_be_the_first(offset):
     assert (forward(x) == forward(x.copy())).all()
     assert forward(x, out=x) is x
     assert (x == forward(array((4, 6)))).all()
-
-
-def test_the_result_may_take_the_place_of_x():
-    x = array((4, 6))
-    expected = evenkeel.layer_norm(x)
-    assert evenkeel.layer_norm(x, out=x) is x
-    assert (x == expected).all()
 
 
 def test_the_result_may_lie_in_rows_of_a_larger_array():
@@ -95,12 +88,6 @@ def test_gradients_may_take_the_place_of_dy_or_x():
         results = _core.backward(_core.LAYER_NORM, *inputs, 6, None, stats, 0, target, None, None, None, 1, None)
         assert results[0] is target and results[1:] == (None, None)
         assert (target == expected).all()
-
-
-def test_overlaps_that_are_no_in_place_form_are_refused():
-    whole = array((5, 6))
-    with pytest.raises(ValueError, match="overlap"):
-        forward(whole[:4], out=whole[1:])
 
 
 def test_a_row_may_be_counted_by_any_whole_number():

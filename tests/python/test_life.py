@@ -4,9 +4,7 @@ SPDX-License-Identifier: MIT"""
 import ctypes
 import hashlib
 import os
-import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -14,12 +12,8 @@ import pytest
 import evenkeel
 from evenkeel import _core
 from frameworks import Exporter, Tensor
-from reference import array
-
-
-def resident_pages():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1])
+from processes import in_threads, resident_bytes, run_python
+from reference import DTYPES, OPS, array, every_result, operands
 
 
 def test_references_are_flat_over_a_thousand_calls():
@@ -52,38 +46,31 @@ def test_references_are_flat_over_a_thousand_calls():
 
     for _ in range(20):
         every_way()
-    before, pages = [sys.getrefcount(thing) for thing in watched], resident_pages()
+    before, memory = [sys.getrefcount(thing) for thing in watched], resident_bytes()
     for _ in range(1000):
         every_way()
     assert [sys.getrefcount(thing) for thing in watched] == before
     assert not Tensor.live
-    assert resident_pages() - pages < 500
+    assert resident_bytes() - memory < 2 << 20
 
 
 def test_bits_do_not_depend_on_threads():
-    x, w = array((300, 1000)), array((1000,), seed=1)
-    one = evenkeel.layer_norm_forward(x, w, w, threads=1)
-    for threads in (0, 2, 3):
-        for a, b in zip(one, evenkeel.layer_norm_forward(x, w, w, threads=threads), strict=True):
-            assert a.tobytes() == b.tobytes()
+    given = operands((300, 1000))
+    for op in OPS:
+        y = every_result(op, *given)[0].tobytes()
+        for threads in (1, 2, 3):
+            columns = given[2:] if op == "layer_norm" else given[2:3]
+            assert getattr(evenkeel, op)(given[0], *columns, 1e-5, threads=threads).tobytes() == y
 
 
 def test_many_threads_call_at_once():
     x = array((200, 512))
     expected = evenkeel.layer_norm(x).tobytes()
-    wrong = []
 
     def work():
-        for _ in range(50):
-            if evenkeel.layer_norm(x, threads=2).tobytes() != expected:
-                wrong.append(1)
+        assert all(evenkeel.layer_norm(x, threads=2).tobytes() == expected for _ in range(50))
 
-    workers = [threading.Thread(target=work) for _ in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not wrong
+    in_threads(work)
 
 
 def test_a_child_after_a_fork_computes_too():
@@ -95,36 +82,20 @@ def test_a_child_after_a_fork_computes_too():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-DIGEST = """
-import hashlib, sys
-sys.path.insert(0, {folder!r})
-from test_life import digest
-print(digest())
-"""
-
-
 def digest():
     """Of every result of some shapes and dtypes."""
     sum = hashlib.sha256()
-    for dtype in ("f32", "f16", "bf16", "f64"):
+    for dtype in DTYPES:
         for shape in [(1, 1), (5, 63), (40, 129), (3, 4097)]:
-            x, dy, w = array(shape, dtype, offset=1), array(shape, dtype, 1), array(shape[-1:], dtype, 2)
-            y, mean, rstd, mean_lo = evenkeel.layer_norm_forward(x, w, w, return_mean_lo=True)
-            gradients = evenkeel.layer_norm_backward(dy, x, mean, rstd, w, mean_lo=mean_lo)
-            y2, rstd2 = evenkeel.rms_norm_forward(x, w)
-            gradients2 = evenkeel.rms_norm_backward(dy, x, rstd2, w)
-            for result in (y, mean, rstd, mean_lo, *gradients, y2, rstd2, *gradients2):
-                sum.update(result.tobytes())
+            for op in OPS:
+                for result in every_result(op, *operands(shape, dtype, offset=1)):
+                    sum.update(result.tobytes())
     return sum.hexdigest()
 
 
 @pytest.mark.parametrize("level", [name for name, usable in evenkeel.info()["levels"].items() if usable])
 def test_every_level_has_the_bits_of_the_reference(level):
-    script = DIGEST.format(folder=os.path.dirname(__file__))
-    result = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "EVENKEEL_ISA": level}, stdout=subprocess.PIPE, text=True
-    )
-    assert result.stdout.strip() == digest()
+    assert run_python("import test_life; print(test_life.digest())", EVENKEEL_ISA=level) == digest()
 
 
 def test_info_says_what_there_is():
@@ -135,5 +106,5 @@ def test_info_says_what_there_is():
 
 
 def test_importing_needs_no_array_library():
-    script = "import evenkeel, sys; sys.exit(any(name in sys.modules for name in ('numpy', 'torch', 'ml_dtypes')))"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+    script = "import evenkeel, sys; print([name for name in ('numpy', 'torch', 'ml_dtypes') if name in sys.modules])"
+    assert run_python(script) == "[]"

@@ -9,82 +9,65 @@ from hypothesis import strategies as st
 
 import evenkeel
 from evenkeel import _core
-from reference import DTYPES, Norm, array, close
+from reference import DTYPES, OPS, Norm, array, close, every_result, operands
 
 SHAPES = [(1, 1), (3, 5), (7, 64), (2, 3, 100), (1, 2049), (65,), (2, 1, 3, 17)]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+every_op = pytest.mark.parametrize("op", OPS)
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
-@every_dtype
-@every_shape
-def test_layer_norm_is_the_formula(shape, dtype):
-    x, w, b = array(shape, dtype), array(shape[-1:], dtype, 1), array(shape[-1:], dtype, 2)
-    y = evenkeel.layer_norm(x, w, b)
-    assert y.dtype == x.dtype and y.shape == x.shape
-    close(y, Norm("layer", x, w, b).y, dtype)
+def check(op, operands, dtypes, eps=0.1, dims=1):
+    """Every result is that of the formula: y and dx in the first dtype, gradients of columns in the second."""
+    x, dy, weight, bias = operands
+    results = every_result(op, *operands, eps)
+    exact = Norm(op, x, weight, bias if op == "layer_norm" else None, eps, dims).every_result(dy)
+    stats = "f64" if dtypes[0] == "f64" else "f32"
+    count = len(results) - (4 if op == "layer_norm" else 3)
+    expected_dtypes = dtypes[0], *[stats] * count, *dtypes, *dtypes[1:]
+    for result, expected, dtype in zip(results, exact, expected_dtypes, strict=False):
+        assert result.dtype == DTYPES[dtype]
+        if expected is not None:
+            close(result, expected, dtype)
+    alone = getattr(evenkeel, op)(x, *(weight, bias)[: 2 if op == "layer_norm" else 1], eps)
+    assert alone.tobytes() == results[0].tobytes()
 
 
 @every_dtype
 @every_shape
-def test_rms_norm_is_the_formula(shape, dtype):
-    x, w = array(shape, dtype), array(shape[-1:], dtype, 1)
-    close(evenkeel.rms_norm(x, w, 1e-3), Norm("rms", x, w, eps=1e-3).y, dtype)
+@every_op
+def test_every_result_is_that_of_the_formula(op, shape, dtype):
+    check(op, operands(shape, dtype, offset=2.0), (dtype, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@every_op
+def test_f32_weights_go_with_16_bit_activations(op, dtype):
+    check(op, operands((5, 40), dtype, columns_dtype="f32"), (dtype, "f32"))
 
 
 @every_dtype
 def test_rms_norm_without_eps_takes_that_of_the_computing_type(dtype):
     x = array((3, 8), dtype, scale=1e-3 if dtype != "f64" else 1e-8)
     eps = np.finfo(np.float64 if dtype == "f64" else np.float32).eps
-    close(evenkeel.rms_norm(x), Norm("rms", x, eps=eps).y, dtype)
+    close(evenkeel.rms_norm(x), Norm("rms_norm", x, eps=eps).y, dtype)
 
 
 @pytest.mark.parametrize("affine", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=["plain", "bias", "weight", "both"])
 def test_weight_and_bias_are_each_optional(affine):
     x = array((4, 33))
-    w = array((33,), seed=1) if affine[0] else None
-    b = array((33,), seed=2) if affine[1] else None
-    close(evenkeel.layer_norm(x, w, b), Norm("layer", x, w, b).y, "f32")
-
-
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_f32_weights_go_with_16_bit_activations(dtype):
-    x, dy, w, b = array((5, 40), dtype), array((5, 40), dtype, 3), array((40,), "f32", 1), array((40,), "f32", 2)
-    y, mean, rstd = evenkeel.layer_norm_forward(x, w, b)
-    norm = Norm("layer", x, w, b)
-    close(y, norm.y, dtype)
-    _, dweight, dbias = evenkeel.layer_norm_backward(dy, x, mean, rstd, w)
-    assert dweight.dtype == dbias.dtype == np.float32
-    close(dweight, norm.backward(dy)[1], "f32")
-    close(dbias, norm.backward(dy)[2], "f32")
+    w, b = (array((33,), seed=seed) if there else None for seed, there in enumerate(affine, 1))
+    close(evenkeel.layer_norm(x, w, b), Norm("layer_norm", x, w, b).y, "f32")
 
 
 def test_several_dimensions_are_normalized_together():
-    x, w, b = array((2, 3, 4, 5)), array((4, 5), seed=1), array((4, 5), seed=2)
-    expected = Norm("layer", x, w, b, dims=2)
-    close(evenkeel.layer_norm(x, w, b), expected.y, "f32")
-    close(evenkeel.layer_norm(x, normalized_shape=[4, 5]), Norm("layer", x, dims=2).y, "f32")
-    close(evenkeel.layer_norm(x, normalized_shape=5), Norm("layer", x).y, "f32")
-    y, mean, rstd, mean_lo = evenkeel.layer_norm_forward(x, w, b, return_mean_lo=True)
-    assert mean.shape == rstd.shape == mean_lo.shape == (2, 3)
-    dx, dweight, dbias = evenkeel.layer_norm_backward(x, x, mean, rstd, w, mean_lo=mean_lo)
-    for result, correct in zip((dx, dweight, dbias), expected.backward(x), strict=True):
-        close(result, correct, "f32")
-
-
-@every_dtype
-@every_shape
-def test_statistics_are_those_of_the_rows(shape, dtype):
-    x = array(shape, dtype, offset=2.0)
-    norm = Norm("layer", x)
-    y, mean, rstd, mean_lo = evenkeel.layer_norm_forward(x, return_mean_lo=True)
-    stats_dtype = "f64" if dtype == "f64" else "f32"
-    assert mean.dtype == rstd.dtype == mean_lo.dtype == DTYPES[stats_dtype]
-    close(y, norm.y, dtype)
-    close(mean, norm.mean, stats_dtype)
-    close(rstd, norm.rstd, stats_dtype if shape[-1] > 1 else "f16")  # the variance of one element is 0
-    assert len(evenkeel.layer_norm_forward(x)) == 3
-    close(evenkeel.rms_norm_forward(x, eps=1e-5)[1], Norm("rms", x).rstd, stats_dtype)
+    x, dy, w, b = array((2, 3, 4, 5)), array((2, 3, 4, 5), seed=3), array((4, 5), seed=1), array((4, 5), seed=2)
+    for op in OPS:
+        check(op, (x, dy, w, b), ("f32", "f32"), dims=2)
+    close(evenkeel.layer_norm(x, normalized_shape=[4, 5]), Norm("layer_norm", x, dims=2).y, "f32")
+    close(evenkeel.layer_norm(x, normalized_shape=5), Norm("layer_norm", x).y, "f32")
+    _, mean, rstd = evenkeel.layer_norm_forward(x, w, b)
+    assert mean.shape == rstd.shape == (2, 3)
 
 
 def test_mean_lo_is_what_rounding_took_from_the_mean():
@@ -93,26 +76,6 @@ def test_mean_lo_is_what_rounding_took_from_the_mean():
     exact = x.astype(np.float64).mean(1)
     pair = mean.astype(np.float64) + mean_lo
     assert np.abs(pair - exact).max() < np.abs(mean - exact).max() / 10
-
-
-@every_dtype
-@every_shape
-def test_layer_norm_backward_is_the_formula(shape, dtype):
-    x, dy, w = array(shape, dtype), array(shape, dtype, 3), array(shape[-1:], dtype, 1)
-    _, mean, rstd, mean_lo = evenkeel.layer_norm_forward(x, w, eps=0.1, return_mean_lo=True)
-    results = evenkeel.layer_norm_backward(dy, x, mean, rstd, w, mean_lo=mean_lo)
-    for result, expected in zip(results, Norm("layer", x, w, eps=0.1).backward(dy), strict=True):
-        close(result, expected, dtype)
-
-
-@every_dtype
-@every_shape
-def test_rms_norm_backward_is_the_formula(shape, dtype):
-    x, dy, w = array(shape, dtype), array(shape, dtype, 3), array(shape[-1:], dtype, 1)
-    _, rstd = evenkeel.rms_norm_forward(x, w, 0.1)
-    results = evenkeel.rms_norm_backward(dy, x, rstd, w)
-    for result, expected in zip(results, Norm("rms", x, w, eps=0.1).backward(dy), strict=False):
-        close(result, expected, dtype)
 
 
 def test_backward_gives_what_is_needed_and_no_more():
@@ -179,16 +142,15 @@ def test_nothing_in_nothing_out(shape):
 
 
 def test_plain_buffers_need_no_array_library():
-    x = plain_arrays.array("f", [1, 2, 3, 4])
-    assert np.allclose(evenkeel.layer_norm(x).tolist(), Norm("layer", np.array([1, 2, 3, 4])).y)
     matrix = memoryview(plain_arrays.array("d", range(6))).cast("B").cast("d", (2, 3))
-    y, mean, rstd = evenkeel.layer_norm_forward(matrix)
-    assert isinstance(y, memoryview) and mean.tolist() == [1, 4]
-    dx, dweight, dbias = evenkeel.layer_norm_backward(matrix, matrix, mean, rstd)
-    for result, expected in zip((dx, dweight, dbias), Norm("layer", matrix).backward(matrix), strict=True):
-        close(result, expected, "f64")
+    for result, expected in zip(
+        every_result("layer_norm", matrix, matrix, None, None),
+        Norm("layer_norm", matrix).every_result(matrix),
+        strict=True,
+    ):
+        assert isinstance(result, memoryview) and (expected is None or close(result, expected, "f64") is None)
     every_other = memoryview(plain_arrays.array("f", range(8)))[::2]
-    close(evenkeel.rms_norm(every_other, eps=1e-5), Norm("rms", np.arange(0, 8, 2)).y, "f32")
+    close(evenkeel.rms_norm(every_other, eps=1e-5), Norm("rms_norm", np.arange(0, 8, 2)).y, "f32")
     for x in (np.ones(3, np.float16), np.ones((0, 3), np.float32)):
         with pytest.raises(TypeError, match="out must be given, or x must be an array of NumPy, CuPy or PyTorch"):
             evenkeel.layer_norm(memoryview(x))
@@ -216,16 +178,12 @@ SUBCLASSES = {
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("name", SUBCLASSES)
 def test_results_of_a_subclass_of_ndarray_are_plain_arrays(name, dtype, tmp_path):
-    x, w = array((4, 6), dtype), array((6,), dtype, 1)
+    x, dy, w, b = operands((4, 6), dtype)
     special = SUBCLASSES[name](x, tmp_path)
     assert type(special) is not np.ndarray
-    y, mean, rstd = evenkeel.layer_norm_forward(special, w)
-    results = y, mean, rstd, *evenkeel.layer_norm_backward(special, special, mean, rstd, w)
-    expected = evenkeel.layer_norm_forward(x, w)
-    for result, correct in zip(
-        results, (*expected, *evenkeel.layer_norm_backward(x, x, *expected[1:], w)), strict=True
-    ):
-        assert type(result) is np.ndarray and result.tobytes() == correct.tobytes()
+    for op in OPS:
+        for result, correct in zip(every_result(op, special, dy, w, b), every_result(op, x, dy, w, b), strict=True):
+            assert type(result) is np.ndarray and result.tobytes() == correct.tobytes()
     assert (evenkeel.layer_norm(special.T, normalized_shape=4) == evenkeel.layer_norm(x.T)).all()
 
 
@@ -242,14 +200,11 @@ def test_any_shape_dtype_and_operands(data):
     dtype = data.draw(st.sampled_from(sorted(DTYPES)))
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
     dims = data.draw(st.integers(1, len(shape)))
-    kind = data.draw(st.sampled_from(["layer", "rms"]))
+    op = data.draw(st.sampled_from(OPS))
     eps = data.draw(st.sampled_from([1e-5, 0.1]))
     x, w = array(shape, dtype, 5), array(shape[len(shape) - dims :], dtype, 6)
     if data.draw(st.booleans()):
         x = np.asfortranarray(x)
-    if kind == "layer":
-        result = evenkeel.layer_norm(x, w, w, eps, normalized_shape=w.shape)
-        close(result, Norm(kind, x, w, w, eps, dims).y, dtype)
-    else:
-        result = evenkeel.rms_norm(x, w, eps)
-        close(result, Norm(kind, x, w, None, eps, dims).y, dtype)
+    columns = (w, w) if op == "layer_norm" else (w,)
+    result = getattr(evenkeel, op)(x, *columns, eps, normalized_shape=w.shape)
+    close(result, Norm(op, x, *columns, eps=eps, dims=dims).y, dtype)

@@ -10,11 +10,11 @@ import pytest
 import evenkeel
 from evenkeel import _core
 from frameworks import CUDA_HOST, ROCM, BareBuffer, Exporter, NewerTensor, StrangeTensor, Tensor
-from reference import DTYPES, array
+from reference import DTYPES, OPS, array, every_result, operands
 
 
-def forward(x, out=None, weight=None, stats=None):
-    return _core.forward(_core.LAYER_NORM, x, 6, weight, None, 1e-5, stats, out, 1, None)
+def forward(x, out=None, weight=None):
+    return _core.forward(_core.LAYER_NORM, x, 6, weight, None, 1e-5, None, out, 1, None)
 
 
 def same(result, expected):
@@ -24,29 +24,16 @@ def same(result, expected):
 # ---- the C exchange API ----
 
 
+@pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_x_s_framework_makes_the_results(dtype):
-    x, w = array((4, 6), dtype), array((6,), dtype, 1)
-    y, stats = forward(Tensor(x), weight=Tensor(w), stats=True)
-    assert type(y) is type(stats) is Tensor and not Tensor.live
-    expected = evenkeel.layer_norm_forward(x, w, return_mean_lo=True)
-    assert same(y.array, expected[0]) and same(stats.array, np.stack(expected[1:]))
-    results = _core.backward(1, Tensor(x), Tensor(x), 6, Tensor(w), stats, 0, True, True, True, None, 1, None)
-    for result, correct in zip(
-        results, evenkeel.layer_norm_backward(x, x, *expected[1:3], w, mean_lo=expected[3]), strict=True
-    ):
-        assert same(result.array, correct)
+def test_x_s_framework_makes_the_results(op, dtype):
+    given = operands((2, 4, 6), dtype)
+    swapped = [a.transpose(1, 0, 2) for a in given[:2]]
+    for x, dy in (given[:2], swapped):
+        results = every_result(op, *map(Tensor, (x, dy, *given[2:])))
+        for result, expected in zip(results, every_result(op, x, dy, *given[2:]), strict=True):
+            assert type(result) is Tensor and result.shape == expected.shape and same(result.array, expected)
     assert not Tensor.live
-
-
-def test_the_ops_take_such_tensors_too():
-    x = array((2, 4, 6))
-    y, mean, rstd = evenkeel.layer_norm_forward(Tensor(x.transpose(1, 0, 2)))
-    expected = evenkeel.layer_norm_forward(x.transpose(1, 0, 2))
-    assert mean.shape == rstd.shape == (4, 2)
-    assert all(same(a.array, b) for a, b in zip((y, mean, rstd), expected, strict=True))
-    dx, dweight = evenkeel.rms_norm_backward(Tensor(x), Tensor(x), evenkeel.rms_norm_forward(Tensor(x))[1])
-    assert type(dx) is type(dweight) is Tensor
 
 
 def test_tensors_of_several_frameworks_go_together():
@@ -148,40 +135,31 @@ BUFFERS = {
 MATRICES = ["ctypes", "memoryview", "no strides"]
 
 
+def check_all(results, expected, kind):
+    for result, correct in zip(results, expected, strict=True):
+        assert isinstance(result, kind) and result.shape == correct.shape and same(result, correct)
+
+
+@pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("name", BUFFERS)
-def test_a_buffer_may_be_a_weight_a_bias_or_a_statistic(name):
-    x, w, b = array((4, 6)), array((6,), seed=1), array((6,), seed=2)
-    buffer = BUFFERS[name]
-    y, mean, rstd = evenkeel.layer_norm_forward(x, w, b)
-    assert same(evenkeel.layer_norm(x, buffer(w), buffer(b)), y)
-    results = evenkeel.layer_norm_backward(x, x, buffer(mean), buffer(rstd), buffer(w))
-    for result, expected in zip(results, evenkeel.layer_norm_backward(x, x, mean, rstd, w), strict=True):
-        assert type(result) is np.ndarray and same(result, expected)
-
-
-@pytest.mark.parametrize("name", MATRICES)
-def test_a_buffer_may_be_x_dy_or_out(name):
-    x, dy, w = array((4, 6)), array((4, 6), seed=1), array((6,), seed=2)
-    buffer, (y, rstd) = BUFFERS[name], evenkeel.rms_norm_forward(x, w)
-    out = buffer(np.zeros_like(x))
-    assert evenkeel.rms_norm(x, w, out=out) is out and same(out, y)
-    assert same(evenkeel.rms_norm(buffer(x), w), y)
-    assert same(evenkeel.rms_norm_forward(buffer(x), w)[1], rstd)
-    for result, expected in zip(
-        evenkeel.rms_norm_backward(buffer(dy), buffer(x), rstd, w),
-        evenkeel.rms_norm_backward(dy, x, rstd, w),
-        strict=True,
-    ):
-        assert isinstance(result, memoryview) and same(result, expected)
+def test_a_buffer_may_be_any_operand(name, op):
+    buffer, given, row = BUFFERS[name], operands((4, 6)), operands((6,))
+    expected = every_result(op, *given)
+    check_all(every_result(op, *given[:2], *map(buffer, given[2:])), expected, np.ndarray)
+    check_all(every_result(op, *map(buffer, row)), every_result(op, *row), memoryview)
+    if name in MATRICES:
+        check_all(every_result(op, *map(buffer, given)), expected, memoryview)
+        out = buffer(np.zeros((4, 6), np.float32))
+        columns = given[2:] if op == "layer_norm" else given[2:3]
+        assert getattr(evenkeel, op)(given[0], *columns, 1e-5, out=out) is out and same(out, expected[0])
 
 
 @pytest.mark.parametrize("name", BUFFERS)
-def test_a_flat_buffer_is_one_row(name):
-    x = array((6,))
-    y, mean, rstd = evenkeel.layer_norm_forward(BUFFERS[name](x))
-    expected = evenkeel.layer_norm_forward(x)
-    assert y.shape == (6,) and mean.shape == rstd.shape == ()
-    assert all(same(result, correct) for result, correct in zip((y, mean, rstd), expected, strict=True))
+def test_a_buffer_may_be_a_statistic(name):
+    x, dy, w, _ = operands((4, 6))
+    _, mean, rstd = evenkeel.layer_norm_forward(x, w)
+    results = evenkeel.layer_norm_backward(dy, x, *map(BUFFERS[name], (mean, rstd)), w)
+    check_all(results, evenkeel.layer_norm_backward(dy, x, mean, rstd, w), np.ndarray)
 
 
 def test_a_buffer_goes_with_an_array_that_is_copied_first():

@@ -324,7 +324,7 @@ def test_forward_and_backward(dtype):
     w, b = (cpu_tensor((40,), dtype, seed) for seed in (2, 3))
     y, stats = _core.forward(_core.LAYER_NORM, x, (40,), w, b, 1e-5, True, None, 0, None)
     assert y.dtype == x.dtype and y.is_contiguous() and stats.shape == (3, 15)
-    norm = reference.Norm("layer", x.double(), w.double(), b.double())
+    norm = reference.Norm("layer_norm", x.double(), w.double(), b.double())
     reference.close(y.double(), norm.y, dtype)
     results = _core.backward(_core.LAYER_NORM, dy, x, (40,), w, stats, 0.0, True, True, True, None, 0, None)
     for result, expected in zip(results, norm.backward(dy.double()), strict=True):
@@ -337,7 +337,7 @@ def test_the_ops_take_tensors_too():
     x = cpu_tensor((4, 6, 8)).transpose(0, 1)
     y, rstd = evenkeel.rms_norm_forward(x, eps=1e-5)
     assert isinstance(y, torch.Tensor) and rstd.shape == (6, 4)
-    reference.close(y, reference.Norm("rms", x).y, "f32")
+    reference.close(y, reference.Norm("rms_norm", x).y, "f32")
 
 
 @exchange_only
@@ -346,14 +346,14 @@ def test_parameters_and_tensors_with_gradients_are_read():
     weight = torch.nn.Parameter(cpu_tensor((8,), seed=1))
     y = forward(x, weight)
     assert type(y) is torch.Tensor and not y.requires_grad
-    reference.close(y, reference.Norm("layer", x.detach(), weight.detach()).y, "f32")
+    reference.close(y, reference.Norm("layer_norm", x.detach(), weight.detach()).y, "f32")
 
 
 @exchange_only
 def test_a_slice_starts_where_it_starts():
     x = cpu_tensor((9, 20))
     y = forward(x[3:, 5:13])
-    reference.close(y, reference.Norm("layer", x[3:, 5:13]).y, "f32")
+    reference.close(y, reference.Norm("layer_norm", x[3:, 5:13]).y, "f32")
 
 
 @exchange_only
