@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import evenkeel.torch as ek
 from evenkeel.torch import _kernels
+from processes import run_python
 from torch_cases import (
     DEVICE,
     LAYER,
@@ -26,7 +27,6 @@ from torch_cases import (
     gradients,
     leave_calls_to_python,
     require_gradients,
-    run_python,
     same_bits,
     tensor,
 )

@@ -1,4 +1,4 @@
-"""First derivatives: their values, which of them are computed, the ways to call backward, and the tensors that forward
+"""First derivatives: which of them are computed, the ways to call backward, and the tensors that forward
 saves for it. SPDX-License-Identifier: MIT"""
 
 import gc
@@ -7,8 +7,6 @@ import weakref
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -18,9 +16,8 @@ from torch_cases import (
     DEVICE,
     LAYER,
     Wrapped,
-    any_call,
+    all_same,
     both_norms,
-    close,
     every_dtype,
     every_norm,
     exchange_only,
@@ -29,132 +26,47 @@ from torch_cases import (
     require_gradients,
     same_bits,
     tensor,
-    wide,
 )
-
-# ---- values ----
-
-
-def check(norm, x, weight, bias, dy, shape=None, eps=1e-5):
-    """The gradients are those of float64, in the dtypes of what they belong to."""
-    shape = tuple(x.shape[-1:]) if shape is None else shape
-    operands = (x, weight, bias)
-    found = gradients(lambda *o: norm.ours(o[0], shape, *o[1:], eps), operands, dy)
-    expected = gradients(lambda *o: norm.theirs(o[0], shape, *o[1:], eps), wide(*operands), wide(dy)[0])
-    for gradient, correct, operand in zip(found, expected, operands, strict=True):
-        assert (gradient is None) == (correct is None)
-        if gradient is not None:
-            assert gradient.dtype == operand.dtype and gradient.shape == operand.shape
-            close(gradient, correct)
-
-
-@every_dtype
-@every_norm
-def test_any_operands_in_any_dtype(norm, dtype):
-    check(norm, tensor((4, 3, 40), dtype), *norm.affine((40,), dtype), tensor((4, 3, 40), dtype, seed=1))
-
-
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@every_norm
-def test_f32_weights_have_f32_gradients(norm, dtype):
-    check(norm, tensor((6, 40), dtype), *norm.affine((40,), "f32"), tensor((6, 40), dtype, seed=1))
-
-
-@both_norms
-def test_several_normalized_dimensions(norm):
-    check(norm, tensor((3, 4, 5, 6)), *norm.affine((5, 6)), tensor((3, 4, 5, 6), seed=1), (5, 6))
-    check(norm, tensor((5, 6)), *norm.affine((5, 6)), tensor((5, 6), seed=1), (5, 6))
-
-
-@pytest.mark.parametrize("offset", [1e3, 1e5])
-def test_far_from_zero_as_exact_as_near_it(offset):
-    check(LAYER, tensor((8, 1000), offset=offset), *LAYER.affine((1000,)), tensor((8, 1000), seed=1))
-
-
-LAYOUTS = {
-    "expanded from one number": lambda: tensor((1, 1)).expand(6, 40),
-    "expanded rows": lambda: tensor((1, 40)).expand(6, 40),
-    "expanded columns": lambda: tensor((6, 1)).expand(6, 40),
-    "transposed": lambda: tensor((40, 6)).t(),
-    "every other column": lambda: tensor((6, 80))[:, ::2],
-    "columns of a wider matrix": lambda: tensor((6, 90))[:, 7:47],
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@both_norms
-def test_dy_of_any_layout(norm, layout):
-    dy = LAYOUTS[layout]()
-    check(norm, tensor((6, 40), seed=1), *norm.affine((40,)), dy)
-
-
-@pytest.mark.parametrize(
-    "loss", [torch.sum, torch.mean, lambda y: y.t()[3:7].square().sum(), lambda y: y.t().sum(0)[2]]
-)
-@both_norms
-def test_dy_from_reductions_and_views(norm, loss):
-    x, weight, bias = tensor((6, 40), "f64"), *norm.affine((40,), "f64")
-    found = gradients(lambda *o: loss(norm.ours(o[0], (40,), *o[1:])), (x, weight, bias), None)
-    expected = gradients(lambda *o: loss(norm.theirs(o[0], (40,), *o[1:])), (x, weight, bias), None)
-    for gradient, correct in zip(found, expected, strict=True):
-        assert gradient is correct is None or torch.allclose(gradient, correct, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("layout", ["transposed", "expanded", "sliced"])
-def test_x_of_any_layout(layout):
-    base = {"transposed": tensor((40, 6)), "expanded": tensor((1, 40)), "sliced": tensor((6, 80))}[layout]
-    view = {"transposed": torch.t, "expanded": lambda b: b.expand(6, 40), "sliced": lambda b: b[:, ::2]}[layout]
-    dy, weight, bias = tensor((6, 40), seed=1), *LAYER.affine((40,))
-    (found,) = gradients(lambda b: LAYER.ours(view(b), (40,), weight, bias), [base], dy)
-    (expected,) = gradients(lambda b: LAYER.theirs(view(b), (40,), *wide(weight, bias)), wide(base), dy.double())
-    close(found, expected)
-
-
-@settings(max_examples=150, deadline=None)
-@given(any_call(), st.sampled_from([lambda x: x.new_ones(()).expand(x.shape), lambda x: x.flip(0), torch.cos]))
-def test_any_shape_strides_dtype_and_operands(call, make_dy):
-    norm, x, shape, *affine = call
-    check(norm, x, *affine, make_dy(x), shape, eps=0.5)  # short rows may vary little
-
 
 # ---- which gradients are computed ----
 
 
-@pytest.mark.parametrize("needs", range(1, 8), ids=lambda needs: f"{needs:03b}")
-def test_gradients_are_computed_for_exactly_what_needs_them(needs, monkeypatch):
-    made, compute = [], _autograd.Norm.backward
-    monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(lambda *args: made.append(compute(*args)) or made[-1]))
-    operands = tensor((6, 40)), *LAYER.affine((40,))
-    leaves = [t.requires_grad_(bool(needs >> i & 1)) for i, t in enumerate(operands)]
-    ek.layer_norm(leaves[0], (40,), *leaves[1:]).sum().backward()
-    assert [t.grad is not None for t in leaves] == [t.requires_grad for t in leaves]
-    (gradients_made,) = made
-    assert [g is not None for g in gradients_made] == [*(t.requires_grad for t in leaves), False]
-
-
-def test_gradients_are_kept_by_the_leaves_without_a_copy(monkeypatch):
+@pytest.fixture
+def made(monkeypatch):
+    """Where the gradients lie that Norm.backward has made; None for one that it has not."""
     addresses, compute = [], _autograd.Norm.backward
 
-    def noted(ctx, dy):
-        gradients = compute(ctx, dy)
-        addresses.extend(g.data_ptr() for g in gradients[:3])
-        return gradients
+    def noted(*args):
+        found = compute(*args)
+        addresses.extend(None if g is None else g.data_ptr() for g in found)
+        return found
 
     monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(noted))
-    leaves = require_gradients(tensor((6, 40)), *LAYER.affine((40,)))
-    ek.layer_norm(leaves[0], (40,), *leaves[1:]).backward(tensor((6, 40), seed=1))
-    assert [leaf.grad.data_ptr() for leaf in leaves] == addresses
+    return addresses
+
+
+@pytest.mark.parametrize("needs", range(1, 8), ids=lambda needs: f"{needs:03b}")
+def test_gradients_are_computed_for_exactly_what_needs_them(needs, made):
+    leaves = [t.requires_grad_(bool(needs >> i & 1)) for i, t in enumerate(LAYER.operands((6, 40)))]
+    LAYER.rows(*leaves).sum().backward()
+    assert [t.grad is not None for t in leaves] == [t.requires_grad for t in leaves]
+    assert [address is not None for address in made] == [*(t.requires_grad for t in leaves), False]
+
+
+def test_gradients_are_kept_by_the_leaves_without_a_copy(made):
+    leaves = require_gradients(*LAYER.operands((6, 40)))
+    LAYER.rows(*leaves).backward(tensor((6, 40), seed=1))
+    assert [leaf.grad.data_ptr() for leaf in leaves] == made[:3]
 
 
 @exchange_only
 def test_an_expanded_gradient_is_served_in_c(kernels):
-    x = tensor((6, 40)).requires_grad_()
-    ek.layer_norm(x, (40,), *LAYER.affine((40,))).sum().backward()
+    LAYER.rows(*require_gradients(*LAYER.operands((6, 40)))).sum().backward()
     assert kernels.last == "eager_backward"
 
 
 def test_nothing_is_recorded_where_nothing_needs_a_gradient(kernels):
-    y = ek.layer_norm(tensor((6, 40)), (40,), *LAYER.affine((40,)))
+    y = LAYER.rows(*LAYER.operands((6, 40)))
     assert not y.requires_grad and y.grad_fn is None and kernels.forward == 1
     with torch.no_grad():
         y = ek.layer_norm(tensor((6, 40)).requires_grad_(), (40,))
@@ -171,21 +83,20 @@ def test_under_inference_mode_the_result_is_an_inference_tensor(kernels):
 
 
 def test_a_result_may_be_changed_in_place():
-    x, dy = tensor((6, 40)), tensor((6, 40), seed=1)
-    expected = gradients(lambda x: ek.layer_norm(x, (40,)), [x], dy)
-    found = gradients(lambda x: ek.layer_norm(x, (40,)).add_(1), [x], dy)
-    assert same_bits(found[0], expected[0])
+    operands, dy = LAYER.operands((6, 40)), tensor((6, 40), seed=1)
+    found = gradients(lambda *o: LAYER.rows(*o).add_(1), operands, dy)
+    assert all_same(found, gradients(LAYER.rows, operands, dy))
 
 
 # ---- ways to call backward ----
 
 
 def test_gradients_accumulate_over_calls():
-    x, weight, bias = require_gradients(tensor((6, 40)), *LAYER.affine((40,)))
-    ek.layer_norm(x, (40,), weight, bias).sum().backward()
-    once = [t.grad.clone() for t in (x, weight, bias)]
-    ek.layer_norm(x, (40,), weight, bias).sum().backward()
-    assert all(same_bits(t.grad, 2 * g) for t, g in zip((x, weight, bias), once, strict=True))
+    leaves = require_gradients(*LAYER.operands((6, 40)))
+    LAYER.rows(*leaves).sum().backward()
+    twice = [2 * t.grad for t in leaves]
+    LAYER.rows(*leaves).sum().backward()
+    assert all_same([t.grad for t in leaves], twice)
 
 
 def test_a_graph_is_kept_where_asked_and_freed_otherwise():
@@ -228,44 +139,23 @@ def test_hooks_on_tensors_are_called_and_may_change_gradients():
 @pytest.mark.parametrize("reentrant", [True, False])
 @both_norms
 def test_checkpoints_compute_the_same_bits(norm, reentrant, kernels):
-    operands, dy = (tensor((6, 40)), *norm.affine((40,))), tensor((6, 40), seed=1)
+    operands, dy = norm.operands((6, 40)), tensor((6, 40), seed=1)
 
-    def call(x, weight, bias):
-        return norm.ours(norm.ours(x, (40,), weight, bias).relu(), (40,), weight, bias)
+    def call(x, *affine):
+        return norm.rows(norm.rows(x, *affine).relu(), *affine)
 
     expected = gradients(call, operands, dy)
     kernels.forward = 0
     found = gradients(lambda *o: checkpoint(call, *o, use_reentrant=reentrant), operands, dy)
-    assert kernels.forward == 4
-    assert all(a is b is None or same_bits(a, b) for a, b in zip(found, expected, strict=True))
+    assert kernels.forward == 4 and all_same(found, expected)
 
 
 def test_backward_in_another_thread():
-    operands, dy = require_gradients(tensor((300, 400)), *LAYER.affine((400,))), tensor((300, 400), seed=1)
-    y = ek.layer_norm(operands[0], (400,), *operands[1:])
-    thread = threading.Thread(target=y.backward, args=(dy,))
+    operands, dy = require_gradients(*LAYER.operands((300, 400))), tensor((300, 400), seed=1)
+    thread = threading.Thread(target=LAYER.rows(*operands).backward, args=(dy,))
     thread.start()
     thread.join()
-    expected = gradients(lambda *o: ek.layer_norm(o[0], (400,), *o[1:]), operands, dy)
-    assert all(same_bits(t.grad, g) for t, g in zip(operands, expected, strict=True))
-
-
-@pytest.mark.slow
-def test_a_loss_that_goes_down():
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 32), ek.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 1))
-    model.to(DEVICE)
-    x = tensor((64, 8))
-    target = x[:, :1] * x[:, 1:2]
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    losses = []
-    for _ in range(100):
-        optimizer.zero_grad()
-        loss = (model(x) - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] / 5
+    assert all_same([t.grad for t in operands], gradients(LAYER.rows, operands, dy))
 
 
 # ---- tensors that forward saves: x, weight and the statistics of the rows ----
@@ -283,30 +173,23 @@ def saved_by(call):
 @every_dtype
 @every_norm
 def test_x_weight_and_the_statistics_are_saved_each_once(norm, dtype):
-    x, weight, bias = require_gradients(tensor((6, 5, 40), dtype), *norm.affine((40,), dtype))
-    saved = saved_by(lambda: norm.ours(x, (40,), weight, bias))
+    x, weight, bias = require_gradients(*norm.operands((6, 5, 40), dtype))
+    saved = saved_by(lambda: norm.rows(x, weight, bias))
     kept = [t for t in (x, weight) if t is not None]
     assert [t.data_ptr() for t in saved[: len(kept)]] == [t.data_ptr() for t in kept]
     (stats,) = saved[len(kept) :]
     assert stats.numel() == norm.statistics * 30
     assert stats.dtype == (torch.float64 if dtype == "f64" else torch.float32)
-
-
-@every_dtype
-@both_norms
-def test_the_storage_of_what_is_saved_belongs_to_pytorch(norm, dtype):
-    """A storage that came through DLPack cannot be resized, and record_stream does nothing for it."""
-    x, weight, bias = require_gradients(tensor((6, 40), dtype), *norm.affine((40,), dtype))
-    saved = saved_by(lambda: norm.ours(x, (40,), weight, bias))
-    assert [t.untyped_storage().resizable() for t in saved] == [True] * 3
+    # A storage that came through DLPack cannot be resized, and record_stream does nothing for it.
+    assert all(t.untyped_storage().resizable() for t in saved)
 
 
 @gpu_only
 @both_norms
 def test_a_hook_may_copy_on_another_stream(norm):
     """As activation offloading does: the memory of the statistics is reused only after the copy."""
-    operands, dy = (tensor((5000, 40)), *norm.affine((40,))), tensor((5000, 40), seed=2)
-    expected = gradients(lambda x, *affine: norm.ours(x, (40,), *affine), operands, dy)
+    operands, dy = norm.operands((5000, 40)), tensor((5000, 40), seed=2)
+    expected = gradients(norm.rows, operands, dy)
     main, side = torch.cuda.current_stream(), torch.cuda.Stream()
 
     def copy_later(t):
@@ -316,16 +199,15 @@ def test_a_hook_may_copy_on_another_stream(norm):
             torch.cuda._sleep(50_000_000)
             return t.clone()
 
-    def call(x, *affine):
+    def call(*operands):
         with saved_tensors_hooks(copy_later, lambda t: t):
-            y = norm.ours(x, (40,), *affine)
+            y = norm.rows(*operands)
         overwriting = [torch.full((norm.statistics, 5000), torch.nan, device=DEVICE) for _ in range(8)]
         main.wait_stream(side)
         del overwriting
         return y
 
-    found = gradients(call, operands, dy)
-    assert all(a is b is None or same_bits(a, b) for a, b in zip(found, expected, strict=True))
+    assert all_same(gradients(call, operands, dy), expected)
 
 
 @pytest.mark.parametrize("scattered", [False, True])
@@ -363,13 +245,6 @@ def test_the_result_is_not_kept():
     assert memory() is None and graph is not None
 
 
-def test_nothing_is_saved_where_nothing_needs_a_gradient():
-    saved = []
-    with saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        ek.layer_norm(tensor((6, 40)), (40,))
-    assert not saved
-
-
 @pytest.mark.parametrize("which", ["x", "weight"])
 @pytest.mark.parametrize("library", [torch.nn.functional, ek], ids=["PyTorch", "evenkeel"])
 def test_what_is_saved_and_changed_raises(library, which):
@@ -391,28 +266,28 @@ def test_a_bias_may_be_changed_before_backward():
 
 
 def test_hooks_may_move_and_round_what_is_saved():
-    operands, dy = (tensor((6, 40)), tensor((40,), seed=1)), tensor((6, 40), seed=2)
-    expected = gradients(lambda x, w: ek.layer_norm(x, (40,), w), operands, dy)
+    operands, dy = LAYER.operands((6, 40))[:2], tensor((6, 40), seed=2)
+    expected = gradients(LAYER.rows, operands, dy)
 
     def under(hooks):
-        def call(x, weight):
+        def call(*operands):
             with hooks:
-                return ek.layer_norm(x, (40,), weight)
+                return LAYER.rows(*operands)
 
         return gradients(call, operands, dy)
 
-    assert all(map(same_bits, under(save_on_cpu()), expected))
+    assert all_same(under(save_on_cpu()), expected)
     doubled = under(saved_tensors_hooks(torch.Tensor.clone, lambda t: t * 2 if t.shape == (40,) else t))
     assert torch.allclose(doubled[0], 2 * expected[0], rtol=1e-5, atol=1e-5)
 
 
 def test_saved_tensors_may_come_back_as_a_subclass(kernels):
-    operands, dy = (tensor((6, 40)), tensor((40,), seed=1)), tensor((6, 40), seed=2)
-    expected = gradients(lambda x, w: ek.layer_norm(x, (40,), w), operands, dy)
+    operands, dy = LAYER.operands((6, 40))[:2], tensor((6, 40), seed=2)
+    expected = gradients(LAYER.rows, operands, dy)
 
-    def call(x, weight):
+    def call(*operands):
         with saved_tensors_hooks(lambda t: t, Wrapped):
-            return ek.layer_norm(x, (40,), weight)
+            return LAYER.rows(*operands)
 
     kernels.backward = 0
     found = gradients(call, operands, dy)

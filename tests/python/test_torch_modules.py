@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.utils import parametrize, skip_init
 
 import evenkeel.torch as ek
-from torch_cases import DEVICE, DTYPES, close, cpu_only, run_python, same_bits, tensor
+from processes import run_python
+from torch_cases import DEVICE, DTYPES, close, cpu_only, same_bits, tensor
 
 PAIRS = [(ek.LayerNorm, nn.LayerNorm), (ek.RMSNorm, nn.RMSNorm)]
 OPTIONS = [

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 import evenkeel.torch as ek
 from evenkeel.torch import _huggingface
-from torch_cases import run_python
+from processes import run_python
 
 ROOT = pathlib.Path(__file__).parents[2]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2, torch.float64: 1e-12}

@@ -1,4 +1,4 @@
-"""The results of evenkeel.torch: their values against torch.nn.functional in float64, their bits against the C
+"""The results of evenkeel.torch: y and the gradients against torch.nn.functional in float64, their bits against the C
 reference, their strides against PyTorch, and the tensors that the extension reads. SPDX-License-Identifier: MIT"""
 
 import pickle
@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -14,10 +15,12 @@ import evenkeel
 import evenkeel.torch as ek
 import reference
 from evenkeel import _core
+from processes import run_python
 from torch_cases import (
     DEVICE,
     DTYPES,
     LAYER,
+    all_same,
     any_call,
     both_norms,
     close,
@@ -27,7 +30,6 @@ from torch_cases import (
     exchange_only,
     gradients,
     require_gradients,
-    run_python,
     same_bits,
     tensor,
     wide,
@@ -35,24 +37,42 @@ from torch_cases import (
 
 # ---- values ----
 
-SHAPES = [((5,), 1), ((3, 64), 1), ((2, 3, 100), 1), ((2, 3, 4, 5), 2), ((2, 3, 4, 5), 4), ((1, 1), 1), ((1, 2049), 1)]
 
-
-def check(norm, x, shape, weight, bias, eps=1e-5):
-    """With autograd and without it, the result is that of float64."""
-    expected = norm.theirs(wide(x)[0], shape, *wide(weight, bias), eps)
+def check_y(norm, x, shape, weight, bias, eps=1e-5):
+    """Without autograd y is that of float64; returns it."""
     y = norm.ours(x, shape, weight, bias, eps)
     assert type(y) is torch.Tensor and y.dtype == x.dtype and y.device == x.device
     assert y.is_contiguous() or (norm.op == "rms_norm" and y.stride() == x.stride())  # of channels_last
-    close(y, expected)
-    recorded = norm.ours(x.detach().requires_grad_(), shape, weight, bias, eps)
-    assert recorded.requires_grad and same_bits(recorded, y)
+    close(y, norm.theirs(wide(x)[0], shape, *wide(weight, bias), eps))
+    return y
 
 
-@every_dtype
+def check(norm, x, shape, weight, bias, dy=None, eps=1e-5):
+    """So is it with autograd, and the gradients are too, in the dtypes of what they belong to. No operand changes."""
+    operands = [t for t in (x, weight, bias) if t is not None]
+    dy = tensor(x.shape, seed=1).to(x.dtype) if dy is None else dy
+    before = [t.clone() for t in (*operands, dy)]
+    y = check_y(norm, x, shape, weight, bias, eps)
+    results = []
+    for call, make in ((norm.ours, torch.Tensor.detach), (norm.theirs, lambda t: t.detach().double())):
+        leaves = [None if t is None else make(t).requires_grad_() for t in (x, weight, bias)]
+        recorded = call(leaves[0], shape, *leaves[1:], eps)
+        results.append(torch.autograd.grad(recorded, [t for t in leaves if t is not None], dy.to(recorded.dtype)))
+        assert call == norm.theirs or (recorded.requires_grad and same_bits(recorded, y))
+    for found, expected, operand in zip(*results, operands, strict=True):
+        assert found.dtype == operand.dtype
+        close(found, expected)
+    assert all(map(torch.equal, (*operands, dy), before))
+
+
+PAIRS = [(dtype, dtype) for dtype in DTYPES] + [("f16", "f32"), ("bf16", "f32")]
+SHAPES = [((5,), 1), ((3, 64), 1), ((2, 3, 100), 1), ((2, 3, 4, 5), 2), ((2, 3, 4, 5), 4), ((1, 1), 1), ((1, 2049), 1)]
+
+
+@pytest.mark.parametrize(("dtype", "weight_dtype"), PAIRS)
 @every_norm
-def test_any_operands_in_any_dtype(norm, dtype):
-    check(norm, tensor((4, 3, 40), dtype), (40,), *norm.affine((40,), dtype))
+def test_any_operands_in_any_dtypes(norm, dtype, weight_dtype):
+    check(norm, tensor((4, 3, 40), dtype), (40,), *norm.affine((40,), weight_dtype))
 
 
 @pytest.mark.parametrize(("shape", "dims"), SHAPES, ids=str)
@@ -62,22 +82,16 @@ def test_any_number_of_dimensions(norm, shape, dims):
     check(norm, tensor(shape), normalized, *norm.affine(normalized))
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@every_norm
-def test_f32_weights_go_with_16_bit_activations(norm, dtype):
-    check(norm, tensor((6, 40), dtype), (40,), *norm.affine((40,), "f32"))
-
-
 @pytest.mark.parametrize("eps", [0.0, 1e-12, 0.5, 3], ids=str)
 @both_norms
 def test_any_eps(norm, eps):
-    check(norm, tensor((6, 40)), (40,), *norm.affine((40,)), eps)
+    check(norm, tensor((6, 40)), (40,), *norm.affine((40,)), eps=eps)
 
 
 @every_dtype
 def test_rms_norm_without_eps_is_pytorch_s(dtype):
     x = tensor((3, 8), dtype, scale=1e-3 if dtype != "f64" else 1e-8)
-    close(ek.rms_norm(x, (8,)), torch.nn.functional.rms_norm(x, (8,)))
+    close(ek.rms_norm(x, (8,)), F.rms_norm(x, (8,)))
 
 
 @pytest.mark.parametrize("kind", [list, tuple, torch.Size])
@@ -86,26 +100,27 @@ def test_the_shape_may_be_any_kind_of_list(kind):
     assert same_bits(ek.layer_norm(x, kind((3, 4))), ek.layer_norm(x, (3, 4)))
 
 
-LAYOUTS = {
-    "transposed": lambda: tensor((40, 6)).t(),
-    "leading dimensions swapped": lambda: tensor((5, 3, 40)).transpose(0, 1),
-    "channels last": lambda: tensor((2, 5, 3, 40)).to(memory_format=torch.channels_last),
-    "expanded rows": lambda: tensor((1, 40)).expand(7, 40),
-    "expanded columns": lambda: tensor((7, 1)).expand(7, 40),
-    "one number everywhere": lambda: tensor((1, 1)).expand(7, 40),
-    "columns of a wider matrix": lambda: tensor((7, 60))[:, 11:51],
-    "every other column": lambda: tensor((7, 80))[:, ::2],
-    "every third row": lambda: tensor((21, 40))[::3],
-    "rows from an odd element": lambda: tensor((281,))[1:].view(7, 40),
-    "windows that overlap": lambda: tensor((100,)).unfold(0, 40, 7),
+LAYOUTS = {  # the shape of a tensor, and a view of it
+    "transposed": ((40, 6), torch.t),
+    "leading dimensions swapped": ((5, 3, 40), lambda t: t.transpose(0, 1)),
+    "channels last": ((2, 5, 3, 40), lambda t: t.to(memory_format=torch.channels_last)),
+    "expanded rows": ((1, 40), lambda t: t.expand(7, 40)),
+    "expanded columns": ((7, 1), lambda t: t.expand(7, 40)),
+    "one number everywhere": ((1, 1), lambda t: t.expand(7, 40)),
+    "columns of a wider matrix": ((7, 60), lambda t: t[:, 11:51]),
+    "every other column": ((7, 80), lambda t: t[:, ::2]),
+    "every third row": ((21, 40), lambda t: t[::3]),
+    "rows from an odd element": ((281,), lambda t: t[1:].view(7, 40)),
+    "windows that overlap": ((100,), lambda t: t.unfold(0, 40, 7)),
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @both_norms
-def test_any_layout(norm, layout):
-    x = LAYOUTS[layout]()
-    check(norm, x, (40,), *norm.affine((40,)))
+def test_x_and_dy_of_any_layout(norm, layout):
+    shape, view = LAYOUTS[layout]
+    x, dy = (view(tensor(shape, seed=seed)) for seed in (0, 1))
+    check(norm, x, (40,), *norm.affine((40,)), dy)
     assert same_bits(norm.ours(x, (40,)), norm.ours(x.contiguous(), (40,)))
 
 
@@ -118,8 +133,8 @@ def test_weights_and_biases_of_any_layout():
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0, 8), (0, 0, 8), (4, 0), (0, 0)], ids=str)
 @every_norm
 def test_nothing_in_nothing_out(norm, shape, recwarn):
-    x, weight, bias = require_gradients(tensor(shape), *norm.affine(shape[-1:]))
-    y = norm.ours(x, shape[-1:], weight, bias)
+    x, weight, bias = require_gradients(*norm.operands(shape))
+    y = norm.rows(x, weight, bias)
     assert y.shape == shape and not recwarn.list
     y.sum().backward()
     assert x.grad.shape == shape
@@ -128,8 +143,7 @@ def test_nothing_in_nothing_out(norm, shape, recwarn):
 
 @pytest.mark.parametrize("offset", [1e2, 1e4, 1e6])
 def test_far_from_zero_as_exact_as_near_it(offset):
-    x = tensor((8, 1000), offset=offset)
-    check(LAYER, x, (1000,), None, None)
+    check(LAYER, tensor((8, 1000), offset=offset), (1000,), *LAYER.affine((1000,)))
 
 
 def test_rows_of_equal_numbers_have_no_variance():
@@ -139,24 +153,18 @@ def test_rows_of_equal_numbers_have_no_variance():
 @both_norms
 def test_nan_and_infinity_stay_in_their_row(norm):
     x = tensor((3, 16))
-    expected = norm.ours(x, (16,))[::2]
+    expected = norm.rows(x)[::2]
     x[1, 3] = float("nan")
-    assert same_bits(norm.ours(x, (16,))[::2], expected)
-    assert norm.ours(x, (16,))[1].isnan().all()
-
-
-def test_operands_are_not_changed():
-    operands = tensor((4, 8)), tensor((8,), seed=1), tensor((8,), seed=2)
-    before = [t.clone() for t in operands]
-    ek.layer_norm(operands[0], (8,), *operands[1:])
-    assert all(map(torch.equal, operands, before))
+    assert same_bits(norm.rows(x)[::2], expected)
+    assert norm.rows(x)[1].isnan().all()
 
 
 @settings(max_examples=200, deadline=None)
-@given(any_call(), st.sampled_from([1e-5, 0.1]))
-def test_any_shape_strides_dtype_and_operands(call, eps):
-    norm, *operands = call
-    check(norm, *operands, eps)
+@given(any_call(), st.sampled_from([lambda x: x.new_ones(()).expand(x.shape), lambda x: x.flip(0), torch.cos]))
+def test_any_shape_strides_dtype_and_operands(call, make_dy):
+    norm, x, *others = call
+    check_y(norm, x, *others)
+    check(norm, x, *others, make_dy(x), 0.5)  # gradients of short rows that vary little are steep
 
 
 # ---- bits ----
@@ -167,17 +175,11 @@ BITS_SHAPES = [(1, 1), (7, 33), (70, 129), (3, 4097), (5, 8192)]
 def reference_results():
     """The bytes that the C reference computes from NumPy arrays; called in a process limited to the reference."""
     assert evenkeel.info()["level"] == "reference"
-    results = {}
-    for dtype in DTYPES:
-        for shape in BITS_SHAPES:
-            x, dy = reference.array(shape, dtype, 1, offset=2.0), reference.array(shape, dtype, 2)
-            w, b = reference.array(shape[-1:], dtype, 3), reference.array(shape[-1:], dtype, 4)
-            y, mean, rstd, mean_lo = evenkeel.layer_norm_forward(x, w, b, return_mean_lo=True)
-            layer = y, *evenkeel.layer_norm_backward(dy, x, mean, rstd, w, mean_lo=mean_lo)
-            y, rstd = evenkeel.rms_norm_forward(x, w)
-            rms = y, *evenkeel.rms_norm_backward(dy, x, rstd, w)
-            results[dtype, shape] = [a.tobytes() for a in (*layer, *rms)]
-    return results
+    cases = [(op, dtype, shape) for op in reference.OPS for dtype in DTYPES for shape in BITS_SHAPES]
+    return {
+        (op, dtype, shape): [a.tobytes() for a in reference.every_result(op, *reference.operands(shape, dtype, 2.0))]
+        for op, dtype, shape in cases
+    }
 
 
 @pytest.fixture(scope="module")
@@ -188,23 +190,28 @@ def reference_bits(tmp_path_factory):
     return pickle.loads(path.read_bytes())
 
 
-def operand(shape, dtype, seed, offset=0.0):
-    """reference.array(), as a tensor."""
-    values = reference.array(shape, dtype, seed, offset=offset)
-    return torch.from_numpy(values.view(np.uint8).reshape(-1)).view(DTYPES[dtype]).reshape(shape).to(DEVICE)
+def as_tensor(array, device=DEVICE):
+    """Of the same bits; NumPy's bfloat16 is not PyTorch's."""
+    name = next(name for name, dtype in reference.DTYPES.items() if array.dtype == dtype)
+    return torch.from_numpy(array.view(np.uint8).reshape(-1)).view(DTYPES[name]).reshape(array.shape).to(device)
+
+
+def memory(tensor):
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
 
 @pytest.mark.parametrize("shape", BITS_SHAPES, ids=str)
 @every_dtype
-def test_forward_and_backward_have_the_bits_of_the_reference(dtype, shape, reference_bits):
-    x, dy = operand(shape, dtype, 1, 2.0).requires_grad_(), operand(shape, dtype, 2)
-    w, b = (operand(shape[-1:], dtype, seed).requires_grad_() for seed in (3, 4))
-    y = ek.layer_norm(x, shape[-1:], w, b)
-    results = [y, *torch.autograd.grad(y, (x, w, b), dy)]
-    y = ek.rms_norm(x, shape[-1:], w)
-    results += [y, *torch.autograd.grad(y, (x, w), dy)]
-    for result, expected in zip(results, reference_bits[dtype, shape], strict=True):
-        assert result.detach().cpu().view(torch.uint8).numpy().tobytes() == expected
+@both_norms
+def test_forward_and_backward_have_the_bits_of_the_reference(norm, dtype, shape, reference_bits):
+    expected = reference_bits[norm.op, dtype, shape]
+    x, dy, *columns = map(as_tensor, reference.operands(shape, dtype, 2.0))
+    explicit = reference.every_result(norm.op, x, dy, *columns, library=ek)
+    assert list(map(memory, explicit)) == expected
+    leaves = require_gradients(x, *columns[: 1 + norm.has_bias])
+    y = norm.rows(*leaves)
+    results = [y, *torch.autograd.grad(y, leaves, dy)]
+    assert list(map(memory, results)) == [expected[0], *expected[1 + norm.statistics :]]
 
 
 @pytest.mark.parametrize("cols", [1, 40, 1000, 5000])
@@ -212,94 +219,58 @@ def test_forward_and_backward_have_the_bits_of_the_reference(dtype, shape, refer
 @both_norms
 def test_a_row_alone_is_the_row_of_a_batch(norm, dtype, cols):
     x, dy = tensor((37, cols), dtype, offset=1.0), tensor((37, cols), dtype, seed=1)
-    weight, bias = norm.affine((cols,), dtype)
+    affine = norm.affine((cols,), dtype)
 
     def both(rows):
-        leaf = x[rows].detach().requires_grad_()
-        y = norm.ours(leaf, (cols,), weight, bias)
-        y.backward(dy[rows])
-        return y, leaf.grad
+        return norm.rows(x[rows], *affine), *gradients(lambda x: norm.rows(x, *affine), [x[rows]], dy[rows])
 
     batch = both(slice(None))
     for rows in (slice(0, 1), slice(36, 37), slice(5, 8), slice(0, 20)):
-        assert all(same_bits(part, whole[rows]) for part, whole in zip(both(rows), batch, strict=True))
+        assert all_same(both(rows), [whole[rows] for whole in batch])
 
 
 @cpu_only
 @every_norm
 def test_bits_do_not_depend_on_the_number_of_threads(norm, threads):
-    x, dy = tensor((300, 1000)), tensor((300, 1000), seed=1)
-    weight, bias = norm.affine((1000,))
+    operands, dy = norm.operands((300, 1000)), tensor((300, 1000), seed=1)
 
     def everything(count):
         threads(count)
-        y = norm.ours(x, (1000,), weight, bias)
-        found = gradients(lambda x, w, b: norm.ours(x, (1000,), w, b), (x, weight, bias), dy)
-        return [y, *(t for t in found if t is not None)]
+        return norm.rows(*operands), *gradients(norm.rows, operands, dy)
 
     one = everything(1)
-    for count in (2, 3, 7):
-        assert all(map(same_bits, everything(count), one))
+    assert all(all_same(everything(count), one) for count in (2, 3, 7))
 
 
 @both_norms
 def test_bits_do_not_depend_on_which_gradients_are_wanted(norm):
-    x, dy = tensor((50, 300)), tensor((50, 300), seed=1)
-    weight, bias = norm.affine((300,))
-    operands = [t for t in (x, weight, bias) if t is not None]
-
-    def wanted(indices):
-        leaves = [t.detach().requires_grad_(i in indices) for i, t in enumerate(operands)]
-        y = norm.ours(leaves[0], (300,), *leaves[1:])
-        return torch.autograd.grad(y, [leaves[i] for i in indices], dy)
-
-    everything = wanted(range(len(operands)))
-    for i in range(len(operands)):
-        assert same_bits(wanted([i])[0], everything[i])
-
-
-def test_bits_do_not_change_from_run_to_run():
-    operands, dy = (tensor((500, 700)), tensor((700,), seed=1), tensor((700,), seed=2)), tensor((500, 700), seed=3)
-
-    def run():
-        return gradients(lambda x, w, b: ek.layer_norm(x, (700,), w, b), operands, dy)
-
-    first = run()
-    assert all(all(map(same_bits, run(), first)) for _ in range(5))
+    operands, dy = [t for t in norm.operands((50, 300)) if t is not None], tensor((50, 300), seed=1)
+    everything = gradients(norm.rows, operands, dy)
+    for i, expected in enumerate(everything):
+        leaves = [t.detach().requires_grad_(i == j) for j, t in enumerate(operands)]
+        assert same_bits(torch.autograd.grad(norm.rows(*leaves), leaves[i], dy)[0], expected)
 
 
 # ---- strides of results ----
 
 
-@exchange_only
-@pytest.mark.parametrize(
-    "x",
-    [
-        torch.randn(1, 8, 16).transpose(0, 1),
-        torch.randn(4, 1, 1, 16).to(memory_format=torch.channels_last),
-        torch.randn(1, 16).as_strided((1, 16), (100, 1)),
-    ],
-)
-@pytest.mark.parametrize("recorded", [False, True])
-def test_results_lie_as_pytorch_s_do(x, recorded):
-    x = x.detach().requires_grad_(recorded)
-    y, expected = ek.layer_norm(x, (16,)), torch.nn.functional.layer_norm(x, (16,))
-    assert y.stride() == expected.stride()
-    if recorded:
-        results = [torch.autograd.grad(t, x, torch.ones_like(t))[0] for t in (y, expected)]
-        assert results[0].stride() == results[1].stride()
+def channels_last(shape):
+    return torch.randn(shape).to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
+
+
+SHAPES_LAST = [(2, 3, 4, 8), (2, 1, 4, 8), (2, 3, 1, 8), (2, 3, 4, 5, 8)]
+LAID_OUT = [(op, channels_last(shape), dims) for op in reference.OPS for shape in SHAPES_LAST for dims in (1, 3)]
+LAID_OUT += [("layer_norm", channels_last((4, 1, 1, 16)), 1), ("layer_norm", torch.randn(1, 8, 16).transpose(0, 1), 1)]
+LAID_OUT += [("layer_norm", torch.randn(1, 16).as_strided((1, 16), (100, 1)), 1)]
 
 
 @exchange_only
-@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
-@pytest.mark.parametrize("shape", [(2, 3, 4, 8), (2, 1, 4, 8), (2, 3, 1, 8), (2, 3, 4, 5, 8)], ids=str)
-@pytest.mark.parametrize("dims", [1, 3])
-def test_results_of_channels_last_lie_as_pytorch_s_do(op, shape, dims):
-    x = torch.randn(shape).to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
-    x.requires_grad_()
+@pytest.mark.parametrize(("op", "x", "dims"), LAID_OUT)
+def test_results_lie_as_pytorch_s_do(op, x, dims):
+    x = x.detach().requires_grad_()
     for recorded in (False, True):
         with torch.set_grad_enabled(recorded):
-            y, expected = (getattr(n, op)(x, shape[-dims:]) for n in (ek, torch.nn.functional))
+            y, expected = (getattr(library, op)(x, x.shape[-dims:]) for library in (ek, F))
         assert y.stride() == expected.stride() and torch.allclose(y, expected, atol=1e-5)
     found, correct = (torch.autograd.grad(t, x, torch.ones_like(t))[0] for t in (y, expected))
     assert found.stride() == correct.stride() and torch.allclose(found, correct, atol=1e-5)
@@ -308,52 +279,24 @@ def test_results_of_channels_last_lie_as_pytorch_s_do(op, shape, dims):
 # ---- tensors that the extension reads through the C exchange API ----
 
 
-def cpu_tensor(*arguments, **options):
-    return tensor(*arguments, **options).cpu()
-
-
-def forward(x, weight=None):
+def forward(x):
     """LayerNorm as the extension computes it."""
-    return _core.forward(_core.LAYER_NORM, x, x.shape[-1], weight, None, 1e-5, None, None, 1, None)
+    return _core.forward(_core.LAYER_NORM, x, x.shape[-1], None, None, 1e-5, None, None, 1, None)
 
 
 @exchange_only
+@pytest.mark.parametrize("op", reference.OPS)
 @every_dtype
-def test_forward_and_backward(dtype):
-    x, dy = (cpu_tensor((3, 5, 40), dtype, seed) for seed in (0, 1))
-    w, b = (cpu_tensor((40,), dtype, seed) for seed in (2, 3))
-    y, stats = _core.forward(_core.LAYER_NORM, x, (40,), w, b, 1e-5, True, None, 0, None)
-    assert y.dtype == x.dtype and y.is_contiguous() and stats.shape == (3, 15)
-    norm = reference.Norm("layer_norm", x.double(), w.double(), b.double())
-    reference.close(y.double(), norm.y, dtype)
-    results = _core.backward(_core.LAYER_NORM, dy, x, (40,), w, stats, 0.0, True, True, True, None, 0, None)
-    for result, expected in zip(results, norm.backward(dy.double()), strict=True):
-        assert result.dtype == x.dtype
-        reference.close(result.double(), expected, dtype)
+def test_the_ops_take_tensors_parameters_and_slices(op, dtype):
+    def cut(x, dy, *columns):
+        return x[2:, 1:, 8:], dy[2:, 1:, 8:], *(c[8:] for c in columns)
 
-
-@exchange_only
-def test_the_ops_take_tensors_too():
-    x = cpu_tensor((4, 6, 8)).transpose(0, 1)
-    y, rstd = evenkeel.rms_norm_forward(x, eps=1e-5)
-    assert isinstance(y, torch.Tensor) and rstd.shape == (6, 4)
-    reference.close(y, reference.Norm("rms_norm", x).y, "f32")
-
-
-@exchange_only
-def test_parameters_and_tensors_with_gradients_are_read():
-    x = cpu_tensor((4, 8)).requires_grad_()
-    weight = torch.nn.Parameter(cpu_tensor((8,), seed=1))
-    y = forward(x, weight)
-    assert type(y) is torch.Tensor and not y.requires_grad
-    reference.close(y, reference.Norm("layer_norm", x.detach(), weight.detach()).y, "f32")
-
-
-@exchange_only
-def test_a_slice_starts_where_it_starts():
-    x = cpu_tensor((9, 20))
-    y = forward(x[3:, 5:13])
-    reference.close(y, reference.Norm("layer_norm", x[3:, 5:13]).y, "f32")
+    arrays = reference.operands((5, 4, 48), dtype)
+    x, dy, *columns = cut(*(as_tensor(a, "cpu") for a in arrays))
+    results = reference.every_result(op, x.requires_grad_(), dy, *map(torch.nn.Parameter, columns))
+    for result, expected in zip(results, reference.every_result(op, *cut(*arrays)), strict=True):
+        assert type(result) is torch.Tensor and not result.requires_grad and result.shape == expected.shape
+        assert memory(result) == expected.tobytes()
 
 
 @exchange_only

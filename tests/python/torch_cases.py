@@ -1,9 +1,7 @@
-"""What the tests of evenkeel.torch share: the norms beside PyTorch's own, operands, comparisons, subprocesses.
+"""What the tests of evenkeel.torch share: the norms beside PyTorch's own, operands, comparisons.
 Tensors are on $EVENKEEL_TEST_DEVICE, by default the CPU. SPDX-License-Identifier: MIT"""
 
 import os
-import subprocess
-import sys
 from typing import NamedTuple
 
 import pytest
@@ -38,6 +36,14 @@ class Norm(NamedTuple):
 
     def theirs(self, x, shape, weight=None, bias=None, eps=1e-5):
         return self._call(F, x, shape, weight, bias, eps)
+
+    def rows(self, x, weight=None, bias=None, eps=1e-5):
+        """ours, over the last dimension."""
+        return self.ours(x, x.shape[-1:], weight, bias, eps)
+
+    def operands(self, shape, dtype="f32"):
+        """(x, weight, bias) for rows."""
+        return tensor(shape, dtype), *self.affine(shape[-1:], dtype)
 
     def affine(self, shape, dtype="f32"):
         """(weight, bias), each None where this norm has none."""
@@ -113,6 +119,11 @@ def bits(tensor):
 
 def same_bits(a, b):
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+
+
+def all_same(found, expected):
+    """Are both lists the same tensors to the bit, with None at the same places?"""
+    return all(a is b is None or same_bits(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def require_gradients(*tensors):
@@ -199,17 +210,3 @@ def leave_calls_to_python(monkeypatch):
     for name in ("eager_forward", "eager_compute"):
         monkeypatch.setattr(_functional, name, lambda *call: None)
     monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(_autograd._backward))
-
-
-def run_python(script, **environment):
-    """The output of a script in a process of its own, in the folder of the tests."""
-    folder = os.path.dirname(__file__)
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
