@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
@@ -15,26 +14,21 @@ from torch import nn
 import evenkeel.torch as ek
 import one_of_two
 from evenkeel.torch import _kernels
+from processes import in_threads, resident_bytes, run_python
 from torch_cases import (
     DEVICE,
     LAYER,
+    all_same,
     both_norms,
     cpu_only,
     exchange_only,
     gradients,
     leave_calls_to_python,
     require_gradients,
-    run_python,
-    same_bits,
     tensor,
 )
 
 # ---- leaks ----
-
-
-def resident_bytes():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def a_step(x, layer, rms):
@@ -91,24 +85,13 @@ def test_results_are_freed_with_their_last_reference():
 
 
 def test_threads_train_side_by_side():
-    operands, dy = (tensor((50, 300)), *LAYER.affine((300,))), tensor((50, 300), seed=1)
-
-    def step():
-        return gradients(lambda *o: ek.layer_norm(o[0], (300,), *o[1:]), operands, dy)
-
-    expected, wrong = step(), []
+    operands, dy = LAYER.operands((50, 300)), tensor((50, 300), seed=1)
+    expected = gradients(LAYER.rows, operands, dy)
 
     def work():
-        for _ in range(30):
-            if not all(map(same_bits, step(), expected)):
-                wrong.append(1)
+        assert all(all_same(gradients(LAYER.rows, operands, dy), expected) for _ in range(30))
 
-    workers = [threading.Thread(target=work) for _ in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not wrong
+    in_threads(work)
 
 
 AFTER_A_FORK = """
@@ -210,16 +193,14 @@ def way_of_python(monkeypatch):
 @exchange_only
 @both_norms
 def test_bits_are_the_same_in_both_ways(norm, way_of_python):
-    operands, dy = (tensor((60, 40)), *norm.affine((40,))), tensor((60, 40), seed=1)
+    operands, dy = norm.operands((60, 40)), tensor((60, 40), seed=1)
 
     def both():
-        y = norm.ours(operands[0], (40,), *operands[1:])
-        found = gradients(lambda *o: norm.ours(o[0], (40,), *o[1:]), operands, dy)
-        return [y, *(g for g in found if g is not None)]
+        return norm.rows(*operands), *gradients(norm.rows, operands, dy)
 
     expected = both()
     way_of_python()
-    assert all(map(same_bits, both(), expected))
+    assert all_same(both(), expected)
 
 
 @exchange_only
