@@ -1,8 +1,11 @@
 """Derivatives of derivatives, torch.func, forward-mode derivatives, lazy tensors, autocast and torch.compile.
 SPDX-License-Identifier: MIT"""
 
+from functools import partial
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 
@@ -13,6 +16,7 @@ from torch_cases import (
     DTYPES,
     LAYER,
     RMS,
+    all_same,
     both_norms,
     close,
     every_dtype,
@@ -30,8 +34,19 @@ ignore_compile_warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning
 
 
 def agree(result, expected, tolerance=1e-9):
-    """Is a float64 result what is expected, relative to the largest element?"""
-    assert torch.allclose(result, expected, rtol=tolerance, atol=tolerance * expected.abs().max().item())
+    """Is a result what is expected in float64, relative to the largest element?"""
+    limit = tolerance * expected.abs().max().item()
+    assert torch.allclose(result.double(), expected, rtol=tolerance, atol=limit)
+
+
+def agree_all(results, expected, tolerance=1e-9):
+    for result, correct in zip(results, expected, strict=True):
+        assert result is correct is None or agree(result, correct, tolerance) is None
+
+
+def both(call):
+    """The results of a call with evenkeel's functions and with PyTorch's."""
+    return call(ek), call(F)
 
 
 # ---- second and third derivatives, against finite differences and PyTorch's ----
@@ -39,100 +54,77 @@ def agree(result, expected, tolerance=1e-9):
 EPS = 0.1  # rows are short: without it the derivatives are steep
 
 
-def operands(norm, shape=(3, 5), normalized=(5,)):
-    """The operands that the norm has, as leaves."""
-    tensors = tensor(shape, "f64"), *norm.affine(normalized, "f64")
-    return [t for t in require_gradients(*tensors) if t is not None]
+def leaves(norm, shape=(3, 5)):
+    return require_gradients(*norm.operands(shape, "f64"))
 
 
-def function(norm, normalized=(5,)):
-    """The norm of those operands."""
-
-    def call(x, *affine):
-        given = iter(affine)
-        weight = next(given) if norm.has_weight else None
-        return norm.ours(x, normalized, weight, next(given) if norm.has_bias else None, EPS)
-
-    return call
+def with_eps(norm):
+    return partial(norm.rows, eps=EPS)
 
 
 @every_norm
 def test_first_and_second_derivatives_are_those_of_finite_differences(norm):
-    assert gradcheck(function(norm), operands(norm))
-    assert gradgradcheck(function(norm), operands(norm))
+    assert gradcheck(with_eps(norm), leaves(norm))
+    assert gradgradcheck(with_eps(norm), leaves(norm))
 
 
 @both_norms
 def test_so_are_those_over_several_dimensions(norm):
-    inputs = operands(norm, (2, 2, 3), (2, 3))
-    assert gradcheck(function(norm, (2, 3)), inputs)
-    assert gradgradcheck(function(norm, (2, 3)), inputs)
-    alone = operands(norm, (2, 3), (2, 3))
-    assert gradgradcheck(function(norm, (2, 3)), alone)
+    def call(x, *affine):
+        return norm.ours(x, (2, 3), *affine, EPS)
+
+    affine = require_gradients(*norm.affine((2, 3), "f64"))
+    for shape in ((2, 2, 3), (2, 3)):
+        inputs = (*require_gradients(tensor(shape, "f64")), *affine)
+        assert gradcheck(call, inputs) and gradgradcheck(call, inputs)
 
 
 @both_norms
 def test_third_derivatives(norm):
-    inputs = operands(norm, (2, 3), (3,))
+    def slope(*operands):
+        wanted = [t for t in operands if t is not None]
+        return torch.autograd.grad(with_eps(norm)(*operands).pow(3).sum(), wanted, create_graph=True)
 
-    def slope(x, *affine):
-        y = function(norm, (3,))(x, *affine)
-        return torch.autograd.grad(y.pow(3).sum(), (x, *affine), create_graph=True)
-
-    assert gradgradcheck(slope, inputs)
+    assert gradgradcheck(slope, leaves(norm, (2, 3)))
 
 
-@pytest.mark.parametrize("frozen", ["x", "weight"])
+@pytest.mark.parametrize("frozen", [0, 1], ids=["x", "weight"])
 def test_second_derivatives_where_an_operand_is_frozen(frozen):
-    x, weight = tensor((3, 5), "f64"), tensor((5,), "f64", seed=1)
-    if frozen == "x":
-        assert gradgradcheck(lambda w: ek.layer_norm(x, (5,), w, eps=EPS), require_gradients(weight))
-    else:
-        assert gradgradcheck(lambda x: ek.layer_norm(x, (5,), weight, eps=EPS), require_gradients(x))
+    operands = leaves(LAYER)
+    operands[frozen].requires_grad_(False)
+    assert gradgradcheck(with_eps(LAYER), operands)
 
 
-def penalty(norm, call, x, weight):
+def penalty(call, x, weight):
     """Derivatives of a loss of derivatives: dy depends on x and weight, as x does on what it is computed from."""
     x, weight = require_gradients(x, weight)
-    y = call(norm, (x * weight).tanh(), tuple(x.shape[-1:]), weight)
+    y = call((x * weight).tanh(), x.shape[-1:], weight)
     (slope,) = torch.autograd.grad((y.pow(3) * x).sum(), x, create_graph=True)
     return torch.autograd.grad(slope.square().sum(), (x, weight))
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f64", 1e-10), ("f32", 3e-6)])
 @both_norms
-def test_a_gradient_penalty_is_that_of_pytorch(norm):
-    x, weight = tensor((4, 8), "f64"), tensor((8,), "f64", seed=1)
-    found = penalty(norm, type(norm).ours, x, weight)
-    expected = penalty(norm, type(norm).theirs, x, weight)
-    for result, correct in zip(found, expected, strict=True):
-        agree(result, correct, 1e-10)
-
-
-@both_norms
-def test_a_gradient_penalty_in_f32(norm):
-    x, weight = tensor((4, 8)), tensor((8,), seed=1)
-    found = penalty(norm, type(norm).ours, x, weight)
-    expected = penalty(norm, type(norm).theirs, *wide(x, weight))
-    for result, correct in zip(found, expected, strict=True):
-        close(result / correct.abs().max(), correct / correct.abs().max(), "f32")
+def test_a_gradient_penalty_is_that_of_pytorch(norm, dtype, tolerance):
+    x, weight = tensor((4, 8), dtype), tensor((8,), dtype, seed=1)
+    agree_all(penalty(norm.ours, x, weight), penalty(norm.theirs, *wide(x, weight)), tolerance)
 
 
 def test_second_derivatives_without_an_eps():
-    found = []
-    for library in (ek, torch.nn.functional):
+    def call(library):
         (x,) = require_gradients(tensor((4, 8), "f64", scale=1e-8))
         (slope,) = torch.autograd.grad(library.rms_norm(x, (8,)).pow(3).sum(), x, create_graph=True)
-        found += torch.autograd.grad(slope.square().sum(), x)
-    agree(*found)
+        return torch.autograd.grad(slope.square().sum(), x)
+
+    agree_all(*both(call))
 
 
 @both_norms
 def test_first_derivatives_have_the_same_bits_with_and_without_a_graph(norm):
-    x, weight = require_gradients(tensor((40, 100)), tensor((100,), seed=1))
-    y = norm.ours(x, (100,), weight)
-    dy = tensor((40, 100), seed=2)
-    plain = torch.autograd.grad(y, (x, weight), dy, retain_graph=True)
-    recorded = torch.autograd.grad(y, (x, weight), dy, create_graph=True)
+    operands, dy = require_gradients(*norm.operands((40, 100))[:2]), tensor((40, 100), seed=2)
+    y = norm.rows(*operands)
+    plain = torch.autograd.grad(y, operands, dy, retain_graph=True)
+    recorded = torch.autograd.grad(y, operands, dy, create_graph=True)
     assert all(map(torch.equal, plain, recorded)) and all(g.requires_grad for g in recorded)
 
 
@@ -144,104 +136,105 @@ def test_derivatives_that_nothing_depends_on_are_none():
     assert not torch.autograd.grad(dbias.sum(), x, allow_unused=True, materialize_grads=True)[0].any()
 
 
-def test_hessians_of_both_kinds():
-    x = tensor((2, 4), "f64")
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_hessians_of_both_kinds(vectorize):
+    def call(library):
+        def loss(x):
+            return library.layer_norm(x, (4,), eps=EPS).pow(3).sum()
 
-    def loss(library):
-        return lambda x: library.layer_norm(x, (4,), eps=EPS).pow(3).sum()
+        return torch.autograd.functional.hessian(loss, tensor((2, 4), "f64"), vectorize=vectorize)
 
-    expected = torch.autograd.functional.hessian(loss(torch.nn.functional), x)
-    for vectorize in (False, True):
-        found = torch.autograd.functional.hessian(loss(ek), x, vectorize=vectorize)
-        agree(found, expected, 1e-12)
+    agree(*both(call), 1e-12)
 
 
 # ---- torch.func, forward mode and batched gradients ----
 
 
-def pair(norm, weight, bias=None):
+def over_rows(call):
+    """norm.ours or norm.theirs, over the last dimension."""
+    return lambda x, *affine: call(x, x.shape[-1:], *affine)
+
+
+def pair(norm):
     """The norm by evenkeel and by PyTorch, of x alone."""
-    return (lambda x: norm.ours(x, (8,), weight, bias)), (lambda x: norm.theirs(x, (8,), weight, bias))
+    affine = norm.affine((8,), "f64")
+    return (lambda x: norm.ours(x, (8,), *affine)), (lambda x: norm.theirs(x, (8,), *affine))
+
+
+TRANSFORMS = {  # of a function of x, at x and a tangent
+    "grad": lambda f, x, tangent: grad(lambda x: f(x).pow(3).sum())(x),
+    "vmap": lambda f, x, tangent: vmap(f)(x),
+    "vmap over columns": lambda f, x, tangent: vmap(f, in_dims=1)(x.t().contiguous()),
+    "jvp": lambda f, x, tangent: jvp(f, (x,), (tangent,))[1],
+    "vjp": lambda f, x, tangent: vjp(f, x)[1](tangent)[0],
+    "jacrev": lambda f, x, tangent: jacrev(f)(x),
+    "hessian": lambda f, x, tangent: hessian(lambda x: f(x).pow(3).sum())(x),
+}
 
 
 @ignore_jit_warnings
+@pytest.mark.parametrize("name", TRANSFORMS)
 @both_norms
-def test_transforms_of_functions(norm, kernels):
+def test_transforms_of_functions(norm, name, kernels):
     x, tangent = tensor((4, 8), "f64"), tensor((4, 8), "f64", seed=1)
-    ours, theirs = pair(norm, *norm.affine((8,), "f64"))
-    agree(grad(lambda x: ours(x).pow(3).sum())(x), grad(lambda x: theirs(x).pow(3).sum())(x))
-    agree(vmap(ours)(x), theirs(x))
-    agree(vmap(ours, in_dims=1)(x.t().contiguous()), theirs(x))
-    agree(jvp(ours, (x,), (tangent,))[1], jvp(theirs, (x,), (tangent,))[1])
-    agree(vjp(ours, x)[1](tangent)[0], vjp(theirs, x)[1](tangent)[0])
-    agree(jacrev(ours)(x), jacrev(theirs)(x))
-    agree(hessian(lambda x: ours(x).pow(3).sum())(x), hessian(lambda x: theirs(x).pow(3).sum())(x))
+    agree(*(TRANSFORMS[name](function, x, tangent) for function in pair(norm)))
     assert kernels.forward == 0
 
 
 def test_gradients_per_sample_of_a_module(kernels):
-    module, plain = ek.LayerNorm(8, device=DEVICE).double(), torch.nn.LayerNorm(8, device=DEVICE).double()
-    x = tensor((5, 3, 8), "f64")
-
     def per_sample(module):
+        module = module(8, device=DEVICE).double()
         parameters = {name: p.detach() for name, p in module.named_parameters()}
         loss = grad(lambda parameters, x: functional_call(module, parameters, (x,)).pow(3).sum())
-        return vmap(loss, in_dims=(None, 0))(parameters, x)
+        return vmap(loss, in_dims=(None, 0))(parameters, tensor((5, 3, 8), "f64")).values()
 
-    found, expected = per_sample(module), per_sample(plain)
-    for name in expected:
-        agree(found[name], expected[name])
+    agree_all(per_sample(ek.LayerNorm), per_sample(torch.nn.LayerNorm))
     assert kernels.forward == 0
 
 
 def test_functional_call_alone_is_computed_by_evenkeel(kernels):
-    module = ek.LayerNorm(8, device=DEVICE)
-    weights = {"weight": tensor((8,), seed=1), "bias": tensor((8,), seed=2)}
-    y = functional_call(module, weights, (tensor((4, 8)),))
-    close(y, LAYER.theirs(tensor((4, 8)), (8,), *weights.values()))
+    x, weight, bias = LAYER.operands((4, 8))
+    y = functional_call(ek.LayerNorm(8, device=DEVICE), {"weight": weight, "bias": bias}, (x,))
+    close(y, LAYER.theirs(x, (8,), weight, bias))
     assert kernels.forward == 1
 
 
 @ignore_jit_warnings
 @both_norms
 def test_forward_mode_derivatives(norm, kernels):
-    x, tangent = tensor((4, 8), "f64"), tensor((4, 8), "f64", seed=1)
-    ours, theirs = pair(norm, *norm.affine((8,), "f64"))
-    found = []
-    for function in (ours, theirs):
+    def tangent_of(function):
         with forward_ad.dual_level():
-            y = function(forward_ad.make_dual(x, tangent))
-            found.append(forward_ad.unpack_dual(y).tangent)
-    agree(*found)
+            dual = forward_ad.make_dual(tensor((4, 8), "f64"), tensor((4, 8), "f64", seed=1))
+            return forward_ad.unpack_dual(function(dual)).tangent
+
+    agree(*map(tangent_of, pair(norm)))
     assert kernels.forward == 0
 
 
 @ignore_jit_warnings
 def test_forward_over_a_backward_that_was_recorded_before():
     x, tangent = tensor((4, 8), "f64"), tensor((4, 8), "f64", seed=1)
-    found = []
-    for library in (ek, torch.nn.functional):
+
+    def call(library):
         (leaf,) = require_gradients(x)
         y = library.layer_norm(leaf, (8,))
         with forward_ad.dual_level():
-            dy = forward_ad.make_dual(torch.ones_like(x), tangent)
-            (dx,) = torch.autograd.grad(y, leaf, dy)
-            found.append(forward_ad.unpack_dual(dx).tangent)
-    agree(*found)
+            (dx,) = torch.autograd.grad(y, leaf, forward_ad.make_dual(torch.ones_like(x), tangent))
+            return forward_ad.unpack_dual(dx).tangent
+
+    agree(*both(call))
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
 @both_norms
 def test_batched_gradients(norm, create_graph):
-    directions = tensor((3, 4, 8), "f64", seed=5)
-    found = []
-    for call in (norm.ours, norm.theirs):
-        x, weight, bias = require_gradients(tensor((4, 8), "f64"), *norm.affine((8,), "f64"))
-        wanted = [t for t in (x, weight, bias) if t is not None]
-        y = call(x, (8,), weight, bias)
-        found.append(torch.autograd.grad(y, wanted, directions, is_grads_batched=True, create_graph=create_graph))
-    for result, expected in zip(*found, strict=True):
-        agree(result, expected)
+    def batched(call):
+        x, *affine = leaves(norm, (4, 8))
+        wanted, dy = [x, *(t for t in affine if t is not None)], tensor((3, 4, 8), "f64", seed=5)
+        y = call(x, (8,), *affine)
+        return torch.autograd.grad(y, wanted, dy, is_grads_batched=True, create_graph=create_graph)
+
+    agree_all(batched(norm.ours), batched(norm.theirs))
 
 
 # ---- lazy tensors ----
@@ -257,40 +250,29 @@ def negated(shape, seed=0):
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["x", "weight", "bias"])
 @pytest.mark.parametrize("parameter", [False, True])
 def test_negations_are_carried_out(which, parameter):
-    operands = [tensor((4, 8), "f64"), *LAYER.affine((8,), "f64")]
+    operands = [*LAYER.operands((4, 8), "f64")]
     operands[which] = negated(operands[which].shape)
     if parameter:
         operands[which] = torch.nn.Parameter(operands[which])
-    y = ek.layer_norm(operands[0], (8,), *operands[1:])
-    close(y, torch.nn.functional.layer_norm(operands[0], (8,), *operands[1:]))
-
-
-def test_gradients_flow_through_a_negation():
-    dy, found = tensor((4, 8), "f64", seed=3), []
-    for library in (ek, torch.nn.functional):
-        z = torch.complex(tensor((4, 8), "f64"), tensor((4, 8), "f64", 1)).requires_grad_()
-        found.append(torch.autograd.grad(library.layer_norm(z.conj().imag, (8,)), z, dy)[0])
-    agree(*map(torch.view_as_real, found))
+    close(LAYER.rows(*operands), F.layer_norm(operands[0], (8,), *operands[1:]))
 
 
 @both_norms
 def test_a_negated_gradient_has_its_sign(norm):
-    dy = negated((4, 8), seed=3)
-    operands = tensor((4, 8), "f64"), *norm.affine((8,), "f64")
-    found = gradients(lambda *o: norm.ours(o[0], (8,), *o[1:]), operands, dy)
-    expected = gradients(lambda *o: norm.theirs(o[0], (8,), *o[1:]), operands, dy)
-    for result, correct in zip(found, expected, strict=True):
-        assert result is correct is None or close(result, correct) is None
+    operands, dy = norm.operands((4, 8), "f64"), negated((4, 8), seed=3)
+    agree_all(*(gradients(over_rows(call), operands, dy) for call in (norm.ours, norm.theirs)))
 
 
-def test_a_norm_inside_a_complex_computation():
-    x, found = tensor((4, 8), "f64"), []
-    for library in (ek, torch.nn.functional):
-        (leaf,) = require_gradients(x)
-        y = library.layer_norm(leaf, (8,))
-        torch.complex(x, y).conj().mul(2 + 1j).imag.pow(3).sum().backward()
-        found.append(leaf.grad)
-    agree(*found)
+COMPLEX = {  # of a library and a leaf: a norm of the imaginary part of a complex number, and one that becomes that part
+    "a norm of a negation": lambda library, x: library.layer_norm(torch.complex(x, x.cos()).conj().imag, (8,)),
+    "a negation of a norm": lambda library, x: torch.complex(x.detach(), library.layer_norm(x, (8,))).conj().imag,
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_gradients_flow_through_negations(name):
+    x, dy = tensor((4, 8), "f64"), tensor((4, 8), "f64", seed=3)
+    agree_all(*both(lambda library: gradients(lambda x: COMPLEX[name](library, x), [x], dy)))
 
 
 def test_lazy_zeros_are_zeros():
@@ -341,30 +323,26 @@ def casting(monkeypatch):
     monkeypatch.setattr(_functional, "_casts", lambda op, device: op == "layer_norm")
 
 
+def under_autocast(call):
+    return torch.autocast(DEVICE, torch.bfloat16)(call)
+
+
 @every_dtype
 def test_where_pytorch_casts_the_result_is_float32(casting, dtype):
     x, weight, bias = tensor((6, 40), dtype), *LAYER.affine((40,), "f64" if dtype == "f64" else "f32")
-    with torch.autocast(DEVICE, torch.bfloat16):
-        y = ek.layer_norm(x, (40,), weight, bias)
+    y = under_autocast(LAYER.rows)(x, weight, bias)
     assert y.dtype == (torch.float64 if dtype == "f64" else torch.float32)
-    wider = x if dtype == "f64" else x.float()
-    assert same_bits(y, ek.layer_norm(wider, (40,), weight, bias))
+    assert same_bits(y, LAYER.rows(x.to(y.dtype), weight, bias))
 
 
 def test_where_pytorch_casts_weights_are_cast_too(casting):
     x, weight = tensor((6, 40)), tensor((40,), "bf16", seed=1)
-    with torch.autocast(DEVICE, torch.bfloat16):
-        assert same_bits(ek.layer_norm(x, (40,), weight), ek.layer_norm(x, (40,), weight.float()))
+    assert same_bits(under_autocast(LAYER.rows)(x, weight), LAYER.rows(x, weight.float()))
 
 
 def test_gradients_come_back_in_the_dtype_of_the_operands(casting):
     operands = tensor((6, 40), "bf16"), *LAYER.affine((40,), "f16")
-
-    def call(x, weight, bias):
-        with torch.autocast(DEVICE, torch.bfloat16):
-            return ek.layer_norm(x, (40,), weight, bias)
-
-    found = gradients(call, operands, tensor((6, 40), "f32", seed=1))
+    found = gradients(under_autocast(LAYER.rows), operands, tensor((6, 40), "f32", seed=1))
     assert [g.dtype for g in found] == [torch.bfloat16, torch.float16, torch.float16]
 
 
@@ -393,12 +371,8 @@ def test_autocast_of_another_device_changes_nothing(casting):
 
 
 def test_backward_after_autocast_has_the_bits_of_backward_without_it():
-    x, weight = require_gradients(tensor((6, 40), "bf16"), tensor((40,), seed=1))
-    with torch.autocast(DEVICE, torch.bfloat16):
-        y = RMS.ours(x, (40,), weight)
-    found = torch.autograd.grad(y.float().square().sum(), (x, weight))
-    expected = torch.autograd.grad(RMS.ours(x, (40,), weight).float().square().sum(), (x, weight))
-    assert all(map(same_bits, found, expected))
+    operands, dy = (tensor((6, 40), "bf16"), tensor((40,), seed=1)), tensor((6, 40), "bf16", seed=2)
+    assert all_same(gradients(under_autocast(RMS.rows), operands, dy), gradients(RMS.rows, operands, dy))
 
 
 # ---- torch.compile: evenkeel computes the norms ----
