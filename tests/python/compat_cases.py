@@ -1,41 +1,51 @@
-"""What the tests of evenkeel.compat share: operands, references in float64, and a fixture that forbids fallbacks.
-SPDX-License-Identifier: MIT"""
+"""What the tests of evenkeel.compat share: operands and references in float64. SPDX-License-Identifier: MIT"""
 
-import pytest
 import torch
+import torch.nn.functional as F
 
-import evenkeel.torch
 from reference import array, close
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_to_pytorch():
-    before = evenkeel.torch.set_fallback("error")
-    yield
-    evenkeel.torch.set_fallback(before)
 
 
 def tensor(shape, dtype="f32", seed=0, grad=False):
     return torch.from_numpy(array(shape, "f64", seed)).to(DTYPES[dtype]).requires_grad_(grad)
 
 
-def wide(*tensors):
-    """The same values in float64, as leaves of a graph of their own."""
-    return [None if t is None else t.detach().double().requires_grad_() for t in tensors]
+def operands(shape, dtype="f32", weight_dtype="f32", has_weight=True, has_bias=True):
+    """x, weight and bias, which need gradients; the last two None where there is none."""
+    x = tensor(shape, dtype, grad=True)
+    weight = tensor(shape[-1:], weight_dtype, 1, grad=True) if has_weight else None
+    return x, weight, tensor(shape[-1:], weight_dtype, 2, grad=True) if has_bias else None
 
 
-def check(result, expected, dtype):
+def layer_norm(eps):
+    """PyTorch's, of (x, weight, bias): over the shape of weight, else the last dimension."""
+    return lambda x, w=None, b=None: F.layer_norm(x, x.shape[-1:] if w is None else w.shape, w, b, eps)
+
+
+def rms_norm(eps):
+    return lambda x, w=None, b=None: F.rms_norm(x, x.shape[-1:], w, eps) + (0 if b is None else b)
+
+
+def check(result, expected, dtype="f32"):
     close(result.detach().double(), expected.detach(), dtype)
 
 
-def check_gradients(out, reference, inputs, references, dtypes):
-    """Backward of both from the same dy; a gradient has the dtype of what it is for."""
+def check_both(ours, theirs, tensors, dtype="f32", *gradient_dtypes):
+    """The result of ours and its gradients are those of theirs in float64, within the precision of the dtypes (one for
+    all where no others are given); a gradient has the dtype of what it is for. Returns the result."""
+    references = [None if t is None else t.detach().double().requires_grad_() for t in tensors]
+    out, reference = ours(*tensors), theirs(*references)
+    check(out, reference, dtype)
     dy = tensor(out.shape, "f32", 9).to(out.dtype)
     out.backward(dy)
     reference.backward(dy.double())
-    for given, exact, dtype in zip(inputs, references, dtypes, strict=True):
+    for given, exact, gradient_dtype in zip(
+        tensors, references, gradient_dtypes or [dtype] * len(tensors), strict=True
+    ):
         if given is not None:
             assert given.grad.dtype is given.dtype
-            check(given.grad, exact.grad, dtype)
+            check(given.grad, exact.grad, gradient_dtype)
+            given.grad = None
+    return out

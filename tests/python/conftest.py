@@ -1,10 +1,12 @@
-"""Fixtures of the tests of evenkeel.torch, left out where there is no PyTorch. SPDX-License-Identifier: MIT"""
+"""Fixtures of the tests of evenkeel.torch; what needs PyTorch is left out where there is none.
+SPDX-License-Identifier: MIT"""
 
 from importlib.util import find_spec
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("torch") else ["test_torch_*.py"]
+NEED_PYTORCH = ["test_torch_*.py", "test_compat*.py", "test_bench_compare.py", "test_examples.py"]
+collect_ignore_glob = [] if find_spec("torch") else NEED_PYTORCH
 
 
 @pytest.fixture
@@ -35,3 +37,9 @@ def fallback():
     yield _fallback.set_fallback
     _fallback.set_fallback(choice)
     _fallback._told.update(told)
+
+
+@pytest.fixture
+def no_fallback(fallback):
+    """A call that is left to PyTorch is an error."""
+    fallback("error")

@@ -5,23 +5,18 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
+import evenkeel.torch
+from compat_cases import DTYPES, check, check_both, layer_norm, operands, rms_norm, tensor
+from evenkeel.compat import cutedsl_layernorm as cutedsl
+from evenkeel.compat import fused_layernorm, quack
 from reference import Norm, array, close
 
-torch = pytest.importorskip("torch")
-F = torch.nn.functional
-
-import evenkeel.torch  # noqa: E402
-from compat_cases import (  # noqa: E402
-    DTYPES,
-    check,
-    check_gradients,
-    nothing_is_left_to_pytorch,  # noqa: F401
-    tensor,
-    wide,
-)
-from evenkeel.compat import cutedsl_layernorm as cutedsl  # noqa: E402
-from evenkeel.compat import fused_layernorm, quack  # noqa: E402
+pytestmark = pytest.mark.usefixtures("no_fallback")
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+with_and_without_bias = pytest.mark.parametrize("has_bias", [False, True], ids=["", "bias"])
 
 # ---- FusedLayerNorm ----
 
@@ -33,7 +28,6 @@ from evenkeel.compat import fused_layernorm, quack  # noqa: E402
         lambda module: module((40,)),
         lambda module: module(hidden_size=40),
         lambda module: module(normalized_shape=[40]),
-        lambda module: module(40, 1e-5, True),
         lambda module: module(40, 1e-5, True, False),
         lambda module: module(40, eps=1e-5, elementwise_affine=True, memory_efficient=False),
     ],
@@ -45,66 +39,51 @@ def test_a_fused_layer_norm_is_a_layer_norm(make):
     assert layer.weight.shape == layer.bias.shape == (40,)
     x = tensor((3, 5, 40))
     assert torch.equal(layer(x), evenkeel.torch.layer_norm(x, (40,), layer.weight, layer.bias, 1e-5))
-    check(layer(x), F.layer_norm(x.double(), (40,)), "f32")
 
 
 def test_a_fused_layer_norm_takes_what_its_library_takes():
     layer = fused_layernorm.FusedLayerNorm(hidden_size=40, eps=1e-3, elementwise_affine=False)
     assert layer.weight is None and layer.bias is None
     x = tensor((4, 40))
-    check(layer(x), F.layer_norm(x.double(), (40,), eps=1e-3), "f32")
+    check(layer(x), layer_norm(1e-3)(x.double()))
     half = fused_layernorm.FusedLayerNorm(40, dtype=torch.float16, device="cpu")
-    assert half.weight.dtype is torch.float16
-    assert half(tensor((4, 40), "f16")).dtype is torch.float16
+    assert half.weight.dtype is half(tensor((4, 40), "f16")).dtype is torch.float16
     assert fused_layernorm.FusedLayerNorm(40, bias=False).bias is None
 
 
 def test_a_fused_layer_norm_reads_the_state_of_its_library_and_is_copied_and_pickled():
     state = {"weight": tensor((40,), seed=1), "bias": tensor((40,), seed=2)}
-    layer = fused_layernorm.FusedLayerNorm(40)
+    layer, x = fused_layernorm.FusedLayerNorm(40), tensor((4, 40))
     layer.load_state_dict(state)
-    x = tensor((4, 40))
-    expected = layer(x)
-    check(expected, F.layer_norm(x.double(), (40,), *(t.double() for t in state.values())), "f32")
+    check(layer(x), layer_norm(1e-5)(x.double(), *(t.double() for t in state.values())))
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert type(other) is fused_layernorm.FusedLayerNorm
-        assert torch.equal(other(x), expected)
-
-
-def test_a_fused_layer_norm_accumulates_gradients():
-    layer = fused_layernorm.FusedLayerNorm(40)
-    exact = torch.nn.LayerNorm(40, dtype=torch.float64)
-    for seed in range(3):
-        x = tensor((8, 40), seed=seed)
-        layer(x).square().sum().backward()
-        exact(x.double()).square().sum().backward()
-    check(layer.weight.grad, exact.weight.grad, "f32")
-    check(layer.bias.grad, exact.bias.grad, "f32")
+        assert type(other) is fused_layernorm.FusedLayerNorm and torch.equal(other(x), layer(x))
 
 
 @pytest.mark.parametrize("shape", [40, (40,), [5, 40], torch.Size([40])])
 def test_fused_layer_norm_as_a_function(shape):
-    whole = (40,) if shape == 40 else tuple(shape)
+    call, whole = fused_layernorm.fused_layer_norm, (40,) if shape == 40 else tuple(shape)
     x, w, b = tensor((3, 5, 40), grad=True), tensor(whole, seed=1, grad=True), tensor(whole, seed=2, grad=True)
-    references = wide(x, w, b)
-    out = fused_layernorm.fused_layer_norm(x, shape, w, b)
-    reference = F.layer_norm(references[0], whole, *references[1:])
-    check(out, reference, "f32")
-    check_gradients(out, reference, (x, w, b), references, ("f32",) * 3)
-    check(fused_layernorm.fused_layer_norm(x, shape), F.layer_norm(x.double(), whole), "f32")
-    check(fused_layernorm.fused_layer_norm(x, shape, eps=0.1), F.layer_norm(x.double(), whole, eps=0.1), "f32")
+    check_both(lambda x, w, b: call(x, shape, w, b), layer_norm(1e-5), (x, w, b))
+    check(call(x, shape), F.layer_norm(x.double(), whole))
+    check(call(x, shape, eps=0.1), F.layer_norm(x.double(), whole, eps=0.1))
 
 
-def test_what_fused_layer_norms_do_not_have_is_said():
-    make = fused_layernorm.FusedLayerNorm
-    with pytest.raises(NotImplementedError, match="FusedLayerNorm: memory_efficient is True"):
-        make(40, 1e-5, True, True)
-    with pytest.raises(NotImplementedError, match="memory_efficient is 'cuda'"):
-        make(40, 1e-5, True, "cuda")
-    with pytest.raises(TypeError, match="normalized_shape is 40, hidden_size is 30: give one of them"):
-        make(40, hidden_size=30)
-    with pytest.raises(TypeError, match="normalized_shape is None, hidden_size is None"):
-        make()
+@pytest.mark.parametrize(
+    ("arguments", "options", "exception", "words"),
+    [
+        ((40, 1e-5, True, True), {}, NotImplementedError, "FusedLayerNorm: memory_efficient is True"),
+        ((40, 1e-5, True, "cuda"), {}, NotImplementedError, "memory_efficient is 'cuda'"),
+        ((40,), {"hidden_size": 30}, TypeError, "normalized_shape is 40, hidden_size is 30: give one of them"),
+        ((), {}, TypeError, "normalized_shape is None, hidden_size is None"),
+    ],
+)
+def test_what_fused_layer_norms_do_not_have_is_said(arguments, options, exception, words):
+    with pytest.raises(exception, match=words):
+        fused_layernorm.FusedLayerNorm(*arguments, **options)
+
+
+def test_an_eps_in_the_place_of_a_weight_is_named():
     with pytest.raises(TypeError, match="weight is 1e-06, no tensor: write eps=1e-06"):
         fused_layernorm.fused_layer_norm(tensor((4, 40)), (40,), 1e-6)
 
@@ -112,18 +91,19 @@ def test_what_fused_layer_norms_do_not_have_is_said():
 # ---- quack's layernorm ----
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@with_and_without_bias
+@every_dtype
 @pytest.mark.parametrize("shape", [(1, 256), (37, 760), (2, 3, 40)], ids=str)
-def test_layernorm_with_weights_in_float32(shape, dtype, bias):
-    x, w = tensor(shape, dtype, grad=True), tensor(shape[-1:], seed=1, grad=True)
-    b = tensor(shape[-1:], seed=2, grad=True) if bias else None
-    references = wide(x, w, b)
-    out = quack.layernorm(x, w, bias=b)
-    reference = F.layer_norm(references[0], shape[-1:], *references[1:], 1e-6)
-    assert out.dtype is x.dtype
-    check(out, reference, dtype)
-    check_gradients(out, reference, (x, w, b), references, (dtype, dtype, dtype))
+def test_layernorm_with_weights_in_float32(shape, dtype, has_bias):
+    given = operands(shape, dtype, has_bias=has_bias)
+    for asked in ({}, {"return_rstd": True, "return_mean": True}):
+
+        def call(x, w, b, asked=asked):
+            out, *statistics = quack.layernorm(x, w, bias=b, **asked) if asked else [quack.layernorm(x, w, bias=b)]
+            assert not any(statistic.requires_grad for statistic in statistics)
+            return out
+
+        assert check_both(call, layer_norm(1e-6), given, dtype).dtype is given[0].dtype
 
 
 @pytest.mark.parametrize("call", [quack.layernorm, quack.layernorm_fwd, cutedsl.layernorm, cutedsl.cutedsl_layernorm])
@@ -141,21 +121,8 @@ def test_statistics_come_in_the_order_that_was_asked_for(call):
     assert torch.equal(call(x, w), out)
 
 
-def test_statistics_have_no_gradient_and_the_output_has_its_own():
-    x, w, b = tensor((6, 40), grad=True), tensor((40,), seed=1, grad=True), tensor((40,), seed=2, grad=True)
-    references = wide(x, w, b)
-    out, rstd, mean = quack.layernorm(x, w, bias=b, return_rstd=True, return_mean=True)
-    assert out.requires_grad and not rstd.requires_grad and not mean.requires_grad
-    reference = F.layer_norm(references[0], (40,), *references[1:], 1e-6)
-    check_gradients(out, reference, (x, w, b), references, ("f32",) * 3)
-    plain = quack.layernorm(x, w, bias=b)
-    assert torch.equal(plain, out)
-
-
 def test_layernorm_with_statistics_has_a_second_derivative():
-    x, w, b = (
-        t.requires_grad_() for t in (torch.randn(3, 8).double(), torch.randn(8).double(), torch.randn(8).double())
-    )
+    x, w, b = (t.detach().double().requires_grad_() for t in operands((3, 8)))
 
     def out(x, w, b):
         return quack.layernorm(x, w, bias=b, return_rstd=True)[0]
@@ -165,26 +132,24 @@ def test_layernorm_with_statistics_has_a_second_derivative():
 
 
 def test_layernorm_fwd_has_no_gradient():
-    x, w = tensor((4, 40), grad=True), tensor((40,), seed=1, grad=True)
+    x, w, _ = operands((4, 40))
     results = quack.layernorm_fwd(x, w, None, 1e-6, True, True)
     assert not any(result.requires_grad for result in results)
 
 
-@pytest.mark.parametrize("has_bias", [True, False])
-@pytest.mark.parametrize("dtype", DTYPES)
+@with_and_without_bias
+@every_dtype
 def test_layernorm_bwd_takes_what_layernorm_fwd_returns(dtype, has_bias):
     x, w, dout = tensor((37, 64), dtype), tensor((64,), seed=1), tensor((37, 64), dtype, 2)
     _, rstd, mean = quack.layernorm_fwd(x, w, return_rstd=True, return_mean=True)
-    dx, dw, db = quack.layernorm_bwd(x, w, dout, rstd, mean, has_bias=has_bias)
+    results = quack.layernorm_bwd(x, w, dout, rstd, mean, has_bias=has_bias)
     exact = Norm("layer_norm", x.double(), w.double(), eps=1e-6).backward(dout.double())
-    assert dx.dtype is x.dtype and dw.dtype is torch.float32
-    close(dx.double(), exact[0], dtype)
-    close(dw, exact[1], "f32")
-    if has_bias:
-        assert db.dtype is torch.float32
-        close(db, exact[2], "f32")
-    else:
-        assert db is None
+    for result, expected, its_dtype in zip(results, exact, (dtype, "f32", "f32" if has_bias else None), strict=True):
+        if its_dtype is None:
+            assert result is None
+        else:
+            assert result.dtype is DTYPES[its_dtype]
+            close(result.double(), expected, its_dtype)
 
 
 def test_the_tail_of_a_ragged_row_is_not_in_its_variance():
@@ -200,39 +165,35 @@ def test_the_tail_of_a_ragged_row_is_not_in_its_variance():
 # ---- quack's rmsnorm ----
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@with_and_without_bias
 @pytest.mark.parametrize("weight_dtype", [*DTYPES, None])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_rmsnorm_with_weights_of_any_dtype(dtype, weight_dtype, bias):
-    x = tensor((7, 192), dtype, grad=True)
-    w = tensor((192,), weight_dtype, 1, grad=True) if weight_dtype else None
-    b = tensor((192,), weight_dtype or "f32", 2, grad=True) if bias else None
-    references = wide(x, w, b)
-    out = quack.rmsnorm(x, w, b, eps=1e-6)
-    reference = F.rms_norm(references[0], (192,), references[1], 1e-6)
-    reference = reference + references[2] if bias else reference
-    assert out.dtype is x.dtype
-    check(out, reference, dtype)
+@every_dtype
+def test_rmsnorm_with_weights_of_any_dtype(dtype, weight_dtype, has_bias):
     columns = weight_dtype or "f32"
-    check_gradients(out, reference, (x, w, b), references, (dtype, columns, columns))
+    given = operands((7, 192), dtype, columns, has_weight=weight_dtype is not None, has_bias=has_bias)
+    out = check_both(quack.rmsnorm, rms_norm(1e-6), given, dtype, dtype, columns, columns)
+    assert out.dtype is given[0].dtype
 
 
 @pytest.mark.parametrize("weight_dtype", DTYPES)
 def test_a_weight_offset_is_added_in_float32(weight_dtype):
-    x = tensor((7, 64), "bf16", grad=True)
-    w = (tensor((64,), weight_dtype, 1) * 0.1).requires_grad_()
-    references = wide(x, w)
-    out = quack.rmsnorm(x, w, weight_offset=1.0)
-    reference = F.rms_norm(references[0], (64,), references[1] + 1, 1e-6)
-    check(out, reference, "bf16")
-    _, _, rstd = quack.rmsnorm_fwd(x, w, weight_offset=1.0, store_rstd=True)
+    x, w = tensor((7, 64), "bf16", grad=True), (tensor((64,), weight_dtype, 1) * 0.1).requires_grad_()
+    out = check_both(
+        lambda x, w: quack.rmsnorm(x, w, weight_offset=1.0),
+        lambda x, w: rms_norm(1e-6)(x, w + 1),
+        (x, w),
+        "bf16",
+        "bf16",
+        weight_dtype,
+    )
+    fwd, _, rstd = quack.rmsnorm_fwd(x, w, weight_offset=1.0, store_rstd=True)
     dy = tensor((7, 64), "f32", 9).bfloat16()
+    quack.rmsnorm(x, w, weight_offset=1.0).backward(dy)
     dx, dw, _, _ = quack.rmsnorm_bwd(x, w, dy, rstd, weight_offset=1.0)
-    check_gradients(out, reference, (x, w), references, ("bf16", weight_dtype))
-    assert torch.equal(dx, x.grad) and torch.equal(dw, w.grad)
+    assert torch.equal(fwd, out) and torch.equal(dx, x.grad) and torch.equal(dw, w.grad)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 def test_rmsnorm_fwd_and_bwd(dtype):
     x, w, b, dout = tensor((37, 64), dtype), tensor((64,), seed=1), tensor((64,), seed=2), tensor((37, 64), dtype, 3)
     exact = Norm("rms_norm", x.double(), w.double(), b.double(), eps=1e-6)
@@ -250,23 +211,12 @@ def test_rmsnorm_fwd_and_bwd(dtype):
     close(dx_alone.double(), Norm("rms_norm", x.double(), eps=1e-6).backward(dout.double())[0], dtype)
 
 
-def test_rmsnorm_of_rows_with_gaps_and_of_gradients_without_strides():
-    x = tensor((2, 5, 72))[:, :, :64].detach().requires_grad_()
-    w = tensor((64,), seed=1)
-    (exact,) = wide(x)
-    out = quack.rmsnorm(x, w)
-    check(out, F.rms_norm(exact, (64,), w.double(), 1e-6), "f32")
-    out.sum().backward()
-    F.rms_norm(exact, (64,), w.double(), 1e-6).sum().backward()
-    check(x.grad, exact.grad, "f32")
-
-
 def test_quack_rms_norm_is_a_module():
     layer = quack.QuackRMSNorm(64, dtype=torch.bfloat16)
     assert isinstance(layer, torch.nn.RMSNorm) and layer.eps == 1e-6
     x = tensor((3, 64))
     assert layer(x).dtype is torch.float32
-    check(layer(x), F.rms_norm(x.double(), (64,), eps=1e-6), "f32")
+    check(layer(x), rms_norm(1e-6)(x.double()))
     assert quack.QuackRMSNorm(64, elementwise_affine=False).weight is None
 
 
@@ -344,14 +294,10 @@ def test_wrong_operands_are_refused():
 
 
 def test_a_backend_is_chosen_by_name():
-    x, w, b = tensor((4, 64), "f16", grad=True), tensor((64,), seed=1, grad=True), tensor((64,), seed=2, grad=True)
+    x, w, b = operands((4, 64), "f16")
     assert cutedsl.is_cutedsl_available()
-    expected = quack.layernorm(x, w, bias=b, eps=1e-6)
     for backend in ("auto", "cutedsl"):
-        assert torch.equal(cutedsl.layernorm(x, w, bias=b, eps=1e-6, backend=backend), expected)
-    references = wide(x, w, b)
-    reference = F.layer_norm(references[0], (64,), *references[1:], 1e-6)
-    check_gradients(expected, reference, (x, w, b), references, ("f16",) * 3)
+        assert torch.equal(cutedsl.layernorm(x, w, bias=b, backend=backend), quack.layernorm(x, w, bias=b))
 
 
 def test_arrays_of_another_library_are_read_where_they_lie():
@@ -371,5 +317,5 @@ def test_its_module():
     layer = cutedsl.CuTeDSLLayerNorm(64)
     assert isinstance(layer, torch.nn.LayerNorm) and layer.eps == 1e-5
     x = tensor((2, 3, 64))
-    check(layer(x), F.layer_norm(x.double(), (64,)), "f32")
+    check(layer(x), layer_norm(1e-5)(x.double()))
     assert cutedsl.CuTeDSLLayerNorm(64, elementwise_affine=False).weight is None

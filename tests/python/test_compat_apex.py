@@ -5,21 +5,14 @@ import inspect
 import pickle
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-F = torch.nn.functional
+import evenkeel.torch
+from compat_cases import DTYPES, check, check_both, layer_norm, operands, rms_norm, tensor
+from evenkeel.compat import apex
+from torch_cases import DEVICE
 
-import evenkeel.torch  # noqa: E402
-from compat_cases import (  # noqa: E402
-    DTYPES,
-    check,
-    check_gradients,
-    nothing_is_left_to_pytorch,  # noqa: F401
-    tensor,
-    wide,
-)
-from evenkeel.compat import apex  # noqa: E402
-from torch_cases import DEVICE  # noqa: E402
+pytestmark = pytest.mark.usefixtures("no_fallback")
 
 # As in apex/normalization/fused_layer_norm.py.
 MODULE = "(normalized_shape, eps=1e-05, elementwise_affine=True, memory_efficient=False)"
@@ -41,11 +34,6 @@ LAYER_MODULES = apex.FusedLayerNorm, apex.MixedFusedLayerNorm
 RMS_MODULES = apex.FusedRMSNorm, apex.MixedFusedRMSNorm
 
 
-def small(*shape, dtype="f32"):
-    """Values so small that eps decides the result."""
-    return tensor(shape, dtype) * 1e-3
-
-
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures_are_apex_s(name):
     signature = inspect.signature(getattr(apex, name))
@@ -55,39 +43,31 @@ def test_signatures_are_apex_s(name):
 
 
 @pytest.mark.parametrize(
-    "call, eps",
+    "call, reference",
     [
-        (lambda x, w, b: apex.FusedLayerNorm(40)(x), 1e-5),
-        (lambda x, w, b: apex.MixedFusedLayerNorm(40)(x), 1e-5),
-        (lambda x, w, b: apex.fused_layer_norm(x, (40,)), 1e-6),
-        (lambda x, w, b: apex.fused_layer_norm(x, (40,), 1e-3), 1e-3),
-        (lambda x, w, b: apex.fused_layer_norm(x, [40], 1e-3, False), 1e-3),
-        (lambda x, w, b: apex.fused_layer_norm_affine(x, w, b, (40,)), 1e-6),
-        (lambda x, w, b: apex.fused_layer_norm_affine(x, w, b, (40,), 1e-3), 1e-3),
-        (lambda x, w, b: apex.mixed_dtype_fused_layer_norm_affine(x, w, b, torch.Size([40])), 1e-6),
+        (lambda x, w, b: apex.FusedLayerNorm(40)(x), layer_norm(1e-5)),
+        (lambda x, w, b: apex.MixedFusedLayerNorm(40)(x), layer_norm(1e-5)),
+        (lambda x, w, b: apex.fused_layer_norm(x, (40,)), layer_norm(1e-6)),
+        (lambda x, w, b: apex.fused_layer_norm(x, (40,), 1e-3), layer_norm(1e-3)),
+        (lambda x, w, b: apex.fused_layer_norm(x, [40], 1e-3, False), layer_norm(1e-3)),
+        (lambda x, w, b: apex.fused_layer_norm_affine(x, w, b, (40,)), layer_norm(1e-6)),
+        (lambda x, w, b: apex.fused_layer_norm_affine(x, w, b, (40,), 1e-3), layer_norm(1e-3)),
+        (lambda x, w, b: apex.mixed_dtype_fused_layer_norm_affine(x, w, b, torch.Size([40])), layer_norm(1e-6)),
+        (lambda x, w, b: apex.FusedLayerNorm(40, elementwise_affine=False)(x), layer_norm(1e-5)),
+        (lambda x, w, b: apex.FusedRMSNorm(40)(x), rms_norm(1e-5)),
+        (lambda x, w, b: apex.MixedFusedRMSNorm(40)(x), rms_norm(1e-5)),
+        (lambda x, w, b: apex.fused_rms_norm(x, (40,)), rms_norm(1e-6)),
+        (lambda x, w, b: apex.fused_rms_norm(x, (40,), 1e-3), rms_norm(1e-3)),
+        (lambda x, w, b: apex.fused_rms_norm_affine(x, w, (40,)), rms_norm(1e-6)),
+        (lambda x, w, b: apex.mixed_dtype_fused_rms_norm_affine(x, w, (40,)), rms_norm(1e-6)),
+        (lambda x, w, b: apex.manual_rms_norm(x, (40,), w, 1e-3), rms_norm(1e-3)),
+        (lambda x, w, b: apex.manual_rms_norm(x, (40,), None, 1e-3), rms_norm(1e-3)),
+        (lambda x, w, b: apex.FusedRMSNorm(40, elementwise_affine=False)(x), rms_norm(1e-5)),
     ],
 )
-def test_layer_norms_have_apex_s_eps(call, eps):
-    x = small(3, 5, 40)
-    check(call(x, torch.ones(40), torch.zeros(40)), F.layer_norm(x.double(), (40,), eps=eps), "f32")
-
-
-@pytest.mark.parametrize(
-    "call, eps",
-    [
-        (lambda x, w: apex.FusedRMSNorm(40)(x), 1e-5),
-        (lambda x, w: apex.MixedFusedRMSNorm(40)(x), 1e-5),
-        (lambda x, w: apex.fused_rms_norm(x, (40,)), 1e-6),
-        (lambda x, w: apex.fused_rms_norm(x, (40,), 1e-3), 1e-3),
-        (lambda x, w: apex.fused_rms_norm_affine(x, w, (40,)), 1e-6),
-        (lambda x, w: apex.mixed_dtype_fused_rms_norm_affine(x, w, (40,)), 1e-6),
-        (lambda x, w: apex.manual_rms_norm(x, (40,), w, 1e-3), 1e-3),
-        (lambda x, w: apex.manual_rms_norm(x, (40,), None, 1e-3), 1e-3),
-    ],
-)
-def test_rms_norms_have_apex_s_eps(call, eps):
-    x = small(3, 5, 40)
-    check(call(x, torch.ones(40)), F.rms_norm(x.double(), (40,), eps=eps), "f32")
+def test_norms_have_apex_s_eps(call, reference):
+    x = tensor((3, 5, 40)) * 1e-3  # so small that eps decides the result
+    check(call(x, torch.ones(40), torch.zeros(40)), reference(x.double()))
 
 
 # ---- modules ----
@@ -113,10 +93,8 @@ def test_a_module_has_apex_s_attributes(module):
 
 @pytest.mark.parametrize("module", [apex.FusedLayerNorm, apex.FusedRMSNorm])
 def test_a_module_without_weights(module):
-    layer, x = module(40, elementwise_affine=False), small(3, 40)
+    layer = module(40, elementwise_affine=False)
     assert list(layer.parameters()) == [] and layer.weight is None
-    reference = F.layer_norm if module is apex.FusedLayerNorm else F.rms_norm
-    check(layer(x), reference(x.double(), (40,), eps=1e-5), "f32")
 
 
 @pytest.mark.parametrize("module", [apex.MixedFusedLayerNorm, apex.MixedFusedRMSNorm])
@@ -132,24 +110,12 @@ def test_a_mixed_module_has_weights_and_ignores_other_options(module):
         module(40, elementwise_affine=False)
 
 
-@pytest.mark.parametrize(
-    "name, operands",
-    [
-        ("FusedLayerNorm", [40, 1e-5, True]),
-        ("FusedRMSNorm", [40, 1e-5, True]),
-        ("MixedFusedLayerNorm", [40]),
-        ("MixedFusedRMSNorm", [40]),
-        ("fused_layer_norm", [torch.ones(2, 40), (40,)]),
-        ("fused_layer_norm_affine", [torch.ones(2, 40), torch.ones(40), torch.ones(40), (40,)]),
-        ("mixed_dtype_fused_layer_norm_affine", [torch.ones(2, 40), torch.ones(40), torch.ones(40), (40,)]),
-        ("fused_rms_norm", [torch.ones(2, 40), (40,)]),
-        ("fused_rms_norm_affine", [torch.ones(2, 40), torch.ones(40), (40,)]),
-        ("mixed_dtype_fused_rms_norm_affine", [torch.ones(2, 40), torch.ones(40), (40,)]),
-    ],
-)
-def test_memory_efficient_is_refused(name, operands):
+@pytest.mark.parametrize("name", [name for name in SIGNATURES if "memory_efficient" in SIGNATURES[name]])
+def test_memory_efficient_is_refused(name):
+    values = {"input": torch.ones(2, 40), "normalized_shape": (40,), "weight": torch.ones(40), "bias": torch.ones(40)}
+    given = {p: values[p] for p in inspect.signature(getattr(apex, name)).parameters if p in values}
     with pytest.raises(NotImplementedError, match=f"^{name}: memory_efficient is True, which evenkeel does not have"):
-        getattr(apex, name)(*operands, memory_efficient=True)
+        getattr(apex, name)(**given, memory_efficient=True)
 
 
 # ---- dtypes ----
@@ -158,22 +124,14 @@ def test_memory_efficient_is_refused(name, operands):
 @pytest.mark.parametrize("weight_dtype", DTYPES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_results_of_the_mixed_forms_have_the_dtype_of_the_weight(dtype, weight_dtype):
-    x = tensor((6, 40), dtype, grad=True)
-    w, b = (tensor((40,), weight_dtype, seed, grad=True) for seed in (1, 2))
     coarse = dtype if weight_dtype == "f32" else weight_dtype
-    references = wide(x, w, b)
-    out = apex.mixed_dtype_fused_layer_norm_affine(x, w, b, (40,))
-    reference = F.layer_norm(references[0], (40,), *references[1:], 1e-6)
-    assert out.dtype is w.dtype
-    check(out, reference, weight_dtype)
-    check_gradients(out, reference, (x, w, b), references, (dtype, coarse, coarse))
-    x.grad = w.grad = None
-    references = wide(x, w)
-    out = apex.mixed_dtype_fused_rms_norm_affine(x, w, (40,))
-    reference = F.rms_norm(references[0], (40,), references[1], 1e-6)
-    assert out.dtype is w.dtype
-    check(out, reference, weight_dtype)
-    check_gradients(out, reference, (x, w), references, (dtype, coarse))
+    x, w, b = operands((6, 40), dtype, weight_dtype)
+    for call, reference, given in (
+        (lambda x, w, b: apex.mixed_dtype_fused_layer_norm_affine(x, w, b, (40,)), layer_norm, (x, w, b)),
+        (lambda x, w: apex.mixed_dtype_fused_rms_norm_affine(x, w, (40,)), rms_norm, (x, w)),
+    ):
+        out = check_both(call, reference(1e-6), given, weight_dtype, *(dtype, coarse, coarse)[: len(given)])
+        assert out.dtype is w.dtype
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -205,7 +163,7 @@ def test_manual_rms_norm_promotes_as_apex_s():
         x, w = tensor((6, 40), dtype), tensor((40,), weight_dtype, 1) if weight_dtype else None
         out = apex.manual_rms_norm(x, (40,), w, 1e-5)
         assert out.dtype is expected
-        check(out, F.rms_norm(x.double(), (40,), None if w is None else w.double(), 1e-5), weight_dtype or "f32")
+        check(out, rms_norm(1e-5)(x.double(), None if w is None else w.double()), weight_dtype or "f32")
 
 
 @pytest.mark.parametrize("module", [*LAYER_MODULES, *RMS_MODULES])

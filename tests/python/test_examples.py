@@ -4,10 +4,6 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
-pytest.importorskip("torch")
-
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
