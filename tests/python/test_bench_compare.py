@@ -9,10 +9,15 @@ import pathlib
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
+import torch
+from torch.autograd import DeviceType
 
-pytest.importorskip("torch")
+import evenkeel
+
 pytestmark = pytest.mark.slow
 
 BENCH = pathlib.Path(__file__).parents[2] / "bench"
@@ -20,34 +25,32 @@ DEVICE = os.environ.get("EVENKEEL_TEST_DEVICE", "cpu")
 SMALL = ["--device", DEVICE, "--shapes", "37x96", "--dtypes", "f32", "--quick", "--threads", "1"]
 MEASURED = ["evenkeel", "evenkeel-dlpack", "pytorch", "onednn"]
 
+# Backends of a user's own, each PyTorch's with something the matter.
+BACKEND = """
+from comparison.backends.pytorch import PyTorch
+
+class Backend(PyTorch):
+    install = "pip install {name}"
+
+    def {method}:
+        {fault}
+"""
 # In the case that is timed; what comes before and after it is right.
 CRASH = """import os, signal
         if len(case.passes) == 3:
             os.kill(os.getpid(), signal.SIGSEGV)
         return super().call(case, x, weight, bias)"""
-
-# Backends of a user's own, each PyTorch's with something the matter.
 CALL, STEP = "call(self, case, x, weight, bias)", "step(self, case, x, weight, bias, dy)"
+LOAD = "load(self, device, threads)"
 FAULTS = {
     "wrong": (CALL, "return super().call(case, x, weight, bias) * 1.01"),
     "crash": (CALL, CRASH),
     "hang": (CALL, "import time\n        time.sleep(600)"),
     "refusal": (STEP, "raise RuntimeError('no kernel for this width')"),
+    "versioned": (LOAD, "return (1, 2)"),
+    "absent": (LOAD, "import a_library_that_is_not_there"),
+    "broken": (LOAD, "raise RuntimeError('needs a newer compiler')"),
 }
-FAULTY = """
-from comparison.backends.pytorch import PyTorch
-
-class Backend(PyTorch):
-    def {method}:
-        {fault}
-"""
-BROKEN = """
-from comparison.backends.pytorch import PyTorch
-
-class Backend(PyTorch):
-    def load(self, device, threads):
-        raise RuntimeError("needs a newer compiler")
-"""
 # A worker that closes its pipe well before it ends, as a large library does.
 SLOW_TO_END = """
 import os, sys, time
@@ -56,23 +59,6 @@ os.close(1)
 time.sleep(0.5)
 sys.exit("no memory for the workspace")
 """
-VERSIONED = """
-from comparison.backends.pytorch import PyTorch
-
-class Backend(PyTorch):
-    def load(self, device, threads):
-        return (1, 2)
-"""
-ABSENT = """
-from comparison.backends.pytorch import PyTorch
-
-class Backend(PyTorch):
-    install = "pip install absent"
-
-    def load(self, device, threads):
-        import a_library_that_is_not_there
-"""
-
 
 sys.path.append(str(BENCH))
 
@@ -93,21 +79,39 @@ def compare(*arguments, cwd=None):
 
 def backend_file(folder, name):
     path = folder / f"{name}.py"
-    whole = {"absent": ABSENT, "broken": BROKEN, "versioned": VERSIONED}
-    path.write_text(whole.get(name) or FAULTY.format(method=FAULTS[name][0], fault=FAULTS[name][1]))
+    path.write_text(BACKEND.format(name=name, method=FAULTS[name][0], fault=FAULTS[name][1]))
     return path
+
+
+def kept_by(folder, *arguments):
+    """What a run writes into a file, and the run."""
+    path = folder / "compare.json"
+    done = compare(*SMALL, *arguments, "--json", path)
+    assert done.returncode == 0, done.stderr
+    return json.loads(path.read_text()), done
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One run of evenkeel and two peers, with backends that fail in the midst of them."""
+    """One run of evenkeel and two peers, with backends that fail in the midst of them: (folder, results, text)."""
     folder = tmp_path_factory.mktemp("compare")
-    names = ("wrong", "crash", "refusal", "versioned", "absent", "broken")
-    extra = [part for name in names for part in ("--extra", backend_file(folder, name))]
-    files = ["--json", folder / "compare.json", "--csv", folder / "times.csv", "--output-dir", folder / "out"]
-    done = compare(*SMALL, "--ops", "layer_norm", "--backends", ",".join(MEASURED), *extra, *files)
-    assert done.returncode == 0, done.stderr
-    return folder, json.loads((folder / "compare.json").read_text()), done.stdout
+    extra = [part for name in FAULTS if name != "hang" for part in ("--extra", backend_file(folder, name))]
+    files = ["--csv", folder / "times.csv", "--output-dir", folder / "out"]
+    kept, done = kept_by(folder, "--ops", "layer_norm", "--backends", ",".join(MEASURED), *extra, *files)
+    return folder, kept, done.stdout
+
+
+@pytest.fixture
+def kept(run):
+    return run[1]
+
+
+@pytest.fixture(params=MEASURED)
+def backend(request, kept):
+    """One that is measured, if it is installed."""
+    if status(kept, request.param)["status"] == "missing":
+        pytest.skip(status(kept, request.param)["note"])
+    return request.param
 
 
 def rows(kept, backend, part="results"):
@@ -119,23 +123,14 @@ def status(kept, backend):
     return found
 
 
-def test_the_head_says_what_was_run_where(run):
-    _, kept, _ = run
-    import torch
-
-    import evenkeel
-
+def test_the_head_says_what_was_run_where(kept):
     assert (kept["kind"], kept["format"], kept["evenkeel"]) == ("compare", 1, evenkeel.__version__)
     assert kept["command"].startswith(f"python bench/compare.py --device {DEVICE} --shapes 37x96")
     assert kept["machine"]["torch"] == torch.__version__ and kept["machine"]["threads"] == 1
     assert kept["machine"]["device"] == DEVICE and kept["machine"]["cpu"]
 
 
-@pytest.mark.parametrize("backend", MEASURED)
-def test_every_pass_is_measured_beside_a_copy(run, backend):
-    _, kept, _ = run
-    if status(kept, backend)["status"] == "missing":
-        pytest.skip(status(kept, backend)["note"])
+def test_every_pass_is_measured_beside_a_copy(kept, backend):
     assert status(kept, backend)["status"] == "run" and status(kept, backend)["version"]
     found = rows(kept, backend)
     assert [row["pass"] for row in found] == ["forward", "backward", "both"]
@@ -148,11 +143,7 @@ def test_every_pass_is_measured_beside_a_copy(run, backend):
         assert (row["host_seconds"] or 0) > 0 if DEVICE == "cuda" else row["host_seconds"] is None
 
 
-@pytest.mark.parametrize("backend", MEASURED)
-def test_values_are_held_against_float64(run, backend):
-    _, kept, _ = run
-    if status(kept, backend)["status"] == "missing":
-        pytest.skip(status(kept, backend)["note"])
+def test_values_are_held_against_float64(kept, backend):
     (found,) = rows(kept, backend, "accuracy")
     for part in ("out", "mean", "rstd", "dx", "dweight", "dbias"):
         assert 0 < found[part] < 1e-4, part
@@ -160,14 +151,12 @@ def test_values_are_held_against_float64(run, backend):
     assert list(errors) == [0, 1, 10, 100, 1e3, 1e4, 1e5] and errors[0] < 1e-5
 
 
-def test_evenkeel_is_as_exact_far_from_zero_as_near_it(run):
-    _, kept, _ = run
+def test_evenkeel_is_as_exact_far_from_zero_as_near_it(kept):
     errors = [row["error"] for row in rows(kept, "evenkeel", "offsets")]
     assert max(errors) < 3 * errors[0]
 
 
-def test_memory_is_that_of_the_results_and_little_more(run):
-    _, kept, _ = run
+def test_memory_is_that_of_the_results_and_little_more(kept):
     if not kept["memory"]:
         pytest.skip("the kernel does not tell this process its resident memory")
     for backend, statistics in (("evenkeel", 3), ("pytorch", 2)):
@@ -176,8 +165,7 @@ def test_memory_is_that_of_the_results_and_little_more(run):
         assert 0 <= found["peak_bytes"] < 2 << 20
 
 
-def test_a_backend_that_is_wrong_is_not_timed(run):
-    _, kept, _ = run
+def test_a_backend_that_is_wrong_is_not_timed(kept):
     found = rows(kept, "wrong")
     assert [row["status"] for row in found] == ["wrong"] * 3 and not any(row["seconds"] for row in found)
     assert found[0]["note"].startswith("out is ") and "from float64" in found[0]["note"]
@@ -186,8 +174,7 @@ def test_a_backend_that_is_wrong_is_not_timed(run):
     assert status(kept, "wrong")["note"] == f"wrong in 3 of 3 results: {found[0]['note']}"
 
 
-def test_a_backend_that_crashes_costs_its_own_rows(run):
-    _, kept, _ = run
+def test_a_backend_that_crashes_costs_its_own_rows(kept):
     found = rows(kept, "crash")
     assert [row["status"] for row in found] == ["failed"] * 3
     assert {row["note"] for row in found} == {"ended by SIGSEGV"}
@@ -203,10 +190,9 @@ def test_a_backend_that_is_not_installed_says_how(run):
     assert rows(kept, "absent") == []
 
 
-def test_a_backend_that_does_not_load_says_why(run):
-    _, kept, _ = run
+def test_a_backend_that_does_not_load_says_why(kept):
     assert status(kept, "broken")["status"] == "failed"
-    assert status(kept, "broken")["note"] == "does not load: RuntimeError: needs a newer compiler"
+    assert status(kept, "broken")["note"] == "does not load: RuntimeError: needs a newer compiler; pip install broken"
 
 
 def test_a_version_that_is_no_text_is_shown_as_one(run):
@@ -239,11 +225,7 @@ def test_an_evenkeel_that_does_not_load_costs_its_own_rows(tmp_path, monkeypatch
     (tmp_path / "broken.py").write_text(module)
     (tmp_path / "sitecustomize.py").write_text(FINDER.format(module=str(tmp_path / "broken.py")))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    path = tmp_path / "compare.json"
-    few = ["--ops", "rms_norm", "--pass", "forward", "--backends", "evenkeel,pytorch"]
-    done = compare(*SMALL, *few, "--json", path)
-    assert done.returncode == 0, done.stderr
-    kept = json.loads(path.read_text())
+    kept, _ = kept_by(tmp_path, "--ops", "rms_norm", "--pass", "forward", "--backends", "evenkeel,pytorch")
     assert kept["evenkeel"] is None and [row["status"] for row in rows(kept, "pytorch")] == ["ok"]
     assert status(kept, "evenkeel")["status"] == "failed" and why in status(kept, "evenkeel")["note"]
 
@@ -284,8 +266,7 @@ def test_the_tables_name_every_backend(run):
     assert "failed: ended by SIGSEGV" in forward and "wrong: out is" in forward
 
 
-def test_a_pass_that_fails_says_why_and_costs_itself_alone(run):
-    _, kept, _ = run
+def test_a_pass_that_fails_says_why_and_costs_itself_alone(kept):
     assert [(row["pass"], row["status"], row["note"]) for row in rows(kept, "refusal")] == [
         ("forward", "ok", ""),
         ("backward", "ok", ""),
@@ -296,11 +277,8 @@ def test_a_pass_that_fails_says_why_and_costs_itself_alone(run):
 
 def test_a_backend_that_hangs_is_ended_and_the_rest_goes_on(tmp_path):
     arguments = ["--extra", backend_file(tmp_path, "hang"), "--extra", backend_file(tmp_path, "absent")]
-    path = tmp_path / "compare.json"
     other = {"cpu": "liger", "cuda": "onednn"}[DEVICE]  # one for the other device
-    done = compare(*SMALL, "--backends", other, *arguments, "--time-limit", 4, "--pass", "forward", "--json", path)
-    assert done.returncode == 0, done.stderr
-    kept = json.loads(path.read_text())
+    kept, _ = kept_by(tmp_path, "--backends", other, *arguments, "--time-limit", 4, "--pass", "forward")
     assert {row["op"]: row["status"] for row in rows(kept, "hang")} == {"layer_norm": "timeout", "rms_norm": "timeout"}
     assert rows(kept, "hang")[0]["note"] == status(kept, "hang")["note"] == "not done within its 4 s"
     assert [entry["name"] for entry in kept["backends"]] == [other, "hang", "absent"]
@@ -344,7 +322,7 @@ def test_a_backend_that_hangs_is_ended_and_the_rest_goes_on(tmp_path):
 def test_a_bad_option_gets_one_line_and_status_2(arguments, complaint, tmp_path):
     (tmp_path / "b").mkdir()
     for name in ("pytorch.py", "a.py", "b/a.py"):
-        (tmp_path / name).write_text(ABSENT)
+        (tmp_path / name).touch()
     done = compare(*arguments, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"compare.py: {complaint}") and done.stderr.count("\n") == 1
@@ -450,10 +428,6 @@ def test_a_graph_has_many_calls_unless_they_take_long(count, seconds, passes):
 
 def test_a_loop_counts_kernels_and_nothing_of_the_host(monkeypatch):
     """With a profiler that saw two kernels that overlap, a launch on the host and a range that a user has named."""
-    from types import SimpleNamespace
-
-    import torch
-    from torch.autograd import DeviceType
 
     def event(begin, end, device=DeviceType.CUDA, named=False):
         return SimpleNamespace(
@@ -461,24 +435,11 @@ def test_a_loop_counts_kernels_and_nothing_of_the_host(monkeypatch):
         )
 
     seen = [event(10, 30), event(28, 50), event(0, 9, DeviceType.CPU), event(0, 900, named=True)]
-
-    class Profiler:
-        def __init__(self, activities):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def events(self):
-            return seen
-
-    monkeypatch.setattr("comparison.timing.profile", Profiler)
-    monkeypatch.setattr(torch.cuda, "stream", lambda side: Profiler(()))
-    side = SimpleNamespace(synchronize=lambda: None)
-    assert Loop([lambda: None, lambda: None], side).seconds() == pytest.approx(40e-6 / 2)
+    profiler = MagicMock()
+    profiler.return_value.__enter__.return_value.events.return_value = seen
+    monkeypatch.setattr("comparison.timing.profile", profiler)
+    monkeypatch.setattr(torch.cuda, "stream", MagicMock())
+    assert Loop([lambda: None, lambda: None], MagicMock()).seconds() == pytest.approx(40e-6 / 2)
 
 
 # ---- the copy that a CPU is held against ----
@@ -486,8 +447,6 @@ def test_a_loop_counts_kernels_and_nothing_of_the_host(monkeypatch):
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 300 * 1024 + 3])
 def test_the_yardstick_copies_every_byte_and_none_beyond(tmp_path, size):
-    import torch
-
     yardstick = Yardstick(str(compile_copy(tmp_path)), 2)
     source = torch.randint(0, 255, (size + 256,), dtype=torch.uint8)
     to = torch.full_like(source, 255)
@@ -518,10 +477,8 @@ def test_a_compiler_that_fails_is_named(tmp_path, monkeypatch, compiler, words):
 def test_without_a_compiler_the_copy_is_pytorchs_and_the_results_say_so(run, tmp_path, monkeypatch):
     assert run[1]["machine"]["copy"] == "the faster of PyTorch's and evenkeel bench's"
     monkeypatch.setenv("CC", "no-such-compiler")
-    path = tmp_path / "compare.json"
-    done = compare(*SMALL, "--backends", "pytorch", "--ops", "rms_norm", "--pass", "forward", "--json", path)
-    kept = json.loads(path.read_text())
-    assert done.returncode == 0 and kept["machine"]["copy"] == "PyTorch's alone"
+    kept, done = kept_by(tmp_path, "--backends", "pytorch", "--ops", "rms_norm", "--pass", "forward")
+    assert kept["machine"]["copy"] == "PyTorch's alone"
     assert [row["status"] for row in kept["results"]] == ["ok"]
     assert "shares are of PyTorch's copy, for cli/copy.c is not compiled: no-such-compiler: No such" in done.stderr
 
