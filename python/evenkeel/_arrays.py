@@ -5,6 +5,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any
 
 Shape = tuple[int, ...]
@@ -142,9 +143,14 @@ class _Buffer(Kind):
 
 def kind_of(array: Any) -> Kind:
     """How arrays such as this one are made and copied."""
-    if hasattr(type(array), "__dlpack_c_exchange_api__"):
+    return _kind_of(type(array))  # type: ignore[arg-type]  # mypy takes types for not hashable
+
+
+@lru_cache(64)
+def _kind_of(array_type: type) -> Kind:
+    if hasattr(array_type, "__dlpack_c_exchange_api__"):
         return _Exchange()
-    for cls in type(array).__mro__:
+    for cls in array_type.__mro__:
         module = sys.modules.get(cls.__module__.partition(".")[0])
         if hasattr(module, "ascontiguousarray"):
             return _Module(module)

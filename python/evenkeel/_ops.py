@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evenkeel import _core
@@ -19,25 +19,26 @@ def _normalized(x: Array, weight: Array | None, shape: Shape) -> tuple[int, ...]
     return (operator.index(shape),) if hasattr(shape, "__index__") else tuple(shape)
 
 
-def _leading(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions of x that are not normalized."""
-    whole = shape_of(x, "x")
-    return whole[: len(whole) - len(shape)]
+def _plain(array: Any) -> Any:
+    return None if array is None else kind_of(array).plain(array)
 
 
-def _contiguous(*arrays: Any) -> tuple[Any, ...]:
-    return tuple(array if array is None else kind_of(array).contiguous(array) for array in arrays)
+def _contiguous(array: Any) -> Any:
+    return None if array is None else kind_of(array).contiguous(array)
 
 
-def _plain(*arrays: Any) -> tuple[Any, ...]:
-    return tuple(array if array is None else kind_of(array).plain(array) for array in arrays)
-
-
-def _not_copied(*names: str) -> TypeError:
-    return TypeError(
-        f"one of {', '.join(names)} is neither contiguous nor can it be copied here; "
-        "expected contiguous arrays, or arrays of NumPy, CuPy or PyTorch"
-    )
+def _computed(inputs: dict[str, Array | None], run: Callable[..., Any]) -> Any:
+    """run(*inputs), and where it returns None the same of contiguous copies."""
+    arrays = [*map(_plain, inputs.values())]
+    result = run(*arrays)
+    if result is None:
+        result = run(*map(_contiguous, arrays))
+    if result is None:
+        raise TypeError(
+            f"one of {', '.join(inputs)} is neither contiguous nor can it be copied here; "
+            "expected contiguous arrays, or arrays of NumPy, CuPy or PyTorch"
+        )
+    return result
 
 
 def _forward(
@@ -46,28 +47,26 @@ def _forward(
     weight: Array | None,
     bias: Array | None,
     eps: float | None,
-    shape: tuple[int, ...],
+    normalized_shape: Shape,
+    threads: int,
+    stream: int | None,
     *,
     statistics: int = 0,
     out: Array | None = None,
-    threads: int,
-    stream: int | None,
 ) -> Any:
-    """y; (y, stats) where statistics, the number of them that a row has, is not 0."""
+    """y; (y, *statistics) where statistics, the number of them that a row has, is not 0."""
+    shape, whole = _normalized(x, weight, normalized_shape), shape_of(x, "x")
+    leading = whole[: len(whole) - len(shape)]
     refuse_masked(x=x, weight=weight, bias=bias, out=out)
     kind = kind_of(x)
-    x, weight, bias = _plain(x, weight, bias)
     stream = kind.stream(x) if stream is None else stream
-    if out is None:
-        out = kind.empty(shape_of(x, "x"), x)
-    stats = kind.statistics((statistics, math.prod(_leading(x, shape))), x) if statistics else None
-    result = _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream)
-    if result is None:
-        x, weight, bias = _contiguous(x, weight, bias)
-        result = _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream)
-    if result is None:
-        raise _not_copied("x", "weight", "bias")
-    return result
+    out = kind.empty(whole, x) if out is None else out
+    stats = kind.statistics((statistics, math.prod(leading)), x) if statistics else None
+    result = _computed(
+        {"x": x, "weight": weight, "bias": bias},
+        lambda x, weight, bias: _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream),
+    )
+    return (result[0], *kind.rows(result[1], leading)) if statistics else result
 
 
 def _backward(
@@ -76,32 +75,24 @@ def _backward(
     x: Array,
     weight: Array | None,
     statistics: dict[str, Array],
-    shape: tuple[int, ...],
-    *,
-    need_dx: bool,
-    need_dweight: bool,
-    need_dbias: bool,
+    needs: tuple[bool, bool, bool],
+    normalized_shape: Shape,
     threads: int,
     stream: int | None,
 ) -> tuple[Any, Any, Any]:
-    refuse_masked(dy=dy, x=x, weight=weight, **statistics)
+    shape = _normalized(x, weight, normalized_shape)
+    inputs = {"dy": dy, "x": x, "weight": weight, **statistics}
+    refuse_masked(**inputs)
     kind = kind_of(x)
-    dy, x, weight, *stats = _plain(dy, x, weight, *statistics.values())
-    stream = kind.stream(x) if stream is None else stream
     like = x if weight is None else weight
-    dx = kind.empty(shape_of(x, "x"), x) if need_dx else None
-    dweight = kind.empty(shape, like) if need_dweight else None
-    dbias = kind.empty(shape, like) if need_dbias else None
-    workspace = kind.workspace(
-        x, lambda: _core.backward_workspace(norm, x, shape, weight, need_dweight, need_dbias, threads)
-    )
+    dx = kind.empty(shape_of(x, "x"), x) if needs[0] else None
+    dweight, dbias = (kind.empty(shape, like) if need else None for need in needs[1:])
+    workspace = kind.workspace(x, lambda: _core.backward_workspace(norm, x, shape, weight, *needs[1:], threads))
+    stream = kind.stream(x) if stream is None else stream
     outputs = (0.0, dx, dweight, dbias, workspace, threads, stream)  # eps is not used with statistics
-    result = _core.backward(norm, dy, x, shape, weight, tuple(stats), *outputs)
-    if result is None:
-        dy, x, weight, *stats = _contiguous(dy, x, weight, *stats)
-        result = _core.backward(norm, dy, x, shape, weight, tuple(stats), *outputs)
-    if result is None:
-        raise _not_copied("dy", "x", "weight", *statistics)
+    result: tuple[Any, Any, Any] = _computed(
+        inputs, lambda dy, x, weight, *stats: _core.backward(norm, dy, x, shape, weight, stats, *outputs)
+    )
     return result
 
 
@@ -123,8 +114,7 @@ def layer_norm(
     ndarray. threads: of the CPU, 0 is as many as there are. stream: of CUDA, by
     default the one on which x's framework works.
     """
-    shape = _normalized(x, weight, normalized_shape)
-    return _forward(_core.LAYER_NORM, x, weight, bias, eps, shape, out=out, threads=threads, stream=stream)
+    return _forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, out=out)
 
 
 def rms_norm(
@@ -141,8 +131,7 @@ def rms_norm(
 
     Without eps it is the epsilon of f32 (of f64, where x is f64).
     """
-    shape = _normalized(x, weight, normalized_shape)
-    return _forward(_core.RMS_NORM, x, weight, None, eps, shape, out=out, threads=threads, stream=stream)
+    return _forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, out=out)
 
 
 def layer_norm_forward(
@@ -160,9 +149,8 @@ def layer_norm_forward(
 
     The statistics have the leading dimensions of x, in f32 (f64, where x is f64).
     """
-    shape = _normalized(x, weight, normalized_shape)
-    y, stats = _forward(_core.LAYER_NORM, x, weight, bias, eps, shape, statistics=3, threads=threads, stream=stream)
-    return y, *kind_of(x).rows(stats, _leading(x, shape))[: 3 if return_mean_lo else 2]
+    y, *stats = _forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, statistics=3)
+    return y, *stats[: 3 if return_mean_lo else 2]
 
 
 def rms_norm_forward(
@@ -175,9 +163,8 @@ def rms_norm_forward(
     stream: int | None = None,
 ) -> tuple[Any, Any]:
     """(y, rstd), as layer_norm_forward."""
-    shape = _normalized(x, weight, normalized_shape)
-    y, stats = _forward(_core.RMS_NORM, x, weight, None, eps, shape, statistics=1, threads=threads, stream=stream)
-    return y, kind_of(x).rows(stats, _leading(x, shape))[0]
+    y, rstd = _forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, statistics=1)
+    return y, rstd
 
 
 def layer_norm_backward(
@@ -199,20 +186,9 @@ def layer_norm_backward(
 
     Any mean and rstd will do, one element a row of x; with mean_lo the result is as exact far from zero as near it.
     """
-    statistics = {"mean": mean, "rstd": rstd}
-    return _backward(
-        _core.LAYER_NORM,
-        dy,
-        x,
-        weight,
-        statistics if mean_lo is None else {**statistics, "mean_lo": mean_lo},
-        _normalized(x, weight, normalized_shape),
-        need_dx=need_dx,
-        need_dweight=need_dweight,
-        need_dbias=need_dbias,
-        threads=threads,
-        stream=stream,
-    )
+    statistics = {"mean": mean, "rstd": rstd, **({} if mean_lo is None else {"mean_lo": mean_lo})}
+    needs = need_dx, need_dweight, need_dbias
+    return _backward(_core.LAYER_NORM, dy, x, weight, statistics, needs, normalized_shape, threads, stream)
 
 
 def rms_norm_backward(
@@ -228,17 +204,5 @@ def rms_norm_backward(
     stream: int | None = None,
 ) -> tuple[Any, Any]:
     """(dx, dweight), as layer_norm_backward."""
-    dx, dweight, _ = _backward(
-        _core.RMS_NORM,
-        dy,
-        x,
-        weight,
-        {"rstd": rstd},
-        _normalized(x, weight, normalized_shape),
-        need_dx=need_dx,
-        need_dweight=need_dweight,
-        need_dbias=False,
-        threads=threads,
-        stream=stream,
-    )
-    return dx, dweight
+    needs = need_dx, need_dweight, False
+    return _backward(_core.RMS_NORM, dy, x, weight, {"rstd": rstd}, needs, normalized_shape, threads, stream)[:2]
