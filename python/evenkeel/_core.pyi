@@ -99,24 +99,16 @@ def eager_setup(
     /,
 ) -> None: ...
 def is_plain(*tensors: Any) -> bool: ...  # would nothing but a kernel see operations on these tensors?
+
+# y, with its gradient where one is needed; None: evenkeel.torch must look at the call
 def eager_forward(
-    norm: int,
-    input: Any,
-    normalized_shape: Any,
-    weight: Any,
-    bias: Any,
-    eps: float | None,
-    /,
-) -> Any: ...  # y, with its gradient where one is needed; None: evenkeel.torch must look at the call
+    norm: int, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float | None, /
+) -> Any: ...
+
+# The same of tensors that is_plain is true of; None: some must be copied first
 def eager_compute(
-    norm: int,
-    input: Any,
-    normalized_shape: Any,
-    weight: Any,
-    bias: Any,
-    eps: float | None,
-    /,
-) -> Any: ...  # the same of tensors that is_plain is true of; None: some must be copied first
+    norm: int, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float | None, /
+) -> Any: ...
 def eager_keep(ctx: Any, x: Any, weight: Any, bias: Any, made: tuple[Any, Any, tuple[Any, ...]], /) -> Any: ...  # y
 def eager_backward(ctx: Any, dy: Any, /) -> Any: ...  # (dx, dweight, dbias, None)
 def info() -> Info: ...

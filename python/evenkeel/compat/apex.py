@@ -131,8 +131,10 @@ def _wide_rms_norm(
 # ---- modules ----
 
 
-class FusedLayerNorm(LayerNorm):
-    """apex.normalization.FusedLayerNorm, which is a torch.nn.LayerNorm here."""
+class _Fused(torch.nn.Module):
+    """The arguments and attributes of a module."""
+
+    normalized_shape: tuple[int, ...]
 
     def __init__(
         self,
@@ -142,64 +144,50 @@ class FusedLayerNorm(LayerNorm):
         memory_efficient: bool = False,
     ) -> None:
         _refuse(type(self).__name__, memory_efficient)
-        super().__init__(normalized_shape, eps, elementwise_affine)  # type: ignore[arg-type]
+        super().__init__(normalized_shape, eps, elementwise_affine)
         self.normalized_shape = torch.Size(self.normalized_shape)
         self.memory_efficient = memory_efficient
+
+
+class _MixedFused(torch.nn.Module):
+    """Those of a mixed module: it always has weights, and ignores options that it does not know."""
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, *, memory_efficient: bool = False, **kwargs: Any
+    ) -> None:
+        call, affine = type(self).__name__, kwargs.get("elementwise_affine", True)
+        if "elementwise_affine" in kwargs:
+            warnings.warn(f"{call} does not support the argument elementwise_affine", stacklevel=2)
+        if not affine:
+            raise RuntimeError(f"{call}: elementwise_affine is {affine}; expected True")
+        super().__init__(normalized_shape, eps, True, memory_efficient)
+
+
+class FusedLayerNorm(_Fused, LayerNorm):
+    """apex.normalization.FusedLayerNorm, which is a torch.nn.LayerNorm here."""
 
     def forward(self, input: Tensor) -> Tensor:
         return fused_layer_norm_affine(input, self.weight, self.bias, self.normalized_shape, self.eps)
 
 
-class FusedRMSNorm(RMSNorm):
+class FusedRMSNorm(_Fused, RMSNorm):
     """apex.normalization.FusedRMSNorm, which is a torch.nn.RMSNorm here."""
 
     eps: float
-
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        memory_efficient: bool = False,
-    ) -> None:
-        _refuse(type(self).__name__, memory_efficient)
-        super().__init__(normalized_shape, eps, elementwise_affine)  # type: ignore[arg-type]
-        self.normalized_shape = torch.Size(self.normalized_shape)
-        self.memory_efficient = memory_efficient
 
     def forward(self, input: Tensor) -> Tensor:
         return fused_rms_norm_affine(input, self.weight, self.normalized_shape, self.eps)
 
 
-def _refuse_plain(call: str, options: dict[str, Any]) -> None:
-    """A mixed module always has weights. Of the other options it ignores all but this one."""
-    if "elementwise_affine" in options:
-        warnings.warn(f"{call} does not support the argument elementwise_affine", stacklevel=3)
-        if not options["elementwise_affine"]:
-            raise RuntimeError(f"{call}: elementwise_affine is {options['elementwise_affine']}; expected True")
-
-
-class MixedFusedLayerNorm(FusedLayerNorm):
+class MixedFusedLayerNorm(_MixedFused, FusedLayerNorm):
     """FusedLayerNorm of which the result has the dtype of the weight."""
-
-    def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, *, memory_efficient: bool = False, **kwargs: Any
-    ) -> None:
-        _refuse_plain("MixedFusedLayerNorm", kwargs)
-        super().__init__(normalized_shape, eps, True, memory_efficient)
 
     def forward(self, input: Tensor) -> Tensor:
         return mixed_dtype_fused_layer_norm_affine(input, self.weight, self.bias, self.normalized_shape, self.eps)
 
 
-class MixedFusedRMSNorm(FusedRMSNorm):
+class MixedFusedRMSNorm(_MixedFused, FusedRMSNorm):
     """FusedRMSNorm of which the result has the dtype of the weight."""
-
-    def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, *, memory_efficient: bool = False, **kwargs: Any
-    ) -> None:
-        _refuse_plain("MixedFusedRMSNorm", kwargs)
-        super().__init__(normalized_shape, eps, True, memory_efficient)
 
     def forward(self, input: Tensor) -> Tensor:
         return mixed_dtype_fused_rms_norm_affine(input, self.weight, self.normalized_shape, self.eps)

@@ -22,6 +22,9 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 # norm, shape, eps, whether only memory is estimated, the dtype of a bias that comes without a weight
 Options = tuple[int, Shape, float | None, bool, torch.dtype | None]
 
+# Whether dx, dweight and dbias are needed.
+Needs = tuple[bool, bool, bool]
+
 
 def pytorch_norm(
     norm: int, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float | None
@@ -32,16 +35,15 @@ def pytorch_norm(
     return F.rms_norm(x, shape, weight, eps)
 
 
-def _formula(
-    norm: int,
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    shape: Shape,
-    eps: float | None,
-    columns_dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _columns_dtype(x: Tensor, weight: Tensor | None, options: Options) -> torch.dtype:
+    """Of dweight and dbias."""
+    return options[4] or (x if weight is None else weight).dtype
+
+
+def _by_formula(dy: Tensor, x: Tensor, weight: Tensor | None, options: Options) -> tuple[Tensor, Tensor, Tensor]:
     """(dx, dweight, dbias) in PyTorch's operations, which have derivatives of every order."""
+    norm, shape, eps, *_ = options
+    columns_dtype = _columns_dtype(x, weight, options)
     dtype = _kernels.statistics_dtype(x)
     dims, rows = tuple(range(-len(shape), 0)), tuple(range(x.dim() - len(shape)))
     wide, dy = x.to(dtype), dy.to(dtype)
@@ -129,20 +131,21 @@ class Norm(Function):
     backward = staticmethod(eager_backward if _kernels.HAS_EXCHANGE else _backward)
 
 
-def backward(ctx: Any, dy: Tensor, saved: tuple[Any, ...]) -> Any:
+def backward(ctx: Any, dy: Tensor, saved: tuple[Tensor, Tensor | None, Tensor]) -> Any:
     """The gradients of what Norm was applied to, given what it saved: what eager_backward cannot serve."""
-    x, weight, _ = saved
-    columns_dtype = ctx.options[4] or (x if weight is None else weight).dtype
-    return *_in_python(dy, *saved, ctx.options, columns_dtype, ctx.needs_input_grad[:3]), None
+    return *_in_python(dy, *saved, ctx.options, ctx.needs_input_grad[:3]), None
 
 
 def _in_python(
-    dy: Tensor, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, *others: Any
+    dy: Tensor, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, needs: Needs
 ) -> Gradients:
     estimate = options[3]
-    by_kernels = estimate or is_plain(dy, x, weight)  # a gradient and what hooks unpack may be of any kind
-    found = _by_kernels(dy, x, weight, stats, options, *others) if by_kernels else None
-    return found or _by_formula(dy, x, weight, stats, options, *others)
+    if estimate or is_plain(dy, x, weight):  # a gradient and what hooks unpack may be of any kind
+        found = _by_kernels(dy, x, weight, stats, options, needs)
+        if found is not None:
+            return found
+    everything = zip(_by_formula(dy, x, weight, options), needs, strict=True)
+    return Gradients(*(gradient if need else None for gradient, need in everything))
 
 
 def _by_kernels(dy: Tensor, *others: Any) -> Gradients | None:
@@ -157,31 +160,11 @@ def _by_kernels(dy: Tensor, *others: Any) -> Gradients | None:
         raise
 
 
-def _by_formula(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    stats: Tensor,
-    options: Options,
-    columns_dtype: torch.dtype,
-    needs: tuple[bool, bool, bool],
-) -> Gradients:
-    norm, shape, eps, *_ = options
-    found = _formula(norm, dy, x, weight, shape, eps, columns_dtype)
-    return Gradients(*(gradient if need else None for gradient, need in zip(found, needs, strict=True)))
-
-
 def _first_order(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    stats: Tensor,
-    options: Options,
-    columns_dtype: torch.dtype,
-    needs: tuple[bool, bool, bool],
+    dy: Tensor, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, needs: Needs
 ) -> Gradients:
     norm, shape, _, estimate, _ = options
-    gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs)
+    gradients = _kernels.empty_gradients(x, shape, _columns_dtype(x, weight, options), *needs)
     compute = _only_memory.backward if estimate else _kernels.backward
     return compute(norm, dy, x, shape, weight, stats, gradients)
 
@@ -195,31 +178,23 @@ class NormBackward(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        dy: Tensor,
-        x: Tensor,
-        weight: Tensor | None,
-        stats: Tensor,
-        options: Options,
-        columns_dtype: torch.dtype,
-        needs: tuple[bool, bool, bool],
+        ctx: Any, dy: Tensor, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, needs: Needs
     ) -> Any:
         ctx.save_for_backward(dy, x, weight)
-        ctx.options, ctx.columns_dtype = options, columns_dtype
+        ctx.options = options
         ctx.set_materialize_grads(False)
-        return _first_order(dy, x, weight, stats, options, columns_dtype, needs)
+        return _first_order(dy, x, weight, stats, options, needs)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
-        norm, shape, eps, *_ = ctx.options
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             dy, x, weight = (_variable(t, again) for t in ctx.saved_tensors)
-            first = _formula(norm, dy, x, weight, shape, eps, ctx.columns_dtype)
+            first = _by_formula(dy, x, weight, ctx.options)
             pairs = [(f, g) for f, g in zip(first, grad_outputs, strict=True) if g is not None]
             wanted = [t for t, need in zip((dy, x, weight), ctx.needs_input_grad, strict=False) if need]
             found = iter(_gradients(pairs, wanted, again))
-        return *(next(found) if need else None for need in ctx.needs_input_grad[:3]), None, None, None, None
+        return *(next(found) if need else None for need in ctx.needs_input_grad[:3]), None, None, None
 
 
 def _variable(tensor: Any, connected: bool) -> Any:
