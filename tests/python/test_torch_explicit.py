@@ -1,48 +1,11 @@
-"""Forward and backward with statistics in the open. SPDX-License-Identifier: MIT"""
+"""Forward and backward with statistics in the open; test_torch_values.py has their bits.
+SPDX-License-Identifier: MIT"""
 
 import pytest
 import torch
 
 import evenkeel.torch as ek
-from torch_cases import DEVICE, LAYER, RMS, close, every_dtype, gradients, same_bits, tensor, wide
-
-
-def statistics_dtype(dtype):
-    return torch.float64 if dtype == "f64" else torch.float32
-
-
-@every_dtype
-def test_layer_norm_forward_gives_y_and_the_statistics(dtype):
-    x, weight, bias = tensor((2, 3, 40), dtype, offset=2.0), *LAYER.affine((40,), dtype)
-    y, mean, rstd, mean_lo = ek.layer_norm_forward(x, weight, bias, 0.1, return_mean_lo=True)
-    assert same_bits(y, ek.layer_norm(x, (40,), weight, bias, 0.1))
-    exact = wide(x)[0]
-    for statistic, expected in ((mean, exact.mean(-1)), (rstd, (exact.var(-1, correction=0) + 0.1).rsqrt())):
-        assert statistic.dtype == mean_lo.dtype == statistics_dtype(dtype)
-        close(statistic, expected)
-    close(mean.double() + mean_lo.double(), exact.mean(-1), "f32")
-    assert mean_lo.shape == (2, 3) and len(ek.layer_norm_forward(x)) == 3
-
-
-@every_dtype
-def test_rms_norm_forward_gives_y_and_rstd(dtype):
-    x, weight = tensor((2, 3, 40), dtype), RMS.affine((40,), dtype)[0]
-    y, rstd = ek.rms_norm_forward(x, weight, 0.1)
-    assert same_bits(y, ek.rms_norm(x, (40,), weight, 0.1)) and rstd.dtype == statistics_dtype(dtype)
-    close(rstd, (wide(x)[0].square().mean(-1) + 0.1).rsqrt())
-
-
-@every_dtype
-def test_backward_from_the_statistics_has_autograd_s_bits(dtype):
-    x, dy, (weight, bias) = tensor((6, 40), dtype), tensor((6, 40), dtype, seed=1), LAYER.affine((40,), dtype)
-    _, mean, rstd, mean_lo = ek.layer_norm_forward(x, weight, bias, return_mean_lo=True)
-    found = ek.layer_norm_backward(dy, x, mean, rstd, weight, mean_lo=mean_lo)
-    expected = gradients(lambda *o: ek.layer_norm(o[0], (40,), *o[1:]), (x, weight, bias), dy)
-    assert all(map(same_bits, found, expected))
-    _, rstd = ek.rms_norm_forward(x, weight)
-    found = ek.rms_norm_backward(dy, x, rstd, weight)
-    expected = gradients(lambda *o: ek.rms_norm(o[0], (40,), o[1]), (x, weight), dy)
-    assert all(map(same_bits, found, expected))
+from torch_cases import DEVICE, close, same_bits, tensor
 
 
 def test_the_shape_of_weight_or_bias_says_what_is_normalized():

@@ -175,7 +175,7 @@ TRANSFORMS = {  # of a function of x, at x and a tangent
 @ignore_jit_warnings
 @pytest.mark.parametrize("name", TRANSFORMS)
 @both_norms
-def test_transforms_of_functions(norm, name, kernels):
+def test_transforms_of_functions(norm, name, kernels, no_fallback):
     x, tangent = tensor((4, 8), "f64"), tensor((4, 8), "f64", seed=1)
     agree(*(TRANSFORMS[name](function, x, tangent) for function in pair(norm)))
     assert kernels.forward == 0
