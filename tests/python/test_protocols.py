@@ -27,11 +27,11 @@ def same(result, expected):
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_x_s_framework_makes_the_results(op, dtype):
-    given = operands((2, 4, 6), dtype)
-    swapped = [a.transpose(1, 0, 2) for a in given[:2]]
-    for x, dy in (given[:2], swapped):
-        results = every_result(op, *map(Tensor, (x, dy, *given[2:])))
-        for result, expected in zip(results, every_result(op, x, dy, *given[2:]), strict=True):
+    x, dy, *columns = operands((2, 4, 6), dtype)
+    swapped = [a.transpose(1, 0, 2) for a in (x, dy)]
+    for given in ((x, dy, *columns), (*swapped, *columns), (x, dy, None, None)):
+        results = every_result(op, *(None if a is None else Tensor(a) for a in given))
+        for result, expected in zip(results, every_result(op, *given), strict=True):
             assert type(result) is Tensor and result.shape == expected.shape and same(result.array, expected)
     assert not Tensor.live
 
