@@ -13,34 +13,38 @@ CPU, CUDA, CUDA_HOST, ROCM = 1, 2, 3, 10
 FLOAT, BFLOAT = 2, 4
 
 
+def fields(*groups):
+    """The fields of a struct from pairs of a type and names."""
+    return [(name, kind) for kind, names in groups for name in names.split()]
+
+
+def aligned(shape, dtype):
+    """An array of zeros from an address that the library takes for a workspace."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
 class DLTensor(Structure):
-    _fields_ = [
-        ("data", c_void_p),
-        ("device_type", c_int32),
-        ("device_id", c_int32),
-        ("ndim", c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", POINTER(c_int64)),
-        ("strides", POINTER(c_int64)),
-        ("byte_offset", c_uint64),
-    ]
+    _fields_ = fields(
+        (c_void_p, "data"),
+        (c_int32, "device_type device_id ndim"),
+        (ctypes.c_uint8, "code bits"),
+        (ctypes.c_uint16, "lanes"),
+        (POINTER(c_int64), "shape strides"),
+        (c_uint64, "byte_offset"),
+    )
 
 
 class Managed(Structure):
-    _fields_ = [("tensor", DLTensor), ("context", c_void_p), ("deleter", c_void_p)]
+    _fields_ = fields((DLTensor, "tensor"), (c_void_p, "context deleter"))
 
 
 class Versioned(Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", c_void_p),
-        ("deleter", c_void_p),
-        ("flags", c_uint64),
-        ("tensor", DLTensor),
-    ]
+    _fields_ = fields(
+        (ctypes.c_uint32, "major minor"), (c_void_p, "context deleter"), (c_uint64, "flags"), (DLTensor, "tensor")
+    )
 
 
 def dtype_fields(array):
@@ -107,16 +111,15 @@ Deleter = PYFUNCTYPE(None, POINTER(Versioned))
 
 
 class Api(Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("previous", c_void_p),
-        ("allocate", Allocator),
-        ("managed_from_object", c_void_p),
-        ("object_from_managed", ObjectFromManaged),
-        ("tensor_from_object", TensorFromObject),
-        ("current_stream", CurrentStream),
-    ]
+    _fields_ = fields(
+        (ctypes.c_uint32, "major minor"),
+        (c_void_p, "previous"),
+        (Allocator, "allocate"),
+        (c_void_p, "managed_from_object"),
+        (ObjectFromManaged, "object_from_managed"),
+        (TensorFromObject, "tensor_from_object"),
+        (CurrentStream, "current_stream"),
+    )
 
 
 class Tensor:
@@ -164,10 +167,7 @@ def allocate(prototype, out, error_context, set_error):
     if not Tensor.memory_left:
         return -1
     wanted = prototype[0]
-    array = np.zeros(tuple(wanted.shape[i] for i in range(wanted.ndim)), dtype_of(wanted))
-    aligned = np.zeros(array.nbytes + 64, np.uint8)
-    start = -aligned.ctypes.data % 64
-    array = aligned[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    array = aligned(tuple(wanted.shape[i] for i in range(wanted.ndim)), dtype_of(wanted))
     tensor = Tensor(array, (wanted.device_type, wanted.device_id))
     struct = Versioned(major=1, tensor=tensor.struct, deleter=ctypes.cast(free, c_void_p))
     Tensor.live[ctypes.addressof(struct)] = (tensor, struct)
@@ -215,33 +215,23 @@ class StrangeTensor(Exporter):
 
 
 class Buffer(Structure):
-    _fields_ = [
-        ("buf", c_void_p),
-        ("obj", c_void_p),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", c_int),
-        ("ndim", c_int),
-        ("format", c_char_p),
-        ("shape", c_void_p),
-        ("strides", c_void_p),
-        ("suboffsets", c_void_p),
-        ("internal", c_void_p),
-    ]
+    _fields_ = fields(
+        (c_void_p, "buf obj"),
+        (ctypes.c_ssize_t, "len itemsize"),
+        (c_int, "readonly ndim"),
+        (c_char_p, "format"),
+        (c_void_p, "shape strides suboffsets internal"),
+    )
 
 
 class Slot(Structure):
-    _fields_ = [("slot", c_int), ("function", c_void_p)]
+    _fields_ = fields((c_int, "slot"), (c_void_p, "function"))
 
 
 class Spec(Structure):
-    _fields_ = [
-        ("name", c_char_p),
-        ("basicsize", c_int),
-        ("itemsize", c_int),
-        ("flags", ctypes.c_uint),
-        ("slots", POINTER(Slot)),
-    ]
+    _fields_ = fields(
+        (c_char_p, "name"), (c_int, "basicsize itemsize"), (ctypes.c_uint, "flags"), (POINTER(Slot), "slots")
+    )
 
 
 @PYFUNCTYPE(c_int, py_object, POINTER(Buffer), c_int)

@@ -3,7 +3,7 @@ API. SPDX-License-Identifier: MIT"""
 
 import numpy as np
 
-from frameworks import CUDA, Exporter
+from frameworks import CUDA, Exporter, aligned
 
 float32, float64 = np.float32, np.float64
 
@@ -23,10 +23,7 @@ class ndarray(Exporter):  # noqa: N801
 
 
 def empty(shape, dtype):
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return ndarray(memory[start : start + size].view(dtype).reshape(shape))
+    return ndarray(aligned(shape, dtype))
 
 
 def ascontiguousarray(array):

@@ -1,5 +1,5 @@
 """What test_gpu.py runs in a process of its own, on a GPU that the stand-ins for libcuda and NVRTC pretend:
-`on_a_gpu.py NAME`. Its memory is the host's. SPDX-License-Identifier: MIT"""
+`on_a_gpu.py NAME`, a function below `tests`. Its memory is the host's. SPDX-License-Identifier: MIT"""
 
 import ctypes
 import os
@@ -69,6 +69,9 @@ def check_ops(make):
             same(every_result(op, *map(make, given)), every_result(op, *given))
         x, w = array((33, 40), dtype)[:, ::2], array((20,), dtype, 2)
         same([evenkeel.rms_norm(make(x), make(w))], [evenkeel.rms_norm(x, w)])
+
+
+# ---- tests ----
 
 
 def the_bits_are_the_cpu_s():

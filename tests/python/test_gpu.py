@@ -3,6 +3,7 @@ build/tests/ after the C tests, or where $EVENKEEL_STANDINS says. SPDX-License-I
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,18 +12,7 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 STANDINS = pathlib.Path(os.environ.get("EVENKEEL_STANDINS") or HERE.parent.parent / "build" / "tests")
 
-NAMES = [
-    "the_bits_are_the_cpu_s",
-    "arrays_without_the_exchange_api_do_too",
-    "work_goes_on_the_framework_s_stream",
-    "another_stream_than_the_framework_s_is_refused",
-    "work_goes_on_the_caller_s_stream",
-    "devices_that_differ_are_refused",
-    "a_workspace_is_asked_for_where_it_cannot_be_made",
-    "what_a_framework_says_of_its_memory_is_not_looked_up",
-    "info_lists_the_gpus",
-    "info_names_a_gpu_that_fails",
-]
+NAMES = re.findall(r"^def (\w+)\(\):$", (HERE / "on_a_gpu.py").read_text().partition("# ---- tests ----")[2], re.M)
 
 
 @pytest.fixture(scope="module")

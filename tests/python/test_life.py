@@ -11,7 +11,7 @@ import pytest
 
 import evenkeel
 from evenkeel import _core
-from frameworks import Exporter, Tensor
+from frameworks import Exporter, Tensor, aligned
 from processes import in_threads, resident_bytes, run_python
 from reference import DTYPES, OPS, array, every_result, operands
 
@@ -19,9 +19,7 @@ from reference import DTYPES, OPS, array, every_result, operands
 def test_references_are_flat_over_a_thousand_calls():
     arrays = [array((4, 6)), array((6,)), array((4, 6), seed=2)]
     stats = np.empty((3, 4), np.float32)
-    memory = np.empty(1088, np.uint8)
-    start = -memory.ctypes.data % 64
-    workspace = memory[start : start + 1024].view(np.float32)
+    workspace = aligned((256,), np.float32)
     exported, tensor = Exporter(arrays[0]), Tensor(arrays[0])
     buffer = (ctypes.c_float * 6)(*arrays[1])
     watched = [*arrays, stats, workspace, exported, tensor, buffer]
