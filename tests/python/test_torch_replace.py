@@ -36,10 +36,9 @@ class Residual(nn.LayerNorm):
         return input + super().forward(input)
 
 
-def small_model(**options):
-    shared = nn.LayerNorm(12, **options)
-    layers = [shared, nn.Linear(12, 12, **options), shared, Named(12, **options), nn.RMSNorm(12, **options)]
-    model = nn.Sequential(*layers, nn.GELU(), Residual(12, **options))
+def small_model():
+    shared = nn.LayerNorm(12)
+    model = nn.Sequential(shared, nn.Linear(12, 12), shared, Named(12), nn.RMSNorm(12), nn.GELU(), Residual(12))
     for parameter in model.parameters():
         nn.init.normal_(parameter)
     return model

@@ -365,8 +365,6 @@ def test_backward_after_autocast_has_the_bits_of_backward_without_it():
 
 # ---- torch.compile: evenkeel computes the norms ----
 
-backends = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-
 
 @pytest.fixture
 def compiling():
@@ -376,7 +374,7 @@ def compiling():
 
 
 @ignore_compile_warnings
-@backends
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("module", [ek.LayerNorm, ek.RMSNorm])
 def test_a_module_gives_its_own_bits_forward_and_backward(module, backend, compiling, kernels):
     model = torch.nn.Sequential(torch.nn.Linear(40, 40), module(40), torch.nn.ReLU()).to(DEVICE)
