@@ -182,7 +182,7 @@ part_widths() {
 
 # The names of a test program's tests, from its source.
 tests_of() {
-	sed -n 's/^\tTEST(\([a-z0-9_]*\));.*/\1/p' "$root/tests/test_$1.c"
+	sed -n 's/^TEST(\([a-z0-9_]*\))/\1/p' "$root/tests/test_$1.c"
 }
 
 part_tests() {

@@ -17,6 +17,18 @@
 
 static ek_context *ctx;
 static struct ek_gpu *gpu;
+static bool entered;
+
+SETUP()
+{
+	ek_options options = {.size = sizeof options, .device = EK_CUDA};
+	if (ek_open(&ctx, &options) != EK_OK || ek_gpu_enter(ctx->gpu, &entered) != EK_OK) {
+		printf("no GPU: %s\n", ek_error(NULL));
+		exit(1);
+	}
+	gpu = ctx->gpu;
+	printf("  on %s\n", gpu->name);
+}
 
 #define CUDA_OK(call) expect_cuda((call), #call)
 
@@ -216,7 +228,7 @@ static void *work(void *argument)
 }
 
 /* Half of the threads share a context, where each kernel is compiled once for all of them. */
-static void many_threads_and_streams_at_once(void)
+TEST(many_threads_and_streams_at_once)
 {
 	static struct worker workers[THREADS];
 	pthread_t threads[THREADS];
@@ -267,7 +279,7 @@ static CUgraphExec capture(struct gpu_call *calls, int count, CUstream stream)
 	return ready;
 }
 
-static void replay_equals_a_plain_call(void)
+TEST(replay_equals_a_plain_call)
 {
 	static struct gpu_call calls[MIXED_CASES];
 	struct test_case cases[MIXED_CASES];
@@ -301,7 +313,7 @@ static void replay_equals_a_plain_call(void)
 
 /* A capture meets a kernel that is not there, goes on unharmed, and after prepare, for another number of
  * rows, succeeds. */
-static void capture_after_prepare(void)
+TEST(capture_after_prepare)
 {
 	struct test_case c = case_of(true, EK_LAYER_NORM, (struct dtype_pair){EK_F64, EK_F64},
 				     test_mode == TEST_SHORT ? 2000 : 262144, 24);
@@ -498,27 +510,27 @@ static void check_large(bool backward, ek_norm norm, ek_dtype dtype, int64_t col
 	large_free(&large);
 }
 
-static void more_than_2_31_elements_forward(void)
+TEST(more_than_2_31_elements_forward)
 {
 	check_large(false, EK_LAYER_NORM, EK_F32, 1024, "");
 	check_large(false, EK_RMS_NORM, EK_BF16, 5000, "");
 	check_large(false, EK_LAYER_NORM, EK_BF16, 1 << 20, "");
 }
 
-static void more_than_2_31_elements_backward(void)
+TEST(more_than_2_31_elements_backward)
 {
 	check_large(true, EK_LAYER_NORM, EK_BF16, 4096, "dweight dbias");
 	check_large(true, EK_RMS_NORM, EK_F32, 1 << 18, "dweight dbias");
 }
 
-static void column_sums_over_2_31_elements(void)
+TEST(column_sums_over_2_31_elements)
 {
 	check_large(true, EK_LAYER_NORM, EK_BF16, 24, "");
 	check_large(true, EK_RMS_NORM, EK_F32, 100, "");
 }
 
 /* More rows than a launch may have blocks. */
-static void more_than_2_31_rows(void)
+TEST(more_than_2_31_rows)
 {
 	check_large(false, EK_RMS_NORM, EK_F16, 1, "");
 	check_large(true, EK_RMS_NORM, EK_F16, 1, "dweight dbias");
@@ -590,7 +602,7 @@ static double time_batch(struct gpu_call *call, struct bare *bare, CUstream stre
 	return seconds;
 }
 
-static void host_cost_of_a_warm_call(void)
+TEST(host_cost_of_a_warm_call)
 {
 	struct test_case c = case_of(false, EK_LAYER_NORM, (struct dtype_pair){EK_BF16, EK_BF16}, 64, 1024);
 	struct gpu_call call;
@@ -615,26 +627,8 @@ static void host_cost_of_a_warm_call(void)
 	CUDA_OK(gpu->driver->stream_destroy(stream));
 }
 
-int main(int argc, char **argv)
+TEARDOWN()
 {
-	ek_options options = {.size = sizeof options, .device = EK_CUDA};
-	bool pushed;
-	test_begin(argc, argv);
-	if (ek_open(&ctx, &options) != EK_OK || ek_gpu_enter(ctx->gpu, &pushed) != EK_OK) {
-		printf("no GPU: %s\n", ek_error(NULL));
-		return 1;
-	}
-	gpu = ctx->gpu;
-	printf("  on %s\n", gpu->name);
-	TEST(replay_equals_a_plain_call);
-	TEST(capture_after_prepare);
-	TEST(many_threads_and_streams_at_once);
-	TEST(host_cost_of_a_warm_call);
-	TEST(more_than_2_31_elements_forward);
-	TEST(more_than_2_31_elements_backward);
-	TEST(column_sums_over_2_31_elements);
-	TEST(more_than_2_31_rows);
-	ek_gpu_leave(gpu, pushed);
+	ek_gpu_leave(gpu, entered);
 	ek_close(ctx);
-	return test_end();
 }

@@ -284,21 +284,14 @@ void stream_free(ek_context *ctx, CUstream stream)
 	pop();
 }
 
-/* ---- begin and end ---- */
+/* ---- begin ---- */
 
-void cuda_test_begin(int argc, char **argv)
+void cuda_test_begin(void)
 {
 	const char *folder = getenv("EVENKEEL_CACHE");
-	test_begin(argc, argv);
 	files_begin();
 	(void)snprintf(cache, sizeof(cache), "%s", folder && *folder ? folder : in_base("cache"));
 	set("EVENKEEL_PACK", NULL);
 	set("EVENKEEL_STANDIN_FAIL", NULL);
 	standin_open();
-}
-
-int cuda_test_end(void)
-{
-	files_end();
-	return test_end();
 }

@@ -9,10 +9,9 @@
 #include "support_standin.h"
 #include "verify/memory.h"
 
-/* Opens the stand-ins and makes the test's folder (support_files.h); the end removes it and is test_end. A process has
- * one driver and one NVRTC, found once: what is about finding them runs in a child. */
-void cuda_test_begin(int argc, char **argv);
-int cuda_test_end(void);
+/* Opens the stand-ins and makes the test's folder (support_files.h). A process has one driver and one NVRTC, found once:
+ * what is about finding them runs in a child. */
+void cuda_test_begin(void);
 
 /* ---- the stand-ins ---- */
 

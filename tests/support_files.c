@@ -16,6 +16,11 @@
 
 static char base[64];
 
+static void remove_base(void)
+{
+	remove_tree(base);
+}
+
 void files_begin(void)
 {
 	(void)snprintf(base, sizeof base, "/tmp/evenkeel_test_XXXXXX");
@@ -23,11 +28,7 @@ void files_begin(void)
 		perror("mkdtemp");
 		exit(1);
 	}
-}
-
-void files_end(void)
-{
-	remove_tree(base);
+	(void)atexit(remove_base);
 }
 
 const char *in_base(const char *name)

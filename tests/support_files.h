@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Makes the test's own folder, and removes it with all that is in it. */
+/* Makes the test's own folder; it is removed with all that is in it when the process exits. */
 void files_begin(void);
-void files_end(void);
 
 /* A path in that folder; four of them at a time. */
 const char *in_base(const char *name);
@@ -28,6 +27,13 @@ void set(const char *name, const char *value); /* an environment variable; NULL:
 
 /* Runs a part in a process of its own; its failures count here, too. */
 void in_child(void (*part)(void));
+#define TEST_IN_CHILD(name)             \
+	static void name##_there(void); \
+	TEST(name)                      \
+	{                               \
+		in_child(name##_there); \
+	}                               \
+	static void name##_there(void)
 /* How a child that runs the part ends, as waitpid says it: with what the part returns, or killed. *said is what it
  * wrote to stderr, up to room bytes. */
 int end_of_child(int (*part)(const void *given), const void *given, char *said, size_t room);

@@ -11,17 +11,32 @@
 
 #include "verify/random.h"
 
-enum { MESSAGES_PER_TEST = 5 };
+enum { MESSAGES_PER_TEST = 5, MOST_TESTS = 64 };
 
 enum test_mode test_mode = TEST_DEFAULT;
 const char *test_argument;
+bool test_update;
+
+static struct {
+	const char *name; /* NULL: to set up or tear down */
+	void (*test)(void);
+} tests[MOST_TESTS];
+static int test_count;
 
 static const char *program, *only, *running;
 static int passed, failed, skipped, messages;
 static char why_skipped[600];
 static uint64_t seed = 1, draws; /* of the run; of the running test */
 
-void test_begin(int argc, char **argv)
+void test_add(const char *name, void (*test)(void))
+{
+	if (test_count == MOST_TESTS)
+		abort();
+	tests[test_count].name = name;
+	tests[test_count++].test = test;
+}
+
+static void read_arguments(int argc, char **argv)
 {
 	program = argv[0];
 	const char *given = getenv("EVENKEEL_TEST_SEED");
@@ -32,6 +47,8 @@ void test_begin(int argc, char **argv)
 			test_mode = TEST_SHORT;
 		else if (strcmp(argv[i], "long") == 0)
 			test_mode = TEST_LONG;
+		else if (strcmp(argv[i], "--update") == 0)
+			test_update = true;
 		else if (strchr(argv[i], '_') && !strchr(argv[i], '/') && argv[i][0] != '-')
 			only = argv[i];
 		else
@@ -39,10 +56,8 @@ void test_begin(int argc, char **argv)
 	}
 }
 
-void test_run(const char *name, void (*test)(void))
+static void run(const char *name, void (*test)(void))
 {
-	if (only && strcmp(only, name) != 0)
-		return;
 	running = name;
 	messages = 0;
 	draws = 0;
@@ -118,8 +133,14 @@ bool test_sampled(int64_t one_in)
 	return random_mixed(test_seed() + draws++ * UINT64_C(0x9e3779b97f4a7c15)) % of == 0;
 }
 
-int test_end(void)
+int main(int argc, char **argv)
 {
+	read_arguments(argc, argv);
+	for (int i = 0; i < test_count; i++)
+		if (!tests[i].name)
+			tests[i].test();
+		else if (!only || strcmp(only, tests[i].name) == 0)
+			run(tests[i].name, tests[i].test);
 	if (only && passed + failed + skipped == 0) {
 		printf("no test is called %s\n", only);
 		return 1;

@@ -21,13 +21,21 @@
 enum test_mode { TEST_SHORT, TEST_DEFAULT, TEST_LONG };
 extern enum test_mode test_mode;
 extern const char *test_argument; /* what was neither short nor long nor a test's name; may be NULL */
+extern bool test_update;          /* --update: write what is expected, if the test has a file of it */
 
-void test_begin(int argc, char **argv);
-/* Runs one test and prints its line; skipped when the command line names another test. */
-void test_run(const char *name, void (*test)(void));
-#define TEST(name) test_run(#name, name)
-/* Prints the totals and returns the exit status. */
-int test_end(void);
+/* A test is TEST(a_sentence) { … }. The runner has main; it runs the tests in the order of the file, or the one that the
+ * command line names. SETUP() { … } and TEARDOWN() { … } are run in their place, whatever is named. */
+#define TEST(name) ADD_TEST(name, #name)
+#define SETUP() ADD_TEST(set_up, NULL)
+#define TEARDOWN() ADD_TEST(tear_down, NULL)
+#define ADD_TEST(function, name)                                      \
+	static void function(void);                                   \
+	__attribute__((constructor)) static void add_##function(void) \
+	{                                                             \
+		test_add(name, function);                             \
+	}                                                             \
+	static void function(void)
+void test_add(const char *name, void (*test)(void));
 
 /* Marks the running test as failed; the first few messages of a test are printed. */
 void test_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -35,6 +43,13 @@ void test_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool test_failed(void);
 /* Marks the running test as skipped, unless it fails: what it needs is not there. The test then returns. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define SKIP_IF(condition, ...)                 \
+	do {                                    \
+		if (condition) {                \
+			test_skip(__VA_ARGS__); \
+			return;                 \
+		}                               \
+	} while (0)
 /* Of a product too large to run: one of one_in calls is true, as the seed chooses; in short mode one of ten times as
  * many, in long mode every call. $EVENKEEL_TEST_SEED is the seed, 1 where it is not set; a failure prints it. */
 bool test_sampled(int64_t one_in);

@@ -104,7 +104,7 @@ static void check_forward(ek_norm norm, int64_t rows, int64_t cols, double mean,
 	       case_text(&c), mean, scale, outlier, level_best(), worst);
 }
 
-static void y_is_within_6_ulp(void)
+TEST(y_is_within_6_ulp)
 {
 	static const int64_t widths[] = {1,   2,    3,    7,    17,   64,   100,   256,    257,
 					 768, 1000, 1024, 1025, 4096, 5000, 65536, 1048576};
@@ -122,7 +122,7 @@ static void y_is_within_6_ulp(void)
 }
 
 /* 16-bit results are the binary32 value rounded once, so few differ from correct rounding. */
-static void sixteen_bit_results_are_rounded_once(void)
+TEST(sixteen_bit_results_are_rounded_once)
 {
 	for (int p = 1; p < DTYPE_PAIRS; p++) {
 		if (dtype_pairs[p].dtype == EK_F64)
@@ -150,7 +150,7 @@ static void sixteen_bit_results_are_rounded_once(void)
 }
 
 /* Any constant, at any width: y is exactly bias. */
-static void constant_rows_give_exactly_bias(void)
+TEST(constant_rows_give_exactly_bias)
 {
 	static const int64_t widths[] = {1, 2, 3, 5, 7, 10, 33, 100, 255, 768, 1000, 1023, 3000};
 	uint64_t state = 5;
@@ -187,7 +187,7 @@ static void constant_rows_give_exactly_bias(void)
 }
 
 /* eps > 0 and a row sum of |x| below 3.4e38 are enough for finite results. */
-static void finite_inputs_give_finite_results(void)
+TEST(finite_inputs_give_finite_results)
 {
 	static const double scales[] = {1e-45, 1e-30, 1e10, 1e19, 1e25, 1e35};
 	for (int s = 0; s < COUNT_OF(scales); s++)
@@ -276,7 +276,7 @@ static void check_backward(struct test_case c, double mean, bool constant_dy, do
 	       case_text(&c), mean, level_best(), sums_error, sums_limit);
 }
 
-static void backward_is_within_1e_6(void)
+TEST(backward_is_within_1e_6)
 {
 	static const int64_t shapes[][2] = {{4, 64},   {70, 768},  {33, 1000},
 					    {8, 4097}, {2, 65536}, {1000, 100}};
@@ -293,7 +293,7 @@ static void backward_is_within_1e_6(void)
 }
 
 /* (Three columns leave some rows nearly constant, so dx is not judged here.) */
-static void column_sums_of_a_million_rows_are_within_1e_6(void)
+TEST(column_sums_of_a_million_rows_are_within_1e_6)
 {
 	for (int constant = 0; constant < 2; constant++)
 		for (int n = EK_LAYER_NORM; n <= EK_RMS_NORM; n++) {
@@ -303,22 +303,9 @@ static void column_sums_of_a_million_rows_are_within_1e_6(void)
 		}
 }
 
-static void statistics_without_mean_lo_cost_digits_at_mean_1000(void)
+TEST(statistics_without_mean_lo_cost_digits_at_mean_1000)
 {
 	struct test_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 100, 768);
 	case_drop(&c, "mean_lo");
 	check_backward(c, 1e3, false, 2e-5, 2e-5);
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(y_is_within_6_ulp);
-	TEST(sixteen_bit_results_are_rounded_once);
-	TEST(constant_rows_give_exactly_bias);
-	TEST(finite_inputs_give_finite_results);
-	TEST(backward_is_within_1e_6);
-	TEST(column_sums_of_a_million_rows_are_within_1e_6);
-	TEST(statistics_without_mean_lo_cost_digits_at_mean_1000);
-	return test_end();
 }

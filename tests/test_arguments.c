@@ -101,7 +101,21 @@ static void expect_status(const char *what, ek_status status, ek_status wanted, 
 		memcpy(&arena, &before, sizeof(arena));                                                  \
 	} while (0)
 
-static void good_arguments_are_taken(void)
+SETUP()
+{
+	fill_rows(FILL_NORMAL, EK_F32, arena.x, 1, (int64_t)(offsetof(struct arena, workspace) / 4), 0, 1);
+	memset(arena.workspace, CANARY, sizeof(arena.workspace));
+	memcpy(&before, &arena, sizeof(arena));
+	ctx = context_of((struct setting){level_best(), 1, PLAIN});
+	ek_norm_backward_args a = backward_args();
+	if (ek_norm_backward_workspace(ctx, &a, &workspace_size) != EK_OK ||
+	    workspace_size > sizeof(arena.workspace) - 128) {
+		printf("the workspace cannot be asked for: %s\n", ek_error(ctx));
+		exit(1);
+	}
+}
+
+TEST(good_arguments_are_taken)
 {
 	ALLOWED(forward, (void)0);
 	ALLOWED(backward, (void)0);
@@ -113,7 +127,7 @@ static void good_arguments_are_taken(void)
 	ALLOWED(backward, a.dweight = a.dbias = a.workspace = NULL; a.workspace_size = 0);
 }
 
-static void missing_pointers(void)
+TEST(missing_pointers)
 {
 	BOTH(EK_ERROR_ARGUMENT, a.x = NULL, "x", "NULL");
 	REFUSED(forward, EK_ERROR_ARGUMENT, a.y = NULL, "y", "NULL");
@@ -146,7 +160,7 @@ static void missing_pointers(void)
 	EXPECT(bytes == 77, "a refused ek_norm_backward_workspace wrote %zu", bytes);
 }
 
-static void sizes_out_of_range(void)
+TEST(sizes_out_of_range)
 {
 	BOTH(EK_ERROR_ARGUMENT, a.rows = -1, "rows", "-1");
 	BOTH(EK_ERROR_ARGUMENT, a.rows = INT64_MIN, "rows", "-9223372036854775808");
@@ -162,7 +176,7 @@ static void sizes_out_of_range(void)
 	BOTH(EK_ERROR_ARGUMENT, a.stream = &arena, "stream", "CPU");
 }
 
-static void bad_strides(void)
+TEST(bad_strides)
 {
 	BOTH(EK_ERROR_ARGUMENT, a.x_stride = COLS - 1, "x_stride", "39", "cols", "40");
 	BOTH(EK_ERROR_ARGUMENT, a.x_stride = -COLS, "x_stride", "-40");
@@ -178,7 +192,7 @@ static void bad_strides(void)
 	REFUSED(backward, EK_ERROR_ARGUMENT, a.dy_stride = INT64_MAX / 4, "dy_stride", "2305843009213693951");
 }
 
-static void bad_eps(void)
+TEST(bad_eps)
 {
 	BOTH(EK_ERROR_ARGUMENT, a.eps = (double)NAN, "eps (nan)");
 	BOTH(EK_ERROR_ARGUMENT, a.eps = copysign((double)NAN, -1), "eps (nan)");
@@ -189,7 +203,7 @@ static void bad_eps(void)
 }
 
 /* Whether an eps is finite in binary32 is decided by rounding to nearest, whatever the caller's rounding mode is. */
-static void eps_must_be_finite_in_the_arithmetic_of_its_dtype(void)
+TEST(eps_must_be_finite_in_the_arithmetic_of_its_dtype)
 {
 	static const ek_dtype dtypes[] = {EK_F32, EK_F16, EK_BF16};
 	const double rounds_to_infinity = 0x1.ffffffp127, rounds_to_the_largest = 0x1.fffffefffffffp127;
@@ -209,7 +223,7 @@ static void eps_must_be_finite_in_the_arithmetic_of_its_dtype(void)
 	fpenv_set(fpenv);
 }
 
-static void bad_dtypes(void)
+TEST(bad_dtypes)
 {
 	BOTH(EK_ERROR_DTYPE, a.dtype = (ek_dtype)0, "dtype", "0");
 	BOTH(EK_ERROR_DTYPE, a.dtype = (ek_dtype)9, "dtype", "9");
@@ -221,7 +235,7 @@ static void bad_dtypes(void)
 	BOTH(EK_ERROR_DTYPE, a.dtype = EK_F64; a.weight_dtype = EK_F32, "weight_dtype", "f64", "f32");
 }
 
-static void struct_sizes(void)
+TEST(struct_sizes)
 {
 	REFUSED(forward, EK_ERROR_STRUCT_SIZE, a.size = 0, "size (0) is not sizeof(ek_norm_forward_args)",
 		"set .size = sizeof(ek_norm_forward_args)");
@@ -247,7 +261,7 @@ static void struct_sizes(void)
 		      (const char *const[]){"ctx is NULL: make one with ek_open", NULL});
 }
 
-static void statistics_that_do_not_go_together(void)
+TEST(statistics_that_do_not_go_together)
 {
 	BOTH(EK_ERROR_ARGUMENT, a.norm = EK_RMS_NORM; a.mean_lo = NULL, "mean", "EK_RMS_NORM");
 	BOTH(EK_ERROR_ARGUMENT, a.norm = EK_RMS_NORM; a.mean = NULL, "mean_lo", "EK_RMS_NORM");
@@ -260,7 +274,7 @@ static void statistics_that_do_not_go_together(void)
 	ALLOWED(forward, a.mean = NULL);
 }
 
-static void bad_workspaces(void)
+TEST(bad_workspaces)
 {
 	char asked[32], given[32];
 	snprintf(asked, sizeof(asked), "%zu", workspace_size);
@@ -288,7 +302,7 @@ static void bad_workspaces(void)
 		      EK_ERROR_ARGUMENT, ctx, (const char *const[]){"cols", NULL});
 }
 
-static void overlaps_that_are_refused(void)
+TEST(overlaps_that_are_refused)
 {
 	REFUSED(forward, EK_ERROR_OVERLAP, a.y = arena.x + 1, "y", "x");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.y = arena.x + COLS, "y", "x");
@@ -320,7 +334,7 @@ static void overlaps_that_are_refused(void)
 		a.y = arena.x + COLS, "y", "x");
 }
 
-static void overlaps_that_are_allowed(void)
+TEST(overlaps_that_are_allowed)
 {
 	ALLOWED(forward, a.y = arena.x);
 	ALLOWED(forward, a.y = arena.x; a.x_stride = a.y_stride = STRIDE);
@@ -338,7 +352,7 @@ static void overlaps_that_are_allowed(void)
 }
 
 /* Interleaved rows keep to their columns. */
-static void interleaved_rows_stay_apart(void)
+TEST(interleaved_rows_stay_apart)
 {
 	ek_norm_forward_args apart = forward_args(), woven = forward_args();
 	float wanted[ROWS * STRIDE];
@@ -359,7 +373,7 @@ static void interleaved_rows_stay_apart(void)
 	memcpy(&arena, &before, sizeof(arena));
 }
 
-static void zero_rows(void)
+TEST(zero_rows)
 {
 	ek_norm_forward_args f = forward_args();
 	f.rows = 0;
@@ -395,32 +409,4 @@ static void zero_rows(void)
 			memcpy(&arena, &before, sizeof(arena));
 		}
 	}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	fill_rows(FILL_NORMAL, EK_F32, arena.x, 1, (int64_t)(offsetof(struct arena, workspace) / 4), 0, 1);
-	memset(arena.workspace, CANARY, sizeof(arena.workspace));
-	memcpy(&before, &arena, sizeof(arena));
-	ctx = context_of((struct setting){level_best(), 1, PLAIN});
-	ek_norm_backward_args a = backward_args();
-	if (ek_norm_backward_workspace(ctx, &a, &workspace_size) != EK_OK ||
-	    workspace_size > sizeof(arena.workspace) - 128)
-		return printf("the workspace cannot be asked for: %s\n", ek_error(ctx)), 1;
-	TEST(good_arguments_are_taken);
-	TEST(missing_pointers);
-	TEST(sizes_out_of_range);
-	TEST(bad_strides);
-	TEST(bad_eps);
-	TEST(eps_must_be_finite_in_the_arithmetic_of_its_dtype);
-	TEST(bad_dtypes);
-	TEST(struct_sizes);
-	TEST(statistics_that_do_not_go_together);
-	TEST(bad_workspaces);
-	TEST(overlaps_that_are_refused);
-	TEST(overlaps_that_are_allowed);
-	TEST(interleaved_rows_stay_apart);
-	TEST(zero_rows);
-	return test_end();
 }

@@ -11,13 +11,13 @@ struct shape {
 	int64_t rows, cols;
 };
 
-static void all_widths_to_2100(void)
+TEST(all_widths_to_2100)
 {
 	sweep_widths(case_check_levels, 2100, 4);
 }
 
 /* Wide rows take another path when there are many threads. */
-static void large_widths(void)
+TEST(large_widths)
 {
 	static const int64_t widths[] = {4095,  4096,   4097,   8191,   8192,   8193,   32767,
 					 65536, 100000, 131071, 131072, 131073, 1048579};
@@ -35,7 +35,7 @@ static void large_widths(void)
 		}
 }
 
-static void row_counts_to_70(void)
+TEST(row_counts_to_70)
 {
 	sweep_row_counts(case_check_levels, 2);
 }
@@ -49,13 +49,13 @@ static void check_with_threads(const struct test_case *c)
 	}
 }
 
-static void row_counts_around_slots_and_chunks(void)
+TEST(row_counts_around_slots_and_chunks)
 {
 	sweep_slots_and_chunks(check_with_threads, INT64_MAX, 4);
 }
 
 /* Slots of several chunks where rows go through the kernels one by one, and in pairs: LayerNorm backward, f32. */
-static void several_chunks_at_any_width(void)
+TEST(several_chunks_at_any_width)
 {
 	static const struct shape shapes[] = {{33000, 300}, {4200, 4097}};
 	for (int s = 0; s < COUNT_OF(shapes) && test_mode != TEST_SHORT; s++) {
@@ -67,7 +67,7 @@ static void several_chunks_at_any_width(void)
 }
 
 /* Past 2^21 rows there are more slots than the target. */
-static void slots_are_never_larger_than_2048_rows(void)
+TEST(slots_are_never_larger_than_2048_rows)
 {
 	struct test_case c = op_case(1, 2200001, 1);
 	if (test_mode == TEST_SHORT)
@@ -78,7 +78,7 @@ static void slots_are_never_larger_than_2048_rows(void)
 }
 
 /* A product too small for f32 is -0 in a chain that began with +0: the +0 at the end of a column sum takes it away. */
-static void no_minus_zero_leaves_a_column_sum(void)
+TEST(no_minus_zero_leaves_a_column_sum)
 {
 	enum { ROWS = 2050 }; /* slots of several rows */
 	static float x[ROWS], dy[ROWS], mean[ROWS], rstd[ROWS];
@@ -115,7 +115,7 @@ static void no_minus_zero_leaves_a_column_sum(void)
 	}
 }
 
-static void bits_do_not_depend_on_threads(void)
+TEST(bits_do_not_depend_on_threads)
 {
 	static const struct shape shapes[] = {{4097, 64},  {301, 1000}, {67, 4097}, {1025, 300},
 					      {2, 200003}, {7, 40000},  {5, 131073}};
@@ -136,7 +136,7 @@ static void bits_do_not_depend_on_threads(void)
 		}
 }
 
-static void bits_do_not_depend_on_base_offsets(void)
+TEST(bits_do_not_depend_on_base_offsets)
 {
 	static const int64_t widths[] = {70, 1030};
 	for (int k = 0; k < OPS; k++)
@@ -160,7 +160,7 @@ static void bits_do_not_depend_on_base_offsets(void)
 		}
 }
 
-static void bits_do_not_depend_on_strides(void)
+TEST(bits_do_not_depend_on_strides)
 {
 	sweep_strides(case_check_levels, 1);
 	struct test_case strided[] = {op_case(0, 99, 13), op_case(1, 99, 13), op_case(0, 3, 17134),
@@ -172,12 +172,12 @@ static void bits_do_not_depend_on_strides(void)
 	}
 }
 
-static void every_operand_form(void)
+TEST(every_operand_form)
 {
 	sweep_operand_forms(case_check_levels, 3);
 }
 
-static void streaming_on_and_off(void)
+TEST(streaming_on_and_off)
 {
 	static const struct shape shapes[] = {{3, 1}, {7, 65}, {3, 1000}, {40, 1024}, {33, 4099}, {2, 70001}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
@@ -197,7 +197,7 @@ static void streaming_on_and_off(void)
 			}
 }
 
-static void shapes_that_users_bring(void)
+TEST(shapes_that_users_bring)
 {
 	static const struct shape small[] = {
 		{1, 1},   {1, 17},    {1, 4095},  {1, 4097}, {1, 32767}, {1, 32768},  {1000, 1},
@@ -228,13 +228,13 @@ static void shapes_that_users_bring(void)
 		}
 }
 
-static void special_values(void)
+TEST(special_values)
 {
 	sweep_special_values(case_check_levels, 1);
 }
 
 /* Each row alone, and in the middle of a batch of another size, has the bits it has in the whole. */
-static void a_row_does_not_depend_on_the_rows_around_it(void)
+TEST(a_row_does_not_depend_on_the_rows_around_it)
 {
 	static const int64_t widths[] = {5, 64, 100, 1000, 1024, 2500};
 	enum { ROWS = 33 };
@@ -259,7 +259,7 @@ static void a_row_does_not_depend_on_the_rows_around_it(void)
 		}
 }
 
-static void fillings_of_the_command_line(void)
+TEST(fillings_of_the_command_line)
 {
 	static const enum filling fillings[] = {FILL_ONES,     FILL_INTEGERS, FILL_OFFSET,
 						FILL_DECIMALS, FILL_EXTREME,  FILL_NOT_FINITE};
@@ -271,7 +271,7 @@ static void fillings_of_the_command_line(void)
 		}
 }
 
-static void constant_rows_and_signs_of_zero(void)
+TEST(constant_rows_and_signs_of_zero)
 {
 	sweep_constant_rows_and_signs_of_zero(case_check_levels);
 }
@@ -293,7 +293,7 @@ static void expect_all(const struct test_case *c, const char *name)
 }
 
 /* The variance is infinite: rstd is 0, y is bias, and no gradient goes through the row. */
-static void rows_whose_squares_overflow_become_bias(void)
+TEST(rows_whose_squares_overflow_become_bias)
 {
 	static const int64_t widths[] = {2, 40, 768, 1500, 5000};
 	for (int w = 0; w < COUNT_OF(widths); w++)
@@ -311,28 +311,4 @@ static void rows_whose_squares_overflow_become_bias(void)
 				expect_all(&c, "dx");
 				expect_all(&c, "dweight");
 			}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(all_widths_to_2100);
-	TEST(large_widths);
-	TEST(row_counts_to_70);
-	TEST(row_counts_around_slots_and_chunks);
-	TEST(several_chunks_at_any_width);
-	TEST(no_minus_zero_leaves_a_column_sum);
-	TEST(slots_are_never_larger_than_2048_rows);
-	TEST(bits_do_not_depend_on_threads);
-	TEST(bits_do_not_depend_on_base_offsets);
-	TEST(bits_do_not_depend_on_strides);
-	TEST(every_operand_form);
-	TEST(streaming_on_and_off);
-	TEST(shapes_that_users_bring);
-	TEST(special_values);
-	TEST(a_row_does_not_depend_on_the_rows_around_it);
-	TEST(fillings_of_the_command_line);
-	TEST(constant_rows_and_signs_of_zero);
-	TEST(rows_whose_squares_overflow_become_bias);
-	return test_end();
 }

@@ -32,9 +32,16 @@ static void entry_path(const char *folder, const char *key, char path[256])
 	cache_file(folder, key, ".ekc", path);
 }
 
+SETUP()
+{
+	files_begin();
+	set("EVENKEEL_CACHE", "");
+	set("EVENKEEL_PACK", NULL);
+}
+
 /* ---- entries ---- */
 
-static void entries_come_back(void)
+TEST(entries_come_back)
 {
 	struct stat status;
 	char path[256], subfolder[256];
@@ -83,7 +90,7 @@ static void damaged(struct ek_cache *cache, const char *path, const char *bytes,
 	EXPECT(!exists(path), "%s at %zu: the file stays", what, where);
 }
 
-static void damaged_entries_are_misses(void)
+TEST(damaged_entries_are_misses)
 {
 	char path[256], good[512], bad[512];
 	const char *folder = fresh_path();
@@ -112,7 +119,7 @@ static void damaged_entries_are_misses(void)
 	ek_cache_close(cache);
 }
 
-static void entries_that_others_may_write_are_misses(void)
+TEST(entries_that_others_may_write_are_misses)
 {
 	char path[256], moved[260];
 	const char *folder = fresh_path();
@@ -154,7 +161,7 @@ static void refused_folder(const char *folder, const char *part)
 	ek_cache_close(cache);
 }
 
-static void unsafe_folders_are_refused(void)
+TEST(unsafe_folders_are_refused)
 {
 	const char *folder = fresh_path(), *link = in_base("link");
 	char slash[160];
@@ -178,7 +185,7 @@ static void unsafe_folders_are_refused(void)
 	(void)unlink(folder);
 }
 
-static void unsafe_subfolders_are_refused(void)
+TEST(unsafe_subfolders_are_refused)
 {
 	const char *folder = fresh_folder(), *other = in_base("other");
 	char subfolder[256];
@@ -201,7 +208,7 @@ static void unsafe_subfolders_are_refused(void)
 }
 
 /* What becomes unsafe later is noticed, too. */
-static void folders_are_checked_at_each_use(void)
+TEST(folders_are_checked_at_each_use)
 {
 	char subfolder[256];
 	const char *folder = fresh_path();
@@ -216,27 +223,6 @@ static void folders_are_checked_at_each_use(void)
 	(void)chmod(subfolder, 0770);
 	EXPECT(!holds(cache, "key", "the image"), "a subfolder that became writable by others is read");
 	ek_cache_close(cache);
-}
-
-static void notes_are_written_once(void)
-{
-	char text[1024] = "";
-	int ends[2] = {-1, -1};
-	const char *folder = in_base("open");
-	EXPECT(mkdir(folder, 0700) == 0 && chmod(folder, 0777) == 0 && pipe(ends) == 0 &&
-		       dup2(ends[1], 2) == 2,
-	       "no folder, or no pipe");
-	for (int i = 0; i < 3; i++)
-		ek_cache_close(ek_cache_open(folder, ""));
-	ssize_t length = read(ends[0], text, sizeof text - 1);
-	const char *said = strstr(text, "evenkeel: ");
-	EXPECT(length > 0 && said && strstr(said, folder), "not noted");
-	EXPECT(!said || !strstr(said + 1, "evenkeel: "), "noted more than once");
-}
-
-static void an_unsafe_folder_is_noted_once(void)
-{
-	in_child(notes_are_written_once);
 }
 
 /* Rights do not bind root: as somebody else. */
@@ -279,13 +265,13 @@ static void a_folder_without_a_subfolder_in_a_child(void)
 	EXPECT(chmod(folder, 0700) == 0, "the folder stays closed");
 }
 
-static void a_read_only_folder_without_a_subfolder_is_refused(void)
+TEST(a_read_only_folder_without_a_subfolder_is_refused)
 {
 	(void)fresh_folder();
 	in_child(a_folder_without_a_subfolder_in_a_child);
 }
 
-static void a_read_only_folder_serves_what_it_holds(void)
+TEST(a_read_only_folder_serves_what_it_holds)
 {
 	(void)fresh_folder();
 	in_child(read_only_folder_serves);
@@ -308,7 +294,7 @@ static void too_large_is_left_out(void)
 	EXPECT(rmdir(subfolder) == 0 && rmdir(in_base("folder")) == 0, "something was left behind");
 }
 
-static void a_full_disk_leaves_nothing_behind(void)
+TEST(a_full_disk_leaves_nothing_behind)
 {
 	(void)fresh_path();
 	in_child(too_large_is_left_out);
@@ -330,7 +316,7 @@ static void expect_folder(const char *what, const char *folder, const char *why)
 	ek_cache_close(cache);
 }
 
-static void the_environment_chooses_the_folder(void)
+TEST(the_environment_chooses_the_folder)
 {
 	char home[128], long_name[700];
 	(void)snprintf(home, sizeof home, "%s", in_base("home"));
@@ -377,7 +363,7 @@ static void relative_folder_stays(void)
 	ek_cache_close(cache);
 }
 
-static void a_relative_folder_stays_where_it_was(void)
+TEST(a_relative_folder_stays_where_it_was)
 {
 	in_child(relative_folder_stays);
 }
@@ -395,7 +381,7 @@ static void set_age(const char *folder, const char *key, int seconds)
 	EXPECT(utimensat(AT_FDCWD, path, times, 0) == 0, "%s has no age", key);
 }
 
-static void the_oldest_go_when_the_bound_is_reached(void)
+TEST(the_oldest_go_when_the_bound_is_reached)
 {
 	enum { MEGABYTES = 9, ENTRIES = 8 }; /* seven fit, the eighth does not */
 	const size_t size = (size_t)MEGABYTES << 20;
@@ -452,7 +438,7 @@ static void put_and_expect(const char *folder, const char *const *paths, int cou
 }
 
 /* In the folder that the user named, whatever the files' names are. */
-static void the_bound_spares_the_named_folder(void)
+TEST(the_bound_spares_the_named_folder)
 {
 	static const char *const names[] = {"train.log",
 					    "eval.log",
@@ -472,7 +458,7 @@ static void the_bound_spares_the_named_folder(void)
 }
 
 /* In the subfolder, next to files of evenkeel's, which are deleted. */
-static void the_bound_deletes_only_evenkeels_files(void)
+TEST(the_bound_deletes_only_evenkeels_files)
 {
 	static const struct {
 		const char *name, *start;
@@ -508,7 +494,7 @@ static void the_bound_deletes_only_evenkeels_files(void)
 	put_and_expect(folder, our_list, COUNT_OF(ours), false);
 }
 
-static void the_bound_follows_no_link_and_opens_no_pipe(void)
+TEST(the_bound_follows_no_link_and_opens_no_pipe)
 {
 	char link[256], pipe_path[256], sub[256], file[256];
 	const char *folder = fresh_folder();
@@ -529,7 +515,7 @@ static void the_bound_follows_no_link_and_opens_no_pipe(void)
 }
 
 /* As a process of the same id leaves them when it is killed, often in a container, where ids are the same again. */
-static void stale_temporaries_stop_nothing(void)
+TEST(stale_temporaries_stop_nothing)
 {
 	char entry[256], stale[300];
 	const char *folder = fresh_path();
@@ -545,7 +531,7 @@ static void stale_temporaries_stop_nothing(void)
 	ek_cache_close(cache);
 }
 
-static void logs_are_kept(void)
+TEST(logs_are_kept)
 {
 	char path[512], expected[256], text[64] = "";
 	const char *folder = fresh_path();
@@ -588,7 +574,7 @@ static bool write_and_read(unsigned seed, int rounds)
 	return right;
 }
 
-static void processes_share_a_folder(void)
+TEST(processes_share_a_folder)
 {
 	enum { PROCESSES = 4 };
 	pid_t children[PROCESSES];
@@ -607,33 +593,4 @@ static void processes_share_a_folder(void)
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	EXPECT(describe(cache).entries <= 3, "%lld entries", describe(cache).entries);
 	ek_cache_close(cache);
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	files_begin();
-	set("EVENKEEL_CACHE", "");
-	set("EVENKEEL_PACK", NULL);
-	TEST(entries_come_back);
-	TEST(damaged_entries_are_misses);
-	TEST(entries_that_others_may_write_are_misses);
-	TEST(an_unsafe_folder_is_noted_once); /* before this process has said it */
-	TEST(unsafe_folders_are_refused);
-	TEST(unsafe_subfolders_are_refused);
-	TEST(folders_are_checked_at_each_use);
-	TEST(a_read_only_folder_serves_what_it_holds);
-	TEST(a_read_only_folder_without_a_subfolder_is_refused);
-	TEST(a_full_disk_leaves_nothing_behind);
-	TEST(the_environment_chooses_the_folder);
-	TEST(a_relative_folder_stays_where_it_was);
-	TEST(the_oldest_go_when_the_bound_is_reached);
-	TEST(the_bound_spares_the_named_folder);
-	TEST(the_bound_deletes_only_evenkeels_files);
-	TEST(the_bound_follows_no_link_and_opens_no_pipe);
-	TEST(stale_temporaries_stop_nothing);
-	TEST(logs_are_kept);
-	TEST(processes_share_a_folder);
-	files_end();
-	return test_end();
 }

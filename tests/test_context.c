@@ -23,7 +23,7 @@ static void refused(const char *what, ek_options options, ek_status wanted, cons
 		ek_close(ctx);
 }
 
-static void bad_options_are_refused(void)
+TEST(bad_options_are_refused)
 {
 	refused("unknown isa", (ek_options){.isa = "avx1024"}, EK_ERROR_ARGUMENT, "isa", "avx1024");
 	refused("empty isa", (ek_options){.isa = ""}, EK_ERROR_ARGUMENT, "isa", "scalar");
@@ -45,7 +45,7 @@ static void bad_options_are_refused(void)
 }
 
 /* Also where there is a GPU: test_cuda_loading.c has the rest. */
-static void no_driver_means_no_device(void)
+TEST(no_driver_means_no_device)
 {
 	setenv("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
 	refused("CUDA", (ek_options){.device = EK_CUDA}, EK_ERROR_NO_DEVICE, "EK_CUDA, ordinal 0",
@@ -62,7 +62,7 @@ static void not_described(const char *what, ek_status status, ek_status wanted, 
 }
 
 /* Also where there is a GPU: test_cuda_loading.c has what a driver says. */
-static void a_missing_gpu_is_described_by_what_to_do(void)
+TEST(a_missing_gpu_is_described_by_what_to_do)
 {
 	ek_cuda_info cuda = {.size = sizeof(cuda), .gpu_count = 7, .driver_version = 7};
 	ek_gpu_info gpu = {.size = sizeof(gpu), .arch = 7};
@@ -80,7 +80,7 @@ static void a_missing_gpu_is_described_by_what_to_do(void)
 	unsetenv("EVENKEEL_NVRTC");
 }
 
-static void descriptions_of_another_size_are_refused(void)
+TEST(descriptions_of_another_size_are_refused)
 {
 	ek_cuda_info cuda = {.size = sizeof(cuda) + 1};
 	ek_gpu_info gpu = {.size = 0};
@@ -93,7 +93,7 @@ static void descriptions_of_another_size_are_refused(void)
 }
 
 /* Of the levels that this CPU lacks, if it lacks one. */
-static void a_level_that_the_cpu_lacks_is_unsupported(void)
+TEST(a_level_that_the_cpu_lacks_is_unsupported)
 {
 	int usable;
 	for (int i = 0; ek_cpu_level(i, &usable); i++)
@@ -102,7 +102,7 @@ static void a_level_that_the_cpu_lacks_is_unsupported(void)
 				EK_ERROR_UNSUPPORTED, "isa", ek_cpu_level(i, NULL));
 }
 
-static void levels_are_listed_slowest_first(void)
+TEST(levels_are_listed_slowest_first)
 {
 	int usable = -1;
 	const char *first = ek_cpu_level(0, &usable), *second = ek_cpu_level(1, NULL);
@@ -122,7 +122,7 @@ static ek_description describe(const ek_options *options)
 	return description;
 }
 
-static void every_usable_level_opens_by_name(void)
+TEST(every_usable_level_opens_by_name)
 {
 	for (int i = 0; i < level_count(); i++) {
 		ek_options options = {
@@ -148,7 +148,7 @@ static void every_usable_level_opens_by_name(void)
 	       (long long)describe(&never).stream_bytes);
 }
 
-static void the_environment_chooses_a_level(void)
+TEST(the_environment_chooses_a_level)
 {
 	ek_options named = {.size = sizeof(named), .isa = level_best()};
 	unsetenv("EVENKEEL_ISA");
@@ -165,7 +165,7 @@ static void the_environment_chooses_a_level(void)
 	unsetenv("EVENKEEL_ISA");
 }
 
-static void strings_need_to_live_until_ek_open_returns(void)
+TEST(strings_need_to_live_until_ek_open_returns)
 {
 	char isa[] = "scalar";
 	ek_options options = {.size = sizeof(options), .isa = isa};
@@ -180,7 +180,7 @@ static void strings_need_to_live_until_ek_open_returns(void)
 }
 
 /* tests/compat/program.c has the structs of version 0.1, of 80 and 136 bytes. */
-static void sizes_of_no_version_are_refused(void)
+TEST(sizes_of_no_version_are_refused)
 {
 	static const size_t sizes[][2] = {{79, sizeof(ek_options) + 1}, {135, sizeof(ek_description) + 1}};
 	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN}), *none = NULL;
@@ -194,7 +194,7 @@ static void sizes_of_no_version_are_refused(void)
 	}
 }
 
-static void names_of_statuses_and_dtypes(void)
+TEST(names_of_statuses_and_dtypes)
 {
 	static const char *const names[] = {"EK_OK",
 					    "EK_ERROR_ARGUMENT",
@@ -238,7 +238,7 @@ static void *other_thread(void *ctx)
 	return clean && strstr(ek_error(ctx), "size") ? ctx : NULL;
 }
 
-static void messages_belong_to_threads(void)
+TEST(messages_belong_to_threads)
 {
 	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN});
 	pthread_t thread;
@@ -251,22 +251,4 @@ static void messages_belong_to_threads(void)
 	EXPECT(fine, "a new thread has another's message, or not its own");
 	EXPECT(strstr(ek_error(ctx), "-9"), "after another thread's failure this one's message is \"%s\"",
 	       ek_error(ctx));
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(bad_options_are_refused);
-	TEST(no_driver_means_no_device);
-	TEST(a_missing_gpu_is_described_by_what_to_do);
-	TEST(descriptions_of_another_size_are_refused);
-	TEST(a_level_that_the_cpu_lacks_is_unsupported);
-	TEST(levels_are_listed_slowest_first);
-	TEST(every_usable_level_opens_by_name);
-	TEST(the_environment_chooses_a_level);
-	TEST(strings_need_to_live_until_ek_open_returns);
-	TEST(sizes_of_no_version_are_refused);
-	TEST(names_of_statuses_and_dtypes);
-	TEST(messages_belong_to_threads);
-	return test_end();
 }

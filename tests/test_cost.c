@@ -62,7 +62,7 @@ static void expect_kernels(const ek_cost *cost, const char *names)
 
 /* ---- the decomposition ---- */
 
-static void reference_is_the_count_by_hand(void)
+TEST(reference_is_the_count_by_hand)
 {
 	static const struct {
 		int64_t batch, seq, hidden;
@@ -89,7 +89,7 @@ static void reference_is_the_count_by_hand(void)
 	}
 }
 
-static void reference_has_the_formulas_of_the_note(void)
+TEST(reference_has_the_formulas_of_the_note)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
 	const ek_cost *cost = cost_of(&args);
@@ -110,7 +110,7 @@ static void reference_has_the_formulas_of_the_note(void)
 	       "%d symbols, the first %s", cost->symbol_count, cost->symbols[0].name);
 }
 
-static void casts_appear_when_dtypes_differ(void)
+TEST(casts_appear_when_dtypes_differ)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
 	args.compute_dtype = EK_F32;
@@ -130,7 +130,7 @@ static void casts_appear_when_dtypes_differ(void)
 	EXPECT(cost_of(&args)->kernel_count == 4, "casts to the same dtype are counted");
 }
 
-static void absent_operands_cost_nothing(void)
+TEST(absent_operands_cost_nothing)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
 	args.absent = EK_NO_BIAS;
@@ -149,7 +149,7 @@ static void absent_operands_cost_nothing(void)
 	       "statistics that nobody asked for are written");
 }
 
-static void affine_is_the_torch_op_of_its_operands(void)
+TEST(affine_is_the_torch_op_of_its_operands)
 {
 	static const struct {
 		ek_norm norm;
@@ -174,7 +174,7 @@ static void affine_is_the_torch_op_of_its_operands(void)
 	}
 }
 
-static void stats_dtype_is_the_references_alone(void)
+TEST(stats_dtype_is_the_references_alone)
 {
 	for (int variant = EK_REFERENCE; variant <= EK_EVENKEEL; variant++) {
 		ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, (ek_variant)variant);
@@ -186,7 +186,7 @@ static void stats_dtype_is_the_references_alone(void)
 	}
 }
 
-static void rms_norm_and_backward_are_counted_too(void)
+TEST(rms_norm_and_backward_are_counted_too)
 {
 	ek_cost_args args = args_of(EK_RMS_NORM, EK_FORWARD, EK_REFERENCE);
 	args.absent = EK_NO_BIAS;
@@ -208,7 +208,7 @@ static void rms_norm_and_backward_are_counted_too(void)
 
 /* ---- PyTorch ---- */
 
-static void pytorch_launches_one_kernel_and_two_for_odd_shapes(void)
+TEST(pytorch_launches_one_kernel_and_two_for_odd_shapes)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_PYTORCH);
 	const ek_cost *cost = cost_of(&args);
@@ -232,7 +232,7 @@ static void pytorch_launches_one_kernel_and_two_for_odd_shapes(void)
 	expect_kernels(cost_of(&args), "vectorized_layer_norm_kernel");
 }
 
-static void pytorch_reads_x_and_dy_twice_in_backward(void)
+TEST(pytorch_reads_x_and_dy_twice_in_backward)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_BACKWARD, EK_PYTORCH);
 	const ek_cost *cost = cost_of(&args);
@@ -256,7 +256,7 @@ static void pytorch_reads_x_and_dy_twice_in_backward(void)
 
 /* ---- evenkeel ---- */
 
-static void evenkeel_reads_once_and_writes_once(void)
+TEST(evenkeel_reads_once_and_writes_once)
 {
 	static const struct {
 		ek_norm norm;
@@ -282,7 +282,7 @@ static void evenkeel_reads_once_and_writes_once(void)
 	}
 }
 
-static void evenkeel_has_other_kernels_for_other_shapes(void)
+TEST(evenkeel_has_other_kernels_for_other_shapes)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_BACKWARD, EK_EVENKEEL);
 	args.hidden_size = 33; /* sums are padded to 36 */
@@ -364,7 +364,7 @@ static void expect_formulas_give_numbers(const ek_cost *cost)
 	expect_numbers(&cost->total, flops, read, written);
 }
 
-static void formulas_give_the_numbers_and_kernels_the_total(void)
+TEST(formulas_give_the_numbers_and_kernels_the_total)
 {
 	static const int64_t widths[] = {1, 33, 128, 1000, 4096, 16384, 100000, 1 << 20};
 	static const ek_dtype dtypes[] = {EK_F32, EK_F16, EK_BF16, EK_F64};
@@ -402,7 +402,7 @@ static void expect_refused(const ek_cost_args *args, ek_status status, const cha
 	       ek_error(NULL), ek_status_name(status), words);
 }
 
-static void bad_arguments_are_refused_by_name(void)
+TEST(bad_arguments_are_refused_by_name)
 {
 	const ek_cost_args good = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
 	ek_cost_args args;
@@ -446,7 +446,7 @@ static void bad_arguments_are_refused_by_name(void)
 	EXPECT(ek_norm_cost(&good, &cost) == EK_ERROR_STRUCT_SIZE, "a cost of another size is taken");
 }
 
-static void evenkeel_has_no_cost_for_dtypes_that_it_does_not_take(void)
+TEST(evenkeel_has_no_cost_for_dtypes_that_it_does_not_take)
 {
 	static const char refusal[] = "weight_dtype f64 does not go with dtype bf16 (allowed: bf16, f32)";
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL);
@@ -478,7 +478,7 @@ static ek_status expand(const char *text, ek_cost *cost)
 #define LAYER_NORM "${torch.nn.functional.layer_norm}"
 #define OWN_SIZES "(batch_size, seq_len, hidden_size)"
 
-static void expressions_expand(void)
+TEST(expressions_expand)
 {
 	static const struct {
 		const char *text, *flops;
@@ -512,7 +512,7 @@ static void expressions_expand(void)
 	}
 }
 
-static void a_reference_in_an_argument_is_of_the_same_metric(void)
+TEST(a_reference_in_an_argument_is_of_the_same_metric)
 {
 	static ek_cost cost;
 	/* rsqrt: 2 FLOP, 4 bytes read, 4 written for each row; batch_size is rsqrt of one row */
@@ -524,7 +524,7 @@ static void a_reference_in_an_argument_is_of_the_same_metric(void)
 	       "%d references are listed", cost.kernel_count);
 }
 
-static void a_reference_to_what_is_not_launched_costs_nothing(void)
+TEST(a_reference_to_what_is_not_launched_costs_nothing)
 {
 	static const int without[] = {EK_NO_WEIGHT | EK_NO_BIAS, EK_NO_BIAS, EK_NO_WEIGHT};
 	static const char addcmul[] = "${torch.addcmul}" OWN_SIZES;
@@ -544,7 +544,7 @@ static void a_reference_to_what_is_not_launched_costs_nothing(void)
 	expect_numbers(&cost.total, 2 * 30, 30 * 4 + 2 * 5 * 4, 30 * 4);
 }
 
-static void symbols_of_references_are_listed_with_the_totals(void)
+TEST(symbols_of_references_are_listed_with_the_totals)
 {
 	static const char *const names[] = {"batch_size", "seq_len", "hidden_size", "a_bytes"};
 	static ek_cost cost;
@@ -555,7 +555,7 @@ static void symbols_of_references_are_listed_with_the_totals(void)
 		       cost.symbols[i].name, names[i]);
 }
 
-static void every_reference_is_known(void)
+TEST(every_reference_is_known)
 {
 	static ek_cost cost;
 	char text[200];
@@ -568,7 +568,7 @@ static void every_reference_is_known(void)
 	EXPECT(count >= 10 && !ek_reference_name(-1), "%d references", count);
 }
 
-static void a_reference_to_an_op_costs_what_the_op_costs(void)
+TEST(a_reference_to_an_op_costs_what_the_op_costs)
 {
 	static const struct {
 		const char *name;
@@ -603,7 +603,7 @@ static void a_reference_to_an_op_costs_what_the_op_costs(void)
 	}
 }
 
-static void bad_expressions_get_a_caret(void)
+TEST(bad_expressions_get_a_caret)
 {
 	static const struct {
 		const char *text, *what;
@@ -656,7 +656,7 @@ static void bad_expressions_get_a_caret(void)
 	}
 }
 
-static void expressions_that_are_too_much_are_refused(void)
+TEST(expressions_that_are_too_much_are_refused)
 {
 	static ek_cost cost;
 	char text[400];
@@ -688,7 +688,7 @@ static void expressions_that_are_too_much_are_refused(void)
 }
 
 /* Whatever the text: an answer, or a message whose caret is under the text. */
-static void mutated_expressions_end_in_an_answer_or_a_caret(void)
+TEST(mutated_expressions_end_in_an_answer_or_a_caret)
 {
 	static const char letters[] = "${}()+-*,. 0123456789abchsz_";
 	static const char seed_text[] =
@@ -718,7 +718,7 @@ static void mutated_expressions_end_in_an_answer_or_a_caret(void)
 	EXPECT(answers > 0 && carets > 0, "%lld answers, %lld carets", (long long)answers, (long long)carets);
 }
 
-static void a_refused_cost_is_not_written(void)
+TEST(a_refused_cost_is_not_written)
 {
 	static ek_cost cost, before;
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
@@ -735,7 +735,7 @@ static void a_refused_cost_is_not_written(void)
 
 /* ---- limits ---- */
 
-static void kernels_fill_the_array_and_no_more(void)
+TEST(kernels_fill_the_array_and_no_more)
 {
 	static ek_cost cost;
 	for (int i = 0; i < EK_COST_KERNELS; i++)
@@ -744,7 +744,7 @@ static void kernels_fill_the_array_and_no_more(void)
 	       cost.kernel_count);
 }
 
-static void facts_beyond_the_array_are_refused(void)
+TEST(facts_beyond_the_array_are_refused)
 {
 	struct ek_facts facts = {.count = EK_MOST_FACTS + 1};
 	struct ek_polynomial p;
@@ -754,7 +754,7 @@ static void facts_beyond_the_array_are_refused(void)
 
 /* ---- polynomials ---- */
 
-static void polynomials_say_what_is_too_large(void)
+TEST(polynomials_say_what_is_too_large)
 {
 	struct ek_polynomial p, q;
 	const struct ek_polynomial *by[EK_SYMBOL_COUNT] = {NULL};
@@ -775,37 +775,4 @@ static void polynomials_say_what_is_too_large(void)
 	ek_polynomial_number(&p, 0);
 	EXPECT(ek_polynomial_print(&p, text, sizeof text) && strcmp(text, "0") == 0, "zero is %s", text);
 	EXPECT(!ek_polynomial_print(&p, text, 0), "zero fits nothing");
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(reference_is_the_count_by_hand);
-	TEST(reference_has_the_formulas_of_the_note);
-	TEST(casts_appear_when_dtypes_differ);
-	TEST(absent_operands_cost_nothing);
-	TEST(affine_is_the_torch_op_of_its_operands);
-	TEST(stats_dtype_is_the_references_alone);
-	TEST(rms_norm_and_backward_are_counted_too);
-	TEST(pytorch_launches_one_kernel_and_two_for_odd_shapes);
-	TEST(pytorch_reads_x_and_dy_twice_in_backward);
-	TEST(evenkeel_reads_once_and_writes_once);
-	TEST(evenkeel_has_other_kernels_for_other_shapes);
-	TEST(formulas_give_the_numbers_and_kernels_the_total);
-	TEST(bad_arguments_are_refused_by_name);
-	TEST(evenkeel_has_no_cost_for_dtypes_that_it_does_not_take);
-	TEST(expressions_expand);
-	TEST(a_reference_in_an_argument_is_of_the_same_metric);
-	TEST(a_reference_to_what_is_not_launched_costs_nothing);
-	TEST(symbols_of_references_are_listed_with_the_totals);
-	TEST(every_reference_is_known);
-	TEST(a_reference_to_an_op_costs_what_the_op_costs);
-	TEST(bad_expressions_get_a_caret);
-	TEST(expressions_that_are_too_much_are_refused);
-	TEST(mutated_expressions_end_in_an_answer_or_a_caret);
-	TEST(a_refused_cost_is_not_written);
-	TEST(kernels_fill_the_array_and_no_more);
-	TEST(facts_beyond_the_array_are_refused);
-	TEST(polynomials_say_what_is_too_large);
-	return test_end();
 }

@@ -174,23 +174,23 @@ static void sweep_access(int access)
 			sweep_policies(&(struct sweep){models[m], k % 2, sizes[k / 2], access});
 }
 
-static void every_policy_of_aligned_rows(void)
+TEST(every_policy_of_aligned_rows)
 {
 	sweep_access(ACCESS_QUADS);
 }
 
-static void every_policy_of_shifted_rows(void)
+TEST(every_policy_of_shifted_rows)
 {
 	sweep_access(ACCESS_SHIFTED);
 }
 
-static void every_policy_of_rows_by_elements(void)
+TEST(every_policy_of_rows_by_elements)
 {
 	sweep_access(ACCESS_ELEMENTS);
 }
 
 /* Widths that are nobody's border. */
-static void widths_between(void)
+TEST(widths_between)
 {
 	static const int64_t widths[] = {2,    7,     31,    63,    65,     127,    255,
 					 256,  257,   511,   1000,  1023,   2047,   3333,
@@ -362,7 +362,7 @@ static void check_pairs(bool backward, const int values[AXES], uint64_t seed)
 	}
 }
 
-static void operand_forms_in_pairs(void)
+TEST(operand_forms_in_pairs)
 {
 	static const int forward[AXES] = {2, DTYPE_PAIRS, 4, 6, 6, 3, 2, 3, 4, 2, 4, 5, 1, 4, 4, 4, 1};
 	static const int backward[AXES] = {2, DTYPE_PAIRS, 4, 6, 6, 3, 2, 3, 4, 3, 4, 5, 7, 4, 1, 4, 4};
@@ -374,7 +374,7 @@ static void operand_forms_in_pairs(void)
 
 /* Without clusters, rows of 9217 to 16384 16-bit columns fit into registers unless they are shifted, which takes
  * shared memory: staged.cu serves those and reads them element by element. */
-static void rows_that_fit_into_registers_unless_shifted(void)
+TEST(rows_that_fit_into_registers_unless_shifted)
 {
 	static const int64_t widths[] = {9217, 10001, 16384};
 	for (int w = 0; w < COUNT_OF(widths); w++) {
@@ -392,7 +392,7 @@ struct shape {
 };
 
 /* From none to several slots a block and a last block that is not full. */
-static void row_counts(void)
+TEST(row_counts)
 {
 	static const int64_t counts[] = {0, 1, 2, 3, 5, 33, 65, 200}, widths[] = {12, 520, 1500};
 	for (int w = 0; w < COUNT_OF(widths); w++)
@@ -413,7 +413,7 @@ static void row_counts(void)
 }
 
 /* Slots of one row, of several, and of over 32: then they are added in chunks. */
-static void slots_and_chunks(void)
+TEST(slots_and_chunks)
 {
 	static const int64_t slots[] = {2, 3, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 1};
 	static const int64_t widths[] = {3, 8, 40, 8, 1};
@@ -432,7 +432,7 @@ static void slots_and_chunks(void)
 }
 
 /* Over 128 partial sums are folded twice: of staged.cu, and where little shared memory leaves a block few slots. */
-static void two_folding_steps(void)
+TEST(two_folding_steps)
 {
 	static const struct model small = {86, 20};
 	static const struct dtype_pair f64 = {EK_F64, EK_F64}, f32 = {EK_F32, EK_F32};
@@ -448,7 +448,7 @@ static void two_folding_steps(void)
 }
 
 /* Chunks of staged.cu, and where a slot needs more threads than a warp, which takes many elements. */
-static void chunks_of_other_kernels(void)
+TEST(chunks_of_other_kernels)
 {
 	static const int64_t widths[] = {1, 16385, 2049, 1025, 4097, 8193, 32769, 65537};
 	int count = test_mode == TEST_LONG ? COUNT_OF(widths) : test_mode == TEST_DEFAULT ? 2 : 0;
@@ -464,7 +464,7 @@ static void chunks_of_other_kernels(void)
 /* ---- rows of staged.cu ---- */
 
 /* Every way to pass over rows that shared memory holds in part: once, and several times to and fro. */
-static void rows_that_shared_memory_holds_in_part(void)
+TEST(rows_that_shared_memory_holds_in_part)
 {
 	static const struct model small = {80, 108}; /* 163 KiB and no clusters */
 	static const char *const backward[] = {"weight dx dweight dbias " STATISTICS,
@@ -487,7 +487,7 @@ static void rows_that_shared_memory_holds_in_part(void)
 }
 
 /* On a GPU of one multiprocessor a warp walks several slots; the last walk has fewer. */
-static void walks_of_several_slots(void)
+TEST(walks_of_several_slots)
 {
 	static const struct model one = {86, 1};
 	static const struct dtype_pair dtypes[] = {{EK_F64, EK_F64}, {EK_BF16, EK_F32}, {EK_F32, EK_F32}};
@@ -503,7 +503,7 @@ static void walks_of_several_slots(void)
 /* ---- GPUs ---- */
 
 /* Widths that the models cut differently: clusters, parts of warps, rows that are read again. */
-static void bits_do_not_depend_on_the_gpu(void)
+TEST(bits_do_not_depend_on_the_gpu)
 {
 	static const int64_t widths[] = {100, 20000, 6000, 20000};
 	for (int i = 0; i < COUNT_OF(widths); i++)
@@ -519,7 +519,7 @@ static void bits_do_not_depend_on_the_gpu(void)
 }
 
 /* Without column sums the rows that a warp walks depend on the number of multiprocessors. */
-static void bits_do_not_depend_on_multiprocessors(void)
+TEST(bits_do_not_depend_on_multiprocessors)
 {
 	static const int counts[] = {1, 20, 132, 148};
 	static const struct shape shapes[] = {{600, 40}, {200, 1100}, {40, 5000}, {9, 20000}};
@@ -545,7 +545,7 @@ static ek_status call_rows(ek_context *ctx, const struct test_case *c, int64_t f
 	return mirror_call(ctx, case_op(c), &args, 0);
 }
 
-static void a_row_does_not_depend_on_the_rows_around_it(void)
+TEST(a_row_does_not_depend_on_the_rows_around_it)
 {
 	static const int64_t widths[] = {5, 100, 1000, 2500, 9000, 20000}, parts[] = {1, 1, 3, 2, 1, 9, 4};
 	ek_context *ctx = context_on(h200);
@@ -568,7 +568,7 @@ static void a_row_does_not_depend_on_the_rows_around_it(void)
 
 /* Without margins, the memory of each operand ends an element or 16 bytes behind it: a quad that reaches past its end
  * is not in device memory, and the stand-in ends the test. */
-static void nothing_is_read_past_the_end(void)
+TEST(nothing_is_read_past_the_end)
 {
 	static const int64_t widths[] = {263, 1031, 17001};
 	ek_context *ctx = context_on(h200);
@@ -592,7 +592,7 @@ static void nothing_is_read_past_the_end(void)
 
 /* Infinite statistics and weights: 0 times them is no number, so what a warp holds past the end of a row must not be summed
  * up. All else is positive, so that the sums are infinite, and no NaN of the row's own hides one. */
-static void nothing_past_the_end_is_summed_up(void)
+TEST(nothing_past_the_end_is_summed_up)
 {
 	static const int64_t widths[] = {24, 520, 1032, 1500, 1031, 12296};
 	for (int w = 0; w < COUNT_OF(widths); w++)
@@ -615,7 +615,7 @@ static void nothing_past_the_end_is_summed_up(void)
 }
 
 /* Σ(x - mean)² is infinite and rstd is 0: in registers, of several warps, and in staged.cu. */
-static void rows_whose_squares_overflow(void)
+TEST(rows_whose_squares_overflow)
 {
 	static const int64_t widths[] = {40, 5000, 70000};
 	for (int w = 0; w < COUNT_OF(widths); w++)
@@ -629,7 +629,7 @@ static void rows_whose_squares_overflow(void)
 }
 
 /* eps is rounded on the host, to nearest even. Rows of one number and the smallest eps show how. */
-static void the_callers_float_environment_changes_nothing(void)
+TEST(the_callers_float_environment_changes_nothing)
 {
 	static const struct {
 		struct model model;
@@ -649,29 +649,4 @@ static void the_callers_float_environment_changes_nothing(void)
 				fpenv_set(fpenv);
 			}
 		}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(every_policy_of_aligned_rows);
-	TEST(every_policy_of_shifted_rows);
-	TEST(every_policy_of_rows_by_elements);
-	TEST(widths_between);
-	TEST(operand_forms_in_pairs);
-	TEST(rows_that_fit_into_registers_unless_shifted);
-	TEST(row_counts);
-	TEST(slots_and_chunks);
-	TEST(two_folding_steps);
-	TEST(chunks_of_other_kernels);
-	TEST(rows_that_shared_memory_holds_in_part);
-	TEST(walks_of_several_slots);
-	TEST(bits_do_not_depend_on_the_gpu);
-	TEST(bits_do_not_depend_on_multiprocessors);
-	TEST(a_row_does_not_depend_on_the_rows_around_it);
-	TEST(nothing_is_read_past_the_end);
-	TEST(nothing_past_the_end_is_summed_up);
-	TEST(rows_whose_squares_overflow);
-	TEST(the_callers_float_environment_changes_nothing);
-	return test_end();
 }

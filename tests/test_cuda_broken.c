@@ -178,7 +178,7 @@ static bool is_noticed(int status, const char *said)
 	return strstr(said, "standin: kernel") || strstr(said, "Sanitizer");
 }
 
-static void broken_kernels_are_noticed(void)
+TEST(broken_kernels_are_noticed)
 {
 	for (int i = 0; i < COUNT_OF(mutations); i += test_mode == TEST_SHORT ? 2 : 1) {
 		struct mutation whole = mutations[i];
@@ -196,11 +196,4 @@ static void broken_kernels_are_noticed(void)
 		EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == UNNOTICED,
 		       "with \"%s\" as it is: status %x: %s", whole.from, (unsigned)status, said);
 	}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(broken_kernels_are_noticed);
-	return test_end();
 }

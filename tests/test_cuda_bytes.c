@@ -174,7 +174,12 @@ static void check_shape(struct model model, int64_t rows, int64_t cols, enum lay
 	}
 }
 
-static void narrow_rows(void)
+SETUP()
+{
+	standin_open();
+}
+
+TEST(narrow_rows)
 {
 	check_shape(h200, 70, 8, DENSE);
 	check_shape(h200, 33, 100, DENSE);
@@ -182,7 +187,7 @@ static void narrow_rows(void)
 	check_shape(h200, 9, 61, SHIFTED_GAPS);
 }
 
-static void middle_rows(void)
+TEST(middle_rows)
 {
 	check_shape(h200, 5, 768, DENSE);
 	check_shape(h200, 9, 1000, GAPS);
@@ -192,7 +197,7 @@ static void middle_rows(void)
 	check_shape(h200, 4, 2050, ODD_BYTES);
 }
 
-static void wide_rows(void)
+TEST(wide_rows)
 {
 	check_shape(h200, 3, 8192, GAPS);
 	check_shape(h200, 3, 16384, DENSE);
@@ -202,7 +207,7 @@ static void wide_rows(void)
 }
 
 /* Shared memory holds a row in part; passes over it go to and fro. */
-static void rows_that_are_read_again(void)
+TEST(rows_that_are_read_again)
 {
 	static const struct model small = {80, 108};
 	check_shape(small, 2, 100001, GAPS);
@@ -210,7 +215,7 @@ static void rows_that_are_read_again(void)
 }
 
 /* Slots of several rows and of several chunks, walks of several slots, one step over their partial sums and two. */
-static void many_rows(void)
+TEST(many_rows)
 {
 	static const struct model small = {86, 20}, one = {86, 1};
 	check_shape(h200, 2049, 8, DENSE);
@@ -220,7 +225,7 @@ static void many_rows(void)
 }
 
 /* Where sums of chunks are in the workspace. */
-static void chunks_without_room_in_shared_memory(void)
+TEST(chunks_without_room_in_shared_memory)
 {
 	struct test_case c = case_for(true, 1, dtype_pairs[2], rows_of_slots(16385, CHUNK_ROWS + 1), 16385);
 	if (test_mode != TEST_SHORT)
@@ -228,7 +233,7 @@ static void chunks_without_room_in_shared_memory(void)
 }
 
 /* Dense rows, which the model is about, in every form that it knows. */
-static void the_cost_model_has_what_is_counted(void)
+TEST(the_cost_model_has_what_is_counted)
 {
 	static const struct model other = {80, 108}, small = {86, 20}, one = {86, 1};
 	static const int statistics[] = {0, EK_NO_MEAN_LO, EK_NO_STATISTICS};
@@ -250,18 +255,4 @@ static void the_cost_model_has_what_is_counted(void)
 			drop_absent(&c, absent);
 			check_absent(*shapes[shape].model, &c, absent);
 		}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	standin_open();
-	TEST(narrow_rows);
-	TEST(middle_rows);
-	TEST(wide_rows);
-	TEST(rows_that_are_read_again);
-	TEST(many_rows);
-	TEST(chunks_without_room_in_shared_memory);
-	TEST(the_cost_model_has_what_is_counted);
-	return test_end();
 }

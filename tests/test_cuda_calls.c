@@ -72,9 +72,50 @@ int open(const char *path, int flags, ...)
 }
 #endif
 
+SETUP()
+{
+	cuda_test_begin();
+}
+
+/* ---- what depends on GPU and driver: before this process has loaded it ---- */
+
+static void expect_overlap(const char *what, bool wanted)
+{
+	struct standin_launch launch;
+	ek_context *ctx = opened(gpu_options());
+	EXPECT(gpu_of(ctx)->overlaps == wanted, "%s: launches %s", what, wanted ? "wait" : "overlap");
+	expect_works(what, ctx);
+	EXPECT(standin.last_launch(&launch) && launch.overlaps == wanted, "%s: launched otherwise", what);
+	ek_close(ctx);
+}
+
+static void driver_of_cuda_12_2(void)
+{
+	fail("cuDriverGetVersion=12020");
+	expect_overlap("CUDA 12.2", false);
+}
+
+static void driver_of_cuda_12_3(void)
+{
+	fail("cuDriverGetVersion=12030");
+	expect_overlap("CUDA 12.3", true);
+	set("EVENKEEL_STANDIN_ARCH", "80");
+	expect_overlap("compute capability 8.0", false);
+	set("EVENKEEL_STANDIN_ARCH", "89"); /* which the compiler does not know: PTX of 8.0 */
+	expect_overlap("compute capability 8.9", false);
+	set("EVENKEEL_STANDIN_ARCH", "103");
+	expect_overlap("compute capability 10.3", true);
+}
+
+TEST(launches_overlap_where_they_can)
+{
+	in_child(driver_of_cuda_12_2);
+	in_child(driver_of_cuda_12_3);
+}
+
 /* ---- the CUDA context ---- */
 
-static void the_primary_context_is_held_until_the_end(void)
+TEST(the_primary_context_is_held_until_the_end)
 {
 	struct living before = living();
 	fail(NULL);
@@ -94,7 +135,7 @@ static void the_primary_context_is_held_until_the_end(void)
 	nothing_is_left("two contexts", before);
 }
 
-static void the_current_context_is_used(void)
+TEST(the_current_context_is_used)
 {
 	struct living before = living();
 	(void)cuda();
@@ -117,7 +158,7 @@ static void the_current_context_is_used(void)
 }
 
 /* Once a program has released the primary context, it lives as long as the ek_context that uses it. */
-static void the_current_primary_context_is_retained(void)
+TEST(the_current_primary_context_is_retained)
 {
 	struct living before = living();
 	CUcontext primary = NULL;
@@ -146,7 +187,7 @@ static void the_current_primary_context_is_retained(void)
 }
 
 /* Another library holds the primary context; the program has one of its own. */
-static void another_current_context_leaves_the_primary_one_alone(void)
+TEST(another_current_context_leaves_the_primary_one_alone)
 {
 	struct living before = living();
 	CUcontext primary = NULL, theirs = standin.context_create(0);
@@ -166,7 +207,7 @@ static void another_current_context_leaves_the_primary_one_alone(void)
 	nothing_is_left("two CUDA contexts", before);
 }
 
-static void a_current_context_of_another_gpu_is_not_used(void)
+TEST(a_current_context_of_another_gpu_is_not_used)
 {
 	struct living before = living();
 	set("EVENKEEL_STANDIN_DEVICES", "2");
@@ -199,7 +240,7 @@ static void *run_in_thread(void *argument)
 	return right ? w : NULL;
 }
 
-static void a_thread_needs_no_current_context(void)
+TEST(a_thread_needs_no_current_context)
 {
 	pthread_t thread;
 	void *right = NULL;
@@ -213,7 +254,7 @@ static void a_thread_needs_no_current_context(void)
 }
 
 /* Refused or not, a call leaves the thread's context as it was. */
-static void a_refused_call_leaves_the_current_context(void)
+TEST(a_refused_call_leaves_the_current_context)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, small);
@@ -238,7 +279,7 @@ static void a_refused_call_leaves_the_current_context(void)
 	ek_close(ctx);
 }
 
-static void a_destroyed_context_ends_no_process(void)
+TEST(a_destroyed_context_ends_no_process)
 {
 	struct living before = living();
 	CUcontext theirs = standin.context_create(0);
@@ -257,7 +298,7 @@ static void a_destroyed_context_ends_no_process(void)
 	nothing_is_left("a destroyed CUDA context", before);
 }
 
-static void two_gpus_work_at_once(void)
+TEST(two_gpus_work_at_once)
 {
 	struct living before = living();
 	ek_context *ctx[2];
@@ -288,7 +329,7 @@ static void two_gpus_work_at_once(void)
 /* ---- the workspace ---- */
 
 /* The block of memory ends with the workspace: the stand-in refuses an access past it. */
-static void a_call_takes_the_workspace_of_more_rows(void)
+TEST(a_call_takes_the_workspace_of_more_rows)
 {
 	static const struct shape shapes[] = {{EK_F32, 2049, 8}, {EK_F64, 2049, 8}};
 	ek_context *ctx = opened(gpu_options());
@@ -313,7 +354,7 @@ static CUstream stream_numbered(uintptr_t number)
 	return (CUstream)number;
 }
 
-static void streams_are_used(void)
+TEST(streams_are_used)
 {
 	struct standin_launch launch;
 	ek_context *ctx = opened(gpu_options());
@@ -368,7 +409,7 @@ static void graph_free(ek_context *ctx, CUgraphExec executable)
 	pop();
 }
 
-static void a_capture_without_prepare_is_refused(void)
+TEST(a_capture_without_prepare_is_refused)
 {
 	struct living before = living();
 	for (int mode = CU_STREAM_CAPTURE_MODE_GLOBAL; mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
@@ -404,7 +445,7 @@ static void a_capture_without_prepare_is_refused(void)
 	nothing_is_left("captures", before);
 }
 
-static void prepared_calls_are_captured_and_replayed(void)
+TEST(prepared_calls_are_captured_and_replayed)
 {
 	static const struct shape shapes[] = {
 		{EK_F32, 5, 40}, {EK_BF16, 70, 256}, {EK_F16, 3, 3000}, {EK_F64, 2, 33}, {EK_F32, 2, 20000}};
@@ -462,7 +503,7 @@ static void expect_any_rows(ek_dtype dtype, int64_t cols, const int64_t *rows, i
 	ek_close(ctx);
 }
 
-static void another_number_of_rows_needs_no_kernel(void)
+TEST(another_number_of_rows_needs_no_kernel)
 {
 	static const int64_t rows[] = {0, 1, 2, 7, 31, 32, 33, 64, 129, 300, 1025, 2049, 33000};
 	expect_any_rows(EK_F32, 24, rows, COUNT_OF(rows) - (test_mode == TEST_SHORT));
@@ -473,7 +514,7 @@ static void another_number_of_rows_needs_no_kernel(void)
 	(void)unsetenv("EVENKEEL_STANDIN_SMS");
 }
 
-static void prepare_on_the_cpu_does_nothing(void)
+TEST(prepare_on_the_cpu_does_nothing)
 {
 	ek_context *gpu = opened(gpu_options()), *ctx = context_of((struct setting){"scalar", 1, PLAIN});
 	struct work w = work_make(gpu, small);
@@ -509,7 +550,7 @@ static bool is_quick(const char *function)
 	return false;
 }
 
-static void a_warm_call_asks_for_little(void)
+TEST(a_warm_call_asks_for_little)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, small);
@@ -540,7 +581,7 @@ static void a_warm_call_asks_for_little(void)
 }
 
 #ifdef COUNTS
-static void calls_are_counted(void)
+TEST(calls_are_counted)
 {
 	long long before = atomic_load(&asked);
 	void *volatile block = malloc(10);
@@ -549,7 +590,7 @@ static void calls_are_counted(void)
 	free(block);
 }
 
-static void no_memory_for_a_context(void)
+TEST(no_memory_for_a_context)
 {
 	ek_status status = EK_ERROR_MEMORY;
 	ek_options options = gpu_options();
@@ -576,7 +617,7 @@ static void no_memory_for_a_context(void)
 }
 
 /* Wherever memory runs out between the call and its kernel. What is only for later (the cache) may be left out. */
-static void no_memory_for_a_kernel(void)
+TEST(no_memory_for_a_kernel)
 {
 	int refusals = 0;
 	bool reached = true;
@@ -615,7 +656,7 @@ static int range_pop(void)
 	return --ranges_open;
 }
 
-static void ranges_end_where_calls_fail(void)
+TEST(ranges_end_where_calls_fail)
 {
 	static const struct ek_nvtx fake = {range_push, range_pop};
 	ek_options options = gpu_options();
@@ -635,42 +676,6 @@ static void ranges_end_where_calls_fail(void)
 	EXPECT(ranges_seen == 4 && ranges_open == 0, "%d ranges, %d of them open", ranges_seen, ranges_open);
 	work_free(&w);
 	ek_close(ctx);
-}
-
-/* ---- what depends on GPU and driver ---- */
-
-static void expect_overlap(const char *what, bool wanted)
-{
-	struct standin_launch launch;
-	ek_context *ctx = opened(gpu_options());
-	EXPECT(gpu_of(ctx)->overlaps == wanted, "%s: launches %s", what, wanted ? "wait" : "overlap");
-	expect_works(what, ctx);
-	EXPECT(standin.last_launch(&launch) && launch.overlaps == wanted, "%s: launched otherwise", what);
-	ek_close(ctx);
-}
-
-static void driver_of_cuda_12_2(void)
-{
-	fail("cuDriverGetVersion=12020");
-	expect_overlap("CUDA 12.2", false);
-}
-
-static void driver_of_cuda_12_3(void)
-{
-	fail("cuDriverGetVersion=12030");
-	expect_overlap("CUDA 12.3", true);
-	set("EVENKEEL_STANDIN_ARCH", "80");
-	expect_overlap("compute capability 8.0", false);
-	set("EVENKEEL_STANDIN_ARCH", "89"); /* which the compiler does not know: PTX of 8.0 */
-	expect_overlap("compute capability 8.9", false);
-	set("EVENKEEL_STANDIN_ARCH", "103");
-	expect_overlap("compute capability 10.3", true);
-}
-
-static void launches_overlap_where_they_can(void)
-{
-	in_child(driver_of_cuda_12_2);
-	in_child(driver_of_cuda_12_3);
 }
 
 /* ---- threads ---- */
@@ -711,7 +716,7 @@ static void finish_jobs(struct job *jobs, pthread_t *threads, int count)
 }
 
 /* Compiling, loading and launching at once: a kernel is made once, whoever asks for it. */
-static void threads_share_a_context(void)
+TEST(threads_share_a_context)
 {
 	static struct job jobs[THREADS];
 	pthread_t threads[THREADS];
@@ -738,7 +743,7 @@ static void threads_share_a_context(void)
 }
 
 /* Contexts that come and go do not touch what others hold. */
-static void contexts_close_while_others_work(void)
+TEST(contexts_close_while_others_work)
 {
 	static struct job jobs[4];
 	pthread_t threads[4];
@@ -756,35 +761,4 @@ static void contexts_close_while_others_work(void)
 	ek_close(ctx[1]);
 	ek_close(ctx[0]);
 	nothing_is_left("contexts that come and go", before);
-}
-
-int main(int argc, char **argv)
-{
-	cuda_test_begin(argc, argv);
-	TEST(launches_overlap_where_they_can); /* before this process has loaded the driver */
-	TEST(the_primary_context_is_held_until_the_end);
-	TEST(the_current_context_is_used);
-	TEST(the_current_primary_context_is_retained);
-	TEST(another_current_context_leaves_the_primary_one_alone);
-	TEST(a_current_context_of_another_gpu_is_not_used);
-	TEST(a_thread_needs_no_current_context);
-	TEST(a_refused_call_leaves_the_current_context);
-	TEST(a_destroyed_context_ends_no_process);
-	TEST(two_gpus_work_at_once);
-	TEST(a_call_takes_the_workspace_of_more_rows);
-	TEST(streams_are_used);
-	TEST(a_capture_without_prepare_is_refused);
-	TEST(prepared_calls_are_captured_and_replayed);
-	TEST(another_number_of_rows_needs_no_kernel);
-	TEST(prepare_on_the_cpu_does_nothing);
-	TEST(ranges_end_where_calls_fail);
-	TEST(a_warm_call_asks_for_little);
-#ifdef COUNTS
-	TEST(calls_are_counted);
-	TEST(no_memory_for_a_context);
-	TEST(no_memory_for_a_kernel);
-#endif
-	TEST(threads_share_a_context);
-	TEST(contexts_close_while_others_work);
-	return cuda_test_end();
 }

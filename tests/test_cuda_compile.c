@@ -459,28 +459,28 @@ static void check_arch(int capability)
 	check_listed();
 }
 
-static void kernels_for_sm_90_spill_nothing(void)
+TEST(kernels_for_sm_90_spill_nothing)
 {
 	check_arch(90);
 }
 
-static void kernels_compile_for_sm_80(void)
+TEST(kernels_compile_for_sm_80)
 {
 	check_arch(80);
 }
 
-static void kernels_compile_for_sm_100(void)
+TEST(kernels_compile_for_sm_100)
 {
 	check_arch(100);
 }
 
-static void kernels_compile_for_sm_120(void)
+TEST(kernels_compile_for_sm_120)
 {
 	check_arch(120);
 }
 
 /* Those that staged.cu serves although aligned rows of their width fit into registers. */
-static void kernels_of_shifted_rows_compile_for_sm_86_and_89(void)
+TEST(kernels_of_shifted_rows_compile_for_sm_86_and_89)
 {
 	static const int archs[] = {86, 89};
 	const struct call f = {.backward = true,
@@ -503,7 +503,7 @@ static void kernels_of_shifted_rows_compile_for_sm_86_and_89(void)
 }
 
 /* Products and sums stay apart, roots and quotients are exact, small numbers stay. */
-static void options_are_those_of_the_contract(void)
+TEST(options_are_those_of_the_contract)
 {
 	static const char text[] = "extern \"C\" __global__ void probe(float *a)\n"
 				   "{ a[0] = a[1] * a[2] + a[3]; a[4] = a[5] / a[6]; a[7] = sqrtf(a[8]); }\n";
@@ -558,7 +558,7 @@ static void check_overlap(const struct ek_recipe *recipe)
 
 /* The kernel before may still run and write all that a kernel reads, weights too. ld.global.nc needs memory that is
  * read-only during the kernel's lifetime. */
-static void kernels_that_overlap_read_what_the_one_before_wrote(void)
+TEST(kernels_that_overlap_read_what_the_one_before_wrote)
 {
 	static const struct call calls[] = {
 		{.norm = EK_LAYER_NORM, .dtypes = {EK_BF16, EK_F32}, .cols = 768},
@@ -585,7 +585,7 @@ static bool named(const struct ek_recipe *recipes, int count, const char *name)
 }
 
 /* What a profiler shows. */
-static void names_tell_op_pass_dtype_and_columns(void)
+TEST(names_tell_op_pass_dtype_and_columns)
 {
 	static const struct {
 		struct call call;
@@ -617,17 +617,7 @@ static void names_tell_op_pass_dtype_and_columns(void)
 	}
 }
 
-int main(int argc, char **argv)
+TEARDOWN()
 {
-	test_begin(argc, argv);
-	TEST(names_tell_op_pass_dtype_and_columns);
-	TEST(options_are_those_of_the_contract);
-	TEST(kernels_that_overlap_read_what_the_one_before_wrote);
-	TEST(kernels_for_sm_90_spill_nothing);
-	TEST(kernels_compile_for_sm_80);
-	TEST(kernels_of_shifted_rows_compile_for_sm_86_and_89);
-	TEST(kernels_compile_for_sm_100);
-	TEST(kernels_compile_for_sm_120);
 	free(kernels);
-	return test_end();
 }

@@ -6,9 +6,14 @@
 #include "gpu/kernel.h"
 #include "support_cuda.h"
 
+SETUP()
+{
+	cuda_test_begin();
+}
+
 /* ---- launches ---- */
 
-static void a_launch_fails(void)
+TEST(a_launch_fails)
 {
 	static const struct {
 		const char *failure;
@@ -39,7 +44,7 @@ static void a_launch_fails(void)
 }
 
 /* A launch counts its blocks in 32 bits: more of them must not become fewer. */
-static void a_launch_is_too_large(void)
+TEST(a_launch_is_too_large)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct ek_launch launch = {.blocks = (int64_t)INT32_MAX + 1, .threads = 32, .cluster = 1};
@@ -59,7 +64,7 @@ static void judge_every_call(const char *what, struct work *w, const char *const
 }
 
 /* After a fault of a kernel CUDA has nothing but errors. */
-static void a_fault_stays(void)
+TEST(a_fault_stays)
 {
 	static const struct {
 		const char *failure, *says;
@@ -116,7 +121,7 @@ static void a_fault_stays(void)
 		       #pass ": " #field ": the message is \"%s\"", ek_error(w.ctx));     \
 	} while (0)
 
-static void host_memory_is_refused(void)
+TEST(host_memory_is_refused)
 {
 	float here[512] __attribute__((aligned(64))) = {0};
 	ek_context *ctx = opened(gpu_options());
@@ -156,7 +161,7 @@ static void host_memory_is_refused(void)
 	ek_close(ctx);
 }
 
-static void trusted_pointers_are_not_looked_up(void)
+TEST(trusted_pointers_are_not_looked_up)
 {
 	ek_options options = gpu_options();
 	options.trust_pointers = 1;
@@ -170,7 +175,7 @@ static void trusted_pointers_are_not_looked_up(void)
 	ek_close(ctx);
 }
 
-static void a_gpu_may_read_host_memory(void)
+TEST(a_gpu_may_read_host_memory)
 {
 	set("EVENKEEL_STANDIN_PAGEABLE", "1");
 	ek_context *ctx = opened(gpu_options());
@@ -187,7 +192,7 @@ static void a_gpu_may_read_host_memory(void)
 	set("EVENKEEL_STANDIN_PAGEABLE", NULL);
 }
 
-static void workspaces_are_judged(void)
+TEST(workspaces_are_judged)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, small);
@@ -211,7 +216,7 @@ static void workspaces_are_judged(void)
 	ek_close(ctx);
 }
 
-static void overlaps_are_refused(void)
+TEST(overlaps_are_refused)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, small);
@@ -231,7 +236,7 @@ static void overlaps_are_refused(void)
 }
 
 /* Forward has nothing to do; backward's sums are of nothing. */
-static void no_rows_are_allowed(void)
+TEST(no_rows_are_allowed)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, (struct shape){EK_F32, 0, 40});
@@ -249,7 +254,7 @@ static void no_rows_are_allowed(void)
 	ek_close(ctx);
 }
 
-static void a_stream_is_none(void)
+TEST(a_stream_is_none)
 {
 	ek_context *ctx = opened(gpu_options());
 	struct work w = work_make(ctx, small);
@@ -272,20 +277,4 @@ static void a_stream_is_none(void)
 	standin.context_destroy(theirs);
 	work_free(&w);
 	ek_close(ctx);
-}
-
-int main(int argc, char **argv)
-{
-	cuda_test_begin(argc, argv);
-	TEST(a_launch_fails);
-	TEST(a_launch_is_too_large);
-	TEST(a_fault_stays);
-	TEST(host_memory_is_refused);
-	TEST(trusted_pointers_are_not_looked_up);
-	TEST(a_gpu_may_read_host_memory);
-	TEST(workspaces_are_judged);
-	TEST(overlaps_are_refused);
-	TEST(no_rows_are_allowed);
-	TEST(a_stream_is_none);
-	return cuda_test_end();
 }

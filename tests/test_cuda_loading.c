@@ -15,9 +15,14 @@
 #include "support_cache.h"
 #include "support_cuda.h"
 
-/* ---- the driver ---- */
+SETUP()
+{
+	cuda_test_begin();
+}
 
-static void a_driver_is_missing_in_a_child(void)
+/* ---- the driver: before this process has loaded it ---- */
+
+TEST_IN_CHILD(a_driver_is_missing)
 {
 	ek_cuda_info cuda = {.size = sizeof cuda};
 	ek_gpu_info gpu = {.size = sizeof gpu};
@@ -44,12 +49,7 @@ static void a_driver_is_missing_in_a_child(void)
 	opens_after_all();
 }
 
-static void a_driver_is_missing(void)
-{
-	in_child(a_driver_is_missing_in_a_child);
-}
-
-static void a_driver_is_too_old_in_a_child(void)
+TEST_IN_CHILD(a_driver_is_too_old)
 {
 	fail("cuDriverGetVersion=11040");
 	open_refused("CUDA 11.4", gpu_options(), EK_ERROR_NO_DEVICE,
@@ -58,12 +58,7 @@ static void a_driver_is_too_old_in_a_child(void)
 	opens_after_all();
 }
 
-static void a_driver_is_too_old(void)
-{
-	in_child(a_driver_is_too_old_in_a_child);
-}
-
-static void a_driver_does_not_start_in_a_child(void)
+TEST_IN_CHILD(a_driver_does_not_start)
 {
 	ek_cuda_info cuda = {.size = sizeof cuda};
 	fail("cuInit=100");
@@ -87,118 +82,7 @@ static void a_driver_does_not_start_in_a_child(void)
 	set("EVENKEEL_STANDIN_DEVICES", NULL);
 }
 
-static void a_driver_does_not_start(void)
-{
-	in_child(a_driver_does_not_start_in_a_child);
-}
-
-/* ---- the GPU ---- */
-
-static void ordinals_out_of_range(void)
-{
-	ek_options options = gpu_options();
-	options.ordinal = 1;
-	open_refused("ordinal 1 of 1", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 1", "there is 1 GPU,"));
-	set("EVENKEEL_STANDIN_DEVICES", "2");
-	options.ordinal = 2;
-	open_refused("ordinal 2 of 2", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 2", "there are 2 GPUs"));
-	options.ordinal = INT32_MAX;
-	open_refused("the largest ordinal", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 2147483647"));
-	options.ordinal = -1;
-	open_refused("a negative ordinal", options, EK_ERROR_ARGUMENT, SAYS("ordinal", "-1"));
-	options.ordinal = 1;
-	ek_context *ctx = opened(options);
-	ek_description d = {.size = sizeof(d)};
-	EXPECT(ek_describe(ctx, &d) == EK_OK && d.device == EK_CUDA && d.ordinal == 1 &&
-		       strcmp(d.isa, "cuda") == 0 && strcmp(d.name, "evenkeel stand-in GPU 1") == 0,
-	       "described as device %d, ordinal %d, \"%s\", \"%s\"", (int)d.device, d.ordinal, d.isa, d.name);
-	ek_close(ctx);
-	set("EVENKEEL_STANDIN_DEVICES", NULL);
-}
-
-/* What the driver says of GPU ordinal, which must be there. */
-static ek_gpu_info described(int ordinal)
-{
-	ek_gpu_info gpu = {.size = sizeof(gpu)};
-	EXPECT(ek_describe_gpu(ordinal, &gpu) == EK_OK, "%s", ek_error(NULL));
-	return gpu;
-}
-
-static void gpus_are_described_without_a_cuda_context(void)
-{
-	struct living before = living();
-	ek_cuda_info info = {.size = sizeof(info)};
-	ek_gpu_info gpu = {.size = sizeof(gpu)};
-	set("EVENKEEL_STANDIN_DEVICES", "2");
-	EXPECT(ek_describe_cuda(&info) == EK_OK && info.gpu_count == 2 && !info.gpu_missing[0] &&
-		       info.driver_version == cuda()->version && info.nvrtc_version > 0 &&
-		       !info.nvrtc_missing[0] && strstr(info.nvrtc_path, "nvrtc"),
-	       "%d GPUs, driver %d, NVRTC %d (%s)", info.gpu_count, info.driver_version, info.nvrtc_version,
-	       info.nvrtc_path);
-	gpu = described(1);
-	EXPECT(gpu.size == sizeof(gpu) && gpu.ordinal == 1 && gpu.arch == 90 && gpu.usable == 1 &&
-		       gpu.multiprocessors > 0 && gpu.memory > 0 &&
-		       strcmp(gpu.name, "evenkeel stand-in GPU 1") == 0,
-	       "GPU %d, arch %d, \"%s\"", gpu.ordinal, gpu.arch, gpu.name);
-	expect_status("GPU 2 of 2", ek_describe_gpu(2, &gpu), EK_ERROR_NO_DEVICE,
-		      SAYS("ordinal 2", "there are 2 GPUs"));
-	fail("cuDeviceTotalMem_v2=1");
-	expect_status("no memory", ek_describe_gpu(0, &gpu), EK_ERROR_CUDA,
-		      SAYS("asking for attributes on GPU 0 failed"));
-	fail("cuDeviceGetCount=999");
-	EXPECT(ek_describe_cuda(&info) == EK_OK && info.gpu_count == 0 &&
-		       strstr(info.gpu_missing, "the driver answers CUDA error 999"),
-	       "missing: \"%s\"", info.gpu_missing);
-	fail(NULL);
-	set("EVENKEEL_STANDIN_DEVICES", NULL);
-	nothing_is_left("a description", before);
-}
-
-static void a_gpu_is_too_old(void)
-{
-	set("EVENKEEL_STANDIN_ARCH", "75");
-	open_refused("compute capability 7.5", gpu_options(), EK_ERROR_UNSUPPORTED,
-		     SAYS("ordinal 0", "stand-in GPU 0", "7.5", "8.0"));
-	EXPECT(described(0).arch == 75 && described(0).usable == 0, "described as usable, arch %d",
-	       described(0).arch);
-	set("EVENKEEL_STANDIN_ARCH", NULL);
-}
-
-static void options_are_judged(void)
-{
-	ek_options options = gpu_options();
-	options.nvtx = 2;
-	open_refused("nvtx 2", options, EK_ERROR_ARGUMENT, SAYS("nvtx", "2"));
-	options = gpu_options();
-	options.size += 8;
-	open_refused("options of a later version", options, EK_ERROR_STRUCT_SIZE, SAYS("size"));
-}
-
-static void the_driver_fails_while_opening(void)
-{
-	static const struct {
-		const char *failure;
-		ek_status status;
-		const char *says;
-	} cases[] = {{"cuDeviceGetCount=999", EK_ERROR_CUDA, "CUDA error 999"},
-		     {"cuDeviceGet=101", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_DEVICE"},
-		     {"cuDeviceGetAttribute=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
-		     {"cuDeviceGetAttribute=1@5", EK_ERROR_CUDA, "asking for attributes on GPU 0 failed"},
-		     {"cuDeviceGetName=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
-		     {"cuDevicePrimaryCtxRetain=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
-		     {"cuDevicePrimaryCtxRetain=999", EK_ERROR_CUDA, "making a CUDA context"},
-		     {"cuDevicePrimaryCtxRetain=719", EK_ERROR_CUDA, "CUDA_ERROR_LAUNCH_FAILED"},
-		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorName=1", EK_ERROR_MEMORY, "CUDA error 2"},
-		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorString=1", EK_ERROR_MEMORY,
-		      "CUDA_ERROR_OUT_OF_MEMORY"}};
-	for (int i = 0; i < COUNT_OF(cases); i++) {
-		fail(cases[i].failure);
-		open_refused(cases[i].failure, gpu_options(), cases[i].status, SAYS("GPU 0", cases[i].says));
-	}
-	opens_after_all();
-}
-
-/* ---- kernels: the compiler ---- */
+/* ---- NVRTC and packs: before this process has loaded NVRTC ---- */
 
 /* A forward that needs a kernel and does not get it. */
 static void forward_refused(const char *what, struct work *w, ek_status wanted, const char *const *parts)
@@ -249,7 +133,7 @@ static ek_context *opened_with_pack(const char *pack)
 	return opened(options);
 }
 
-static void nvrtc_is_missing_in_a_child(void)
+TEST_IN_CHILD(nvrtc_is_missing)
 {
 	set("EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so");
 	ek_context *ctx = opened_with("");
@@ -273,11 +157,6 @@ static void nvrtc_is_missing_in_a_child(void)
 	expect_runs("when NVRTC has come", &w);
 	work_free(&w);
 	ek_close(ctx);
-}
-
-static void nvrtc_is_missing(void)
-{
-	in_child(nvrtc_is_missing_in_a_child);
 }
 
 static void a_pack_serves_in_a_child(void)
@@ -310,14 +189,14 @@ static void a_pack_serves_in_a_child(void)
 	ek_close(ctx);
 }
 
-static void a_pack_serves_without_nvrtc(void)
+TEST(a_pack_serves_without_nvrtc)
 {
 	in_child(write_pack_in_a_child);
 	in_child(a_pack_serves_in_a_child);
 }
 
 /* Where there is nothing at all: no system paths, no toolkit, no Python. */
-static void nothing_is_installed_in_a_child(void)
+TEST_IN_CHILD(nothing_is_installed)
 {
 	ek_context *ctx = opened_with("");
 	struct work w = work_make(ctx, small);
@@ -329,11 +208,6 @@ static void nothing_is_installed_in_a_child(void)
 			     "not installed", "pip install", "CUDA toolkit", "$EVENKEEL_NVRTC"));
 	work_free(&w);
 	ek_close(ctx);
-}
-
-static void nothing_is_installed(void)
-{
-	in_child(nothing_is_installed_in_a_child);
 }
 
 static void nvrtc_11_8_in_a_child(void)
@@ -364,13 +238,121 @@ static void nvrtc_12_0_in_a_child(void)
 	ek_close(ctx);
 }
 
-static void nvrtc_is_too_old(void)
+TEST(nvrtc_is_too_old)
 {
 	in_child(nvrtc_11_8_in_a_child);
 	in_child(nvrtc_12_0_in_a_child);
 }
 
-static void a_compilation_fails(void)
+/* ---- the GPU ---- */
+
+TEST(ordinals_out_of_range)
+{
+	ek_options options = gpu_options();
+	options.ordinal = 1;
+	open_refused("ordinal 1 of 1", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 1", "there is 1 GPU,"));
+	set("EVENKEEL_STANDIN_DEVICES", "2");
+	options.ordinal = 2;
+	open_refused("ordinal 2 of 2", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 2", "there are 2 GPUs"));
+	options.ordinal = INT32_MAX;
+	open_refused("the largest ordinal", options, EK_ERROR_NO_DEVICE, SAYS("ordinal 2147483647"));
+	options.ordinal = -1;
+	open_refused("a negative ordinal", options, EK_ERROR_ARGUMENT, SAYS("ordinal", "-1"));
+	options.ordinal = 1;
+	ek_context *ctx = opened(options);
+	ek_description d = {.size = sizeof(d)};
+	EXPECT(ek_describe(ctx, &d) == EK_OK && d.device == EK_CUDA && d.ordinal == 1 &&
+		       strcmp(d.isa, "cuda") == 0 && strcmp(d.name, "evenkeel stand-in GPU 1") == 0,
+	       "described as device %d, ordinal %d, \"%s\", \"%s\"", (int)d.device, d.ordinal, d.isa, d.name);
+	ek_close(ctx);
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+}
+
+/* What the driver says of GPU ordinal, which must be there. */
+static ek_gpu_info described(int ordinal)
+{
+	ek_gpu_info gpu = {.size = sizeof(gpu)};
+	EXPECT(ek_describe_gpu(ordinal, &gpu) == EK_OK, "%s", ek_error(NULL));
+	return gpu;
+}
+
+TEST(gpus_are_described_without_a_cuda_context)
+{
+	struct living before = living();
+	ek_cuda_info info = {.size = sizeof(info)};
+	ek_gpu_info gpu = {.size = sizeof(gpu)};
+	set("EVENKEEL_STANDIN_DEVICES", "2");
+	EXPECT(ek_describe_cuda(&info) == EK_OK && info.gpu_count == 2 && !info.gpu_missing[0] &&
+		       info.driver_version == cuda()->version && info.nvrtc_version > 0 &&
+		       !info.nvrtc_missing[0] && strstr(info.nvrtc_path, "nvrtc"),
+	       "%d GPUs, driver %d, NVRTC %d (%s)", info.gpu_count, info.driver_version, info.nvrtc_version,
+	       info.nvrtc_path);
+	gpu = described(1);
+	EXPECT(gpu.size == sizeof(gpu) && gpu.ordinal == 1 && gpu.arch == 90 && gpu.usable == 1 &&
+		       gpu.multiprocessors > 0 && gpu.memory > 0 &&
+		       strcmp(gpu.name, "evenkeel stand-in GPU 1") == 0,
+	       "GPU %d, arch %d, \"%s\"", gpu.ordinal, gpu.arch, gpu.name);
+	expect_status("GPU 2 of 2", ek_describe_gpu(2, &gpu), EK_ERROR_NO_DEVICE,
+		      SAYS("ordinal 2", "there are 2 GPUs"));
+	fail("cuDeviceTotalMem_v2=1");
+	expect_status("no memory", ek_describe_gpu(0, &gpu), EK_ERROR_CUDA,
+		      SAYS("asking for attributes on GPU 0 failed"));
+	fail("cuDeviceGetCount=999");
+	EXPECT(ek_describe_cuda(&info) == EK_OK && info.gpu_count == 0 &&
+		       strstr(info.gpu_missing, "the driver answers CUDA error 999"),
+	       "missing: \"%s\"", info.gpu_missing);
+	fail(NULL);
+	set("EVENKEEL_STANDIN_DEVICES", NULL);
+	nothing_is_left("a description", before);
+}
+
+TEST(a_gpu_is_too_old)
+{
+	set("EVENKEEL_STANDIN_ARCH", "75");
+	open_refused("compute capability 7.5", gpu_options(), EK_ERROR_UNSUPPORTED,
+		     SAYS("ordinal 0", "stand-in GPU 0", "7.5", "8.0"));
+	EXPECT(described(0).arch == 75 && described(0).usable == 0, "described as usable, arch %d",
+	       described(0).arch);
+	set("EVENKEEL_STANDIN_ARCH", NULL);
+}
+
+TEST(options_are_judged)
+{
+	ek_options options = gpu_options();
+	options.nvtx = 2;
+	open_refused("nvtx 2", options, EK_ERROR_ARGUMENT, SAYS("nvtx", "2"));
+	options = gpu_options();
+	options.size += 8;
+	open_refused("options of a later version", options, EK_ERROR_STRUCT_SIZE, SAYS("size"));
+}
+
+TEST(the_driver_fails_while_opening)
+{
+	static const struct {
+		const char *failure;
+		ek_status status;
+		const char *says;
+	} cases[] = {{"cuDeviceGetCount=999", EK_ERROR_CUDA, "CUDA error 999"},
+		     {"cuDeviceGet=101", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_DEVICE"},
+		     {"cuDeviceGetAttribute=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		     {"cuDeviceGetAttribute=1@5", EK_ERROR_CUDA, "asking for attributes on GPU 0 failed"},
+		     {"cuDeviceGetName=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		     {"cuDevicePrimaryCtxRetain=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+		     {"cuDevicePrimaryCtxRetain=999", EK_ERROR_CUDA, "making a CUDA context"},
+		     {"cuDevicePrimaryCtxRetain=719", EK_ERROR_CUDA, "CUDA_ERROR_LAUNCH_FAILED"},
+		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorName=1", EK_ERROR_MEMORY, "CUDA error 2"},
+		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorString=1", EK_ERROR_MEMORY,
+		      "CUDA_ERROR_OUT_OF_MEMORY"}};
+	for (int i = 0; i < COUNT_OF(cases); i++) {
+		fail(cases[i].failure);
+		open_refused(cases[i].failure, gpu_options(), cases[i].status, SAYS("GPU 0", cases[i].says));
+	}
+	opens_after_all();
+}
+
+/* ---- kernels: the compiler ---- */
+
+TEST(a_compilation_fails)
 {
 	static const struct {
 		const char *failure;
@@ -403,7 +385,7 @@ static void a_compilation_fails(void)
 	ek_close(ctx);
 }
 
-static void what_the_compiler_said_is_kept(void)
+TEST(what_the_compiler_said_is_kept)
 {
 	const char *folder = fresh_folder();
 	char path[256];
@@ -430,7 +412,7 @@ static void what_the_compiler_said_is_kept(void)
 
 /* ---- kernels: loading ---- */
 
-static void an_image_does_not_load(void)
+TEST(an_image_does_not_load)
 {
 	static const struct {
 		const char *failure;
@@ -490,7 +472,7 @@ static void damage_cache(const char *folder, struct work *w)
 	ek_cache_close(entries);
 }
 
-static void a_refused_image_is_compiled_anew(void)
+TEST(a_refused_image_is_compiled_anew)
 {
 	const char *folder = fresh_folder();
 	ek_context *ctx = opened_with(folder);
@@ -522,7 +504,7 @@ static void a_refused_image_is_compiled_anew(void)
 }
 
 /* A backward has several kernels: without one of them it writes nothing, whether the others are in memory or not. */
-static void a_later_kernel_is_missing(void)
+TEST(a_later_kernel_is_missing)
 {
 	for (int warm = 0; warm < 2; warm++) {
 		ek_context *ctx = opened_with("");
@@ -577,7 +559,7 @@ static int prepare_at_once(ek_context *ctx, const int64_t *cols, int count)
 }
 
 /* Each compilation waits in the compiler until the other has begun. */
-static void different_kernels_compile_at_the_same_time(void)
+TEST(different_kernels_compile_at_the_same_time)
 {
 	ek_context *ctx = opened_with("");
 	fail(NULL);
@@ -588,7 +570,7 @@ static void different_kernels_compile_at_the_same_time(void)
 	ek_close(ctx);
 }
 
-static void the_same_kernel_compiles_once(void)
+TEST(the_same_kernel_compiles_once)
 {
 	const int64_t same[] = {24, 24, 24, 24};
 	ek_context *ctx = opened_with("");
@@ -608,7 +590,7 @@ static void the_same_kernel_compiles_once(void)
 }
 
 /* As warm-up asks for them: for any number of rows, each once. */
-static void recipes_are_listed_once(void)
+TEST(recipes_are_listed_once)
 {
 	enum { MOST = 8 };
 	static struct ek_recipe recipes[MOST];
@@ -629,22 +611,7 @@ static void recipes_are_listed_once(void)
 
 /* ---- kernels: the cache's folder ---- */
 
-/* Nobody may write there, not even root. */
-static void a_folder_cannot_be_written(void)
-{
-	char folder[64];
-	(void)snprintf(folder, sizeof(folder), "/proc/%d", (int)getpid());
-	ek_context *ctx = opened_with(folder);
-	struct work w = work_make(ctx, small);
-	set("EVENKEEL_STANDIN_CFLAGS", "-include no_such_header.h");
-	forward_refused("a log that cannot be kept", &w, EK_ERROR_COMPILE, SAYS("no_such_header.h"));
-	set("EVENKEEL_STANDIN_CFLAGS", NULL);
-	expect_runs("without a folder to write to", &w);
-	work_free(&w);
-	ek_close(ctx);
-}
-
-static void others_may_write_a_folder_in_a_child(void)
+TEST_IN_CHILD(others_may_write_a_folder)
 {
 	const char *folder = fresh_folder();
 	int noted = open(in_base("notes"), O_RDWR | O_CREAT | O_TRUNC, 0600), before = dup(2);
@@ -664,12 +631,7 @@ static void others_may_write_a_folder_in_a_child(void)
 	EXPECT(files_in(folder) == 0, "%d files are kept where others may write", files_in(folder));
 }
 
-static void others_may_write_a_folder(void)
-{
-	in_child(others_may_write_a_folder_in_a_child);
-}
-
-static void a_turned_off_cache_in_a_child(void)
+TEST_IN_CHILD(a_turned_off_cache_keeps_no_files)
 {
 	const char *home = fresh_folder();
 	ek_options options = gpu_options();
@@ -695,36 +657,17 @@ static void a_turned_off_cache_in_a_child(void)
 	       files_in(in_base("folder/evenkeel")));
 }
 
-static void a_turned_off_cache_keeps_no_files(void)
+/* Nobody may write there, not even root. */
+TEST(a_folder_cannot_be_written)
 {
-	in_child(a_turned_off_cache_in_a_child);
-}
-
-int main(int argc, char **argv)
-{
-	cuda_test_begin(argc, argv);
-	TEST(a_driver_is_missing); /* these before this process has loaded it */
-	TEST(a_driver_is_too_old);
-	TEST(a_driver_does_not_start);
-	TEST(nvrtc_is_missing);
-	TEST(nvrtc_is_too_old);
-	TEST(a_pack_serves_without_nvrtc);
-	TEST(nothing_is_installed);
-	TEST(others_may_write_a_folder);
-	TEST(a_turned_off_cache_keeps_no_files);
-	TEST(ordinals_out_of_range);
-	TEST(gpus_are_described_without_a_cuda_context);
-	TEST(a_gpu_is_too_old);
-	TEST(options_are_judged);
-	TEST(the_driver_fails_while_opening);
-	TEST(a_compilation_fails);
-	TEST(what_the_compiler_said_is_kept);
-	TEST(an_image_does_not_load);
-	TEST(a_refused_image_is_compiled_anew);
-	TEST(a_later_kernel_is_missing);
-	TEST(different_kernels_compile_at_the_same_time);
-	TEST(the_same_kernel_compiles_once);
-	TEST(recipes_are_listed_once);
-	TEST(a_folder_cannot_be_written);
-	return cuda_test_end();
+	char folder[64];
+	(void)snprintf(folder, sizeof(folder), "/proc/%d", (int)getpid());
+	ek_context *ctx = opened_with(folder);
+	struct work w = work_make(ctx, small);
+	set("EVENKEEL_STANDIN_CFLAGS", "-include no_such_header.h");
+	forward_refused("a log that cannot be kept", &w, EK_ERROR_COMPILE, SAYS("no_such_header.h"));
+	set("EVENKEEL_STANDIN_CFLAGS", NULL);
+	expect_runs("without a folder to write to", &w);
+	work_free(&w);
+	ek_close(ctx);
 }

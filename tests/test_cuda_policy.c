@@ -166,7 +166,7 @@ static void check_widths(struct plan p)
 	check_plan(&p);
 }
 
-static void every_gpu_can_launch_every_plan(void)
+TEST(every_gpu_can_launch_every_plan)
 {
 	for (int gpu = 0; gpu < COUNT_OF(archs); gpu++)
 		for (int pair = 0; pair < DTYPE_PAIRS; pair++)
@@ -199,7 +199,7 @@ static void check_launches(const char *what, struct ek_step *step, int64_t rows,
 	       "%s: the last launch has %lld rows", what, (long long)(rows - done));
 }
 
-static void launches_of_many_blocks_cover_all_rows(void)
+TEST(launches_of_many_blocks_cover_all_rows)
 {
 	static const ek_dtype dtypes[] = {EK_BF16, EK_F32, EK_F64};
 	const struct ek_gpu_limits limits = ek_limits_of(90, 132);
@@ -221,7 +221,7 @@ static void launches_of_many_blocks_cover_all_rows(void)
 }
 
 /* The tree over partial sums has no more steps than a plan has room for. */
-static void the_most_rows_have_a_plan(void)
+TEST(the_most_rows_have_a_plan)
 {
 	const struct ek_gpu_limits limits = ek_limits_of(90, 132);
 	for (int d = 0; d < DTYPE_PAIRS; d++) {
@@ -264,7 +264,7 @@ static void check_workspace_grows(struct plan p)
 }
 
 /* So that one allocation, for the largest call, is enough. */
-static void the_workspace_of_many_rows_is_enough_for_fewer(void)
+TEST(the_workspace_of_many_rows_is_enough_for_fewer)
 {
 	static const int64_t widths[] = {1, 128, 129, 768, 1025, 4096, 9000, 33000, 70000, 140000, 1 << 20};
 	for (int w = 0; w < COUNT_OF(widths); w++)
@@ -275,14 +275,4 @@ static void the_workspace_of_many_rows_is_enough_for_fewer(void)
 									    .backward = true,
 									    .dtypes = dtype_pairs[d],
 									    .cols = widths[w]});
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(every_gpu_can_launch_every_plan);
-	TEST(launches_of_many_blocks_cover_all_rows);
-	TEST(the_most_rows_have_a_plan);
-	TEST(the_workspace_of_many_rows_is_enough_for_fewer);
-	return test_end();
 }

@@ -36,7 +36,7 @@ static void expect_equal(float a, int n)
 	EXPECT(same, "%a / %d is %a, not %a", (double)a, n, (double)exact, (double)ours);
 }
 
-static void any_numbers(void)
+TEST(any_numbers)
 {
 	uint64_t state = 1;
 	for (int64_t i = test_scaled(4000000); i > 0; i--)
@@ -44,7 +44,7 @@ static void any_numbers(void)
 }
 
 /* Every number under 2^-133, whose quotients may lie halfway between two numbers. */
-static void smallest_numbers(void)
+TEST(smallest_numbers)
 {
 	for (int n = 1; n <= 200; n++)
 		for (uint32_t bits = 0; bits < 1u << 16; bits++) {
@@ -54,7 +54,7 @@ static void smallest_numbers(void)
 }
 
 /* All significands, for widths of every size. */
-static void all_significands(void)
+TEST(all_significands)
 {
 	for (int n = 3; n < MOST; n = n * 7 / 2 | 1)
 		for (uint32_t significand = 0; significand < 1u << 23;
@@ -63,7 +63,7 @@ static void all_significands(void)
 }
 
 /* n times a number and half a step more, and its neighbours: as near to halfway as numbers come. */
-static void near_halfway(void)
+TEST(near_halfway)
 {
 	uint64_t state = 2;
 	for (int64_t i = test_scaled(1000000); i > 0; i--) {
@@ -77,7 +77,7 @@ static void near_halfway(void)
 	}
 }
 
-static void ends_of_the_range(void)
+TEST(ends_of_the_range)
 {
 	const uint32_t ends[] = {0,          1,          0x007fffff, 0x00800000, 0x00800001,
 				 0x3f800000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001};
@@ -86,15 +86,4 @@ static void ends_of_the_range(void)
 			expect_equal(from_bits(ends[i]), n);
 			expect_equal(from_bits(ends[i] | 1u << 31), n);
 		}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(any_numbers);
-	TEST(smallest_numbers);
-	TEST(all_significands);
-	TEST(near_halfway);
-	TEST(ends_of_the_range);
-	return test_end();
 }

@@ -73,8 +73,8 @@ static void write_file(void)
 {
 	FILE *file = fopen(path, "w");
 	if (!file) {
-		test_fail("%s cannot be written", path);
-		return;
+		perror(path);
+		exit(1);
 	}
 	fprintf(file,
 		"# Digests of the reference's results, numerics version %d: what the case is, then 64-bit FNV-1a of all\n"
@@ -84,12 +84,36 @@ static void write_file(void)
 	for (int i = 0; i < count; i++)
 		fprintf(file, "%016llx  %s\n", (unsigned long long)digest_case(&cases[i].c, "reference"),
 			case_text(&cases[i].c));
-	EXPECT(fclose(file) == 0, "%s cannot be written", path);
+	(void)fclose(file);
 	printf("%d digests written to %s\n", count, path);
 }
 
+/* $EVENKEEL_TEST_SLICE K/N: of the cases every N-th from K on, for N processes at once; a GPU's kernels take their time
+ * to compile. */
+static int slice_first, slice_step = 1;
+
+static void read_slice(void)
+{
+	const char *slice = getenv("EVENKEEL_TEST_SLICE");
+	if (slice && (sscanf(slice, "%d/%d", &slice_first, &slice_step) != 2 || slice_first < 0 ||
+		      slice_first >= slice_step)) {
+		printf("EVENKEEL_TEST_SLICE=%s: must be such as 0/4, 1/4, 2/4 or 3/4\n", slice);
+		exit(1);
+	}
+}
+
+SETUP()
+{
+	if (test_argument)
+		path = test_argument;
+	count = golden_cases(cases, COUNT_OF(cases));
+	read_slice();
+	if (test_update)
+		write_file();
+}
+
 /* Reads the digests and sees that the file lists the cases of this program, in order. */
-static void the_file_lists_these_cases(void)
+TEST(the_file_lists_these_cases)
 {
 	FILE *file = fopen(path, "r");
 	char line[1024];
@@ -116,20 +140,6 @@ static void the_file_lists_these_cases(void)
 	fclose(file);
 }
 
-/* $EVENKEEL_TEST_SLICE K/N: of the cases every N-th from K on, for N processes at once; a GPU's kernels take their time
- * to compile. */
-static int slice_first, slice_step = 1;
-
-static void read_slice(void)
-{
-	const char *slice = getenv("EVENKEEL_TEST_SLICE");
-	if (slice && (sscanf(slice, "%d/%d", &slice_first, &slice_step) != 2 || slice_first < 0 ||
-		      slice_first >= slice_step)) {
-		printf("EVENKEEL_TEST_SLICE=%s: must be such as 0/4, 1/4, 2/4 or 3/4\n", slice);
-		exit(1);
-	}
-}
-
 static void check_level(const char *level)
 {
 	for (int i = slice_first; i < count; i += slice_step * (test_mode == TEST_SHORT ? 5 : 1)) {
@@ -140,36 +150,13 @@ static void check_level(const char *level)
 	}
 }
 
-static void the_reference_has_the_golden_bits(void)
+TEST(the_reference_has_the_golden_bits)
 {
 	check_level("reference");
 }
 
-static void every_level_has_the_golden_bits(void)
+TEST(every_level_has_the_golden_bits)
 {
 	for (int i = 0; i < level_count(); i++)
 		check_level(level_name(i));
-}
-
-int main(int argc, char **argv)
-{
-	bool update = false;
-	if (argc > 1 && strcmp(argv[1], "--update") == 0) {
-		update = true;
-		argv[1] = argv[0];
-		argc--, argv++;
-	}
-	test_begin(argc, argv);
-	if (test_argument)
-		path = test_argument;
-	read_slice();
-	count = golden_cases(cases, COUNT_OF(cases));
-	if (update) {
-		TEST(write_file);
-		return test_end();
-	}
-	TEST(the_file_lists_these_cases);
-	TEST(the_reference_has_the_golden_bits);
-	TEST(every_level_has_the_golden_bits);
-	return test_end();
 }

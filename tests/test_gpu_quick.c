@@ -51,7 +51,15 @@ static void list_kernels(void)
 	}
 }
 
-static void kernels_are_few(void)
+SETUP()
+{
+	const struct options options = {
+		.command = COMMAND_VERIFY, .quick = true, .device = EK_CUDA, .weight = true, .bias = true};
+	cases = cases_list(&options, false, &case_count);
+	list_kernels();
+}
+
+TEST(kernels_are_few)
 {
 	EXPECT(kernel_count > 0 && kernel_count <= MOST_KERNELS, "%d kernels%s", kernel_count,
 	       kernel_count == COUNT_OF(kernels) ? " or more" : "");
@@ -136,7 +144,7 @@ static bool is_met(const struct row *wanted)
 	return false;
 }
 
-static void every_row_of_the_policy_is_met(void)
+TEST(every_row_of_the_policy_is_met)
 {
 	static const ek_dtype dtypes[] = {EK_BF16, EK_F32, EK_F64};
 	static struct row rows[MOST_ROWS];
@@ -164,7 +172,7 @@ static int kernels_with(enum pass pass, ek_dtype dtype, ek_dtype weight_dtype, c
 	return count;
 }
 
-static void every_dtype_meets_both_ops(void)
+TEST(every_dtype_meets_both_ops)
 {
 	for (int pass = 0; pass < PASS_COUNT; pass++)
 		for (int i = 0; i < DTYPE_PAIRS; i++)
@@ -177,7 +185,7 @@ static void every_dtype_meets_both_ops(void)
 			}
 }
 
-static void every_constant_has_all_its_values(void)
+TEST(every_constant_has_all_its_values)
 {
 	static const struct {
 		const char *name;
@@ -201,17 +209,7 @@ static void every_constant_has_all_its_values(void)
 			}
 }
 
-int main(int argc, char **argv)
+TEARDOWN()
 {
-	test_begin(argc, argv);
-	const struct options options = {
-		.command = COMMAND_VERIFY, .quick = true, .device = EK_CUDA, .weight = true, .bias = true};
-	cases = cases_list(&options, false, &case_count);
-	list_kernels();
-	TEST(kernels_are_few);
-	TEST(every_row_of_the_policy_is_met);
-	TEST(every_dtype_meets_both_ops);
-	TEST(every_constant_has_all_its_values);
 	free(cases);
-	return test_end();
 }

@@ -57,7 +57,7 @@ static void check_gradient(const struct test_case *c, const char *input, const c
 	       gradient, (long long)(at / o->cols), (long long)(at % o->cols), got, want);
 }
 
-static void gradients_are_finite_differences(void)
+TEST(gradients_are_finite_differences)
 {
 	static const int64_t shapes[][2] = {{1, 2}, {3, 5}, {7, 13}, {40, 3}, {2, 33}};
 	for (int l = -1; l < level_count(); l++)
@@ -146,7 +146,7 @@ static void check_narrow(struct dtype_pair dtypes, ek_norm norm, int64_t rows, i
 	}
 }
 
-static void narrow_gradients_are_near_float64(void)
+TEST(narrow_gradients_are_near_float64)
 {
 	static const int64_t shapes[][2] = {{3, 17}, {64, 256}, {33, 1000}, {5, 3000}, {1030, 9}};
 	for (int l = -1; l < level_count(); l++)
@@ -159,12 +159,4 @@ static void narrow_gradients_are_near_float64(void)
 							     k & 1 ? EK_RMS_NORM : EK_LAYER_NORM,
 							     shapes[s][0], shapes[s][1], k & 2);
 				}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(gradients_are_finite_differences);
-	TEST(narrow_gradients_are_near_float64);
-	return test_end();
 }

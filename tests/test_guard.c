@@ -59,7 +59,13 @@ static void check_non_temporal(const struct test_case *c)
 	check_placed(*c, 1, STREAM_ALWAYS);
 }
 
-static void widths(void)
+SETUP()
+{
+	signal(SIGSEGV, on_touch);
+	signal(SIGBUS, on_touch);
+}
+
+TEST(widths)
 {
 	sweep_widths(check_alone, 300, 2);
 	static const int64_t wide[] = {511,  512,  513,  1000, 1023, 1024, 1025,
@@ -69,18 +75,18 @@ static void widths(void)
 			check_placed(op_case(k, 3, wide[w]), 1, PLAIN);
 }
 
-static void operand_forms(void)
+TEST(operand_forms)
 {
 	sweep_operand_forms(check_alone, 10);
 }
 
-static void strided_rows(void)
+TEST(strided_rows)
 {
 	sweep_strides(check_non_temporal, 2);
 }
 
 /* With threads, and with stores past the caches. */
-static void threads_and_streaming(void)
+TEST(threads_and_streaming)
 {
 	static const int64_t shapes[][2] = {{70, 513}, {1030, 40}, {3, 40001}, {2050, 17}, {7, 16384}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
@@ -91,16 +97,4 @@ static void threads_and_streaming(void)
 			check_placed(op_case(k, shapes[s][0], shapes[s][1]), 3, STREAM_ALWAYS);
 			check_placed(op_case(k, shapes[s][0], shapes[s][1]), 2, LOOP_SERIAL);
 		}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	signal(SIGSEGV, on_touch);
-	signal(SIGBUS, on_touch);
-	TEST(widths);
-	TEST(operand_forms);
-	TEST(strided_rows);
-	TEST(threads_and_streaming);
-	return test_end();
 }

@@ -61,7 +61,7 @@ static void check_spread(struct test_case c, int64_t stride, const char *level, 
 			munmap(map[i], map_bytes);
 }
 
-static void strides_past_2_31_elements(void)
+TEST(strides_past_2_31_elements)
 {
 	static const struct {
 		int64_t rows, cols, stride;
@@ -159,25 +159,16 @@ static void check_repeated(bool backward, ek_norm norm, ek_dtype dtype)
 		close(files[i]);
 }
 
-static void more_than_2_31_elements_forward(void)
+TEST(more_than_2_31_elements_forward)
 {
+	SKIP_IF(test_mode != TEST_LONG, "long mode only");
 	check_repeated(false, EK_LAYER_NORM, EK_F32);
 	check_repeated(false, EK_RMS_NORM, EK_BF16);
 }
 
-static void more_than_2_31_elements_backward(void)
+TEST(more_than_2_31_elements_backward)
 {
+	SKIP_IF(test_mode != TEST_LONG, "long mode only");
 	check_repeated(true, EK_LAYER_NORM, EK_F32);
 	check_repeated(true, EK_RMS_NORM, EK_BF16);
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(strides_past_2_31_elements);
-	if (test_mode == TEST_LONG) {
-		TEST(more_than_2_31_elements_forward);
-		TEST(more_than_2_31_elements_backward);
-	}
-	return test_end();
 }

@@ -18,7 +18,7 @@
 
 /* ---- counting ---- */
 
-static void the_counter_counts(void)
+TEST(the_counter_counts)
 {
 	long long before = atomic_load(&asked);
 	void *volatile block = malloc(10);
@@ -40,7 +40,7 @@ static void check_allocates_nothing(const struct test_case *c, struct setting se
 	       setting.level, setting.threads, after - before);
 }
 
-static void a_call_allocates_nothing(void)
+TEST(a_call_allocates_nothing)
 {
 	static const int64_t shapes[][2] = {{1, 1}, {7, 100}, {400, 700}, {3, 90000}, {5000, 20}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
@@ -79,7 +79,7 @@ static long long allocations_of_first_call(int threads, int start_threads)
 }
 
 /* glibc keeps the stacks of ended threads, which cost no allocation: the second context needs more than the first. */
-static void the_first_call_allocates_nothing_where_threads_are_started(void)
+TEST(the_first_call_allocates_nothing_where_threads_are_started)
 {
 	long long not_started = allocations_of_first_call(3, 0), started = allocations_of_first_call(9, 1);
 	EXPECT(not_started > 0,
@@ -88,7 +88,7 @@ static void the_first_call_allocates_nothing_where_threads_are_started(void)
 }
 
 /* Refusals are calls too. */
-static void a_refusal_allocates_nothing(void)
+TEST(a_refusal_allocates_nothing)
 {
 	ek_context *ctx = context_of((struct setting){level_best(), 1, PLAIN});
 	long long before = atomic_load(&asked);
@@ -99,7 +99,7 @@ static void a_refusal_allocates_nothing(void)
 	       "%lld allocations in a refused call", (long long)(atomic_load(&asked) - before));
 }
 
-static void no_memory_for_a_context(void)
+TEST(no_memory_for_a_context)
 {
 	static const int threads[] = {1, 3, 64};
 	for (int t = 0; t < COUNT_OF(threads); t++) {
@@ -130,7 +130,7 @@ static void no_memory_for_a_context(void)
 	}
 }
 
-static void contexts_leak_nothing(void)
+TEST(contexts_leak_nothing)
 {
 	long long first = 0;
 	for (int i = 0; i < 4; i++) {
@@ -147,7 +147,7 @@ static void contexts_leak_nothing(void)
 
 /* ---- the workspace ---- */
 
-static void the_workspace_is_what_its_size_call_says(void)
+TEST(the_workspace_is_what_its_size_call_says)
 {
 	static const int64_t shapes[][2] = {{1, 1},     {3, 100},   {70, 33},   {1025, 40},
 					    {2050, 65}, {40000, 3}, {4, 60003}, {129, 1030}};
@@ -244,8 +244,9 @@ static size_t header_says(const char *level)
 						  : 16 << 10;
 }
 
-static void calls_use_no_more_stack_than_the_header_says(void)
+TEST(calls_use_no_more_stack_than_the_header_says)
 {
+	SKIP_IF(!OPTIMIZED || UNDER_SANITIZER, "frames are larger");
 	static const int64_t shapes[][2] = {{1, 1}, {7, 100}, {3, 90000}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < 8 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1) {
@@ -295,7 +296,7 @@ static void check_workspace_grows(struct setting setting, const struct test_case
 }
 
 /* So that one allocation, for the largest call, is enough. */
-static void the_workspace_of_many_rows_is_enough_for_fewer(void)
+TEST(the_workspace_of_many_rows_is_enough_for_fewer)
 {
 	static const int64_t widths[] = {1, 128, 129, 768, 1025, 4096, 9000, 33000, 70000, 140000, 1 << 20};
 	static const int threads[] = {1, 2, 7, 64};
@@ -312,7 +313,7 @@ static void the_workspace_of_many_rows_is_enough_for_fewer(void)
 }
 
 /* Wide rows shared by threads, rows of one thread, and no rows in the memory of one. */
-static void a_call_takes_the_workspace_of_more_rows(void)
+TEST(a_call_takes_the_workspace_of_more_rows)
 {
 	static const int64_t calls[][3] = {/* rows, of a workspace for, cols */
 					   {1024, 1025, 768}, {2048, 5000, 40}, {3, 4, 140000},
@@ -337,23 +338,4 @@ static void a_call_takes_the_workspace_of_more_rows(void)
 			       case_text(&c), setting.level, setting.threads);
 			(void)case_compare(&c, setting.level, setting.threads, &case_actual);
 		}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-#ifdef COUNTS
-	TEST(the_counter_counts);
-	TEST(a_call_allocates_nothing);
-	TEST(the_first_call_allocates_nothing_where_threads_are_started);
-	TEST(a_refusal_allocates_nothing);
-	TEST(no_memory_for_a_context);
-	TEST(contexts_leak_nothing);
-#endif
-	TEST(the_workspace_is_what_its_size_call_says);
-	if (OPTIMIZED && !UNDER_SANITIZER) /* otherwise frames are larger */
-		TEST(calls_use_no_more_stack_than_the_header_says);
-	TEST(the_workspace_of_many_rows_is_enough_for_fewer);
-	TEST(a_call_takes_the_workspace_of_more_rows);
-	return test_end();
 }

@@ -43,96 +43,14 @@ static bool nvrtc_is_there(void)
 	return false;
 }
 
-static void texts_are_compiled(void)
+SETUP()
 {
-	struct ek_image machine_code, text;
-	char *log, *key;
-	struct ek_recipe recipe = scale_recipe("2.0f");
-	if (!nvrtc_is_there())
-		return;
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &machine_code, &key, &log) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(machine_code.size > 500 && memcmp(machine_code.data, "\177ELF", 4) == 0, "no machine code");
-	EXPECT(strstr(key, "scale") && strstr(key, "arch=80") && strstr(key, "-DFACTOR=2.0f") &&
-		       strstr(key, "--fmad=false") && !strstr(key, "nvrtc"),
-	       "the key is \"%s\"", key);
-	free(machine_code.data);
-	free(key);
-	free(log);
-	/* One that no NVRTC knows yet. */
-	EXPECT(ek_kernel_build(&recipe, 999, NULL, &text, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(text.size > 100 && strstr(text.data, ".visible .entry scale("), "no PTX");
-	free(text.data);
-	EXPECT(ek_kernel_build(&recipe, 10, NULL, &text, NULL, NULL) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), "1.0"),
-	       "compiled for 1.0: %s", ek_error(NULL));
+	files_begin();
+	set("EVENKEEL_CACHE", "");
+	set("EVENKEEL_PACK", NULL);
 }
 
-static void the_compiler_may_be_asked_about_registers(void)
-{
-	struct ek_image image;
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("2.0f");
-	if (!nvrtc_is_there())
-		return;
-	(void)snprintf(recipe.options[recipe.option_count++], sizeof recipe.options[0], "--ptxas-options=-v");
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(log && strstr(log, "registers"), "it said \"%s\"", log ? log : "");
-	free(image.data);
-	free(log);
-}
-
-static void a_refused_text_is_explained(void)
-{
-	char path[256], text[512] = "";
-	const char *folder = fresh_path();
-	struct ek_image image;
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("no_such_name");
-	if (!nvrtc_is_there())
-		return;
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), "no_such_name") && strstr(ek_error(NULL), "scale"),
-	       "the message is \"%s\"", ek_error(NULL));
-	EXPECT(log && strstr(log, "no_such_name"), "the log is \"%s\"", log ? log : "");
-	free(log);
-	struct ek_cache *cache = ek_cache_open(folder, "");
-	cache_file(folder, "scale", ".log", path);
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), path),
-	       "the message is \"%s\"", ek_error(NULL));
-	EXPECT(read_file(path, text, sizeof text - 1) > 20 && strstr(text, "no_such_name"), "%s says \"%s\"",
-	       path, text);
-	EXPECT(describe(cache).entries == 0, "a failure is kept");
-	ek_cache_close(cache);
-}
-
-/* Two builds are one compilation; other options, texts or architectures are other entries. */
-static void builds_go_through_the_cache(void)
-{
-	struct ek_image first = {0}, again = {0}, other = {0};
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("2.0f"), other_recipe = scale_recipe("3.0f");
-	if (!nvrtc_is_there())
-		return;
-	struct ek_cache *cache = ek_cache_open(fresh_path(), "");
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &first, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(describe(cache).entries == 1, "%lld entries after one build", describe(cache).entries);
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &again, NULL, &log) == EK_OK && !log, "%s",
-	       ek_error(NULL));
-	EXPECT(first.size == again.size && memcmp(first.data, again.data, first.size) == 0,
-	       "another image comes back");
-	EXPECT(ek_kernel_build(&other_recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	free(other.data);
-	EXPECT(ek_kernel_build(&recipe, 90, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	free(other.data);
-	recipe.texts[0] = "/* another text */\n";
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
-	free(other.data);
-	EXPECT(describe(cache).entries == 4, "%lld entries of four", describe(cache).entries);
-	free(first.data);
-	free(again.data);
-	ek_cache_close(cache);
-}
+/* ---- before NVRTC is found ---- */
 
 /* A pack with the key that a build gives, and an image that no compiler made. */
 static void write_scale_pack(void)
@@ -165,7 +83,7 @@ static void pack_serves(void)
 }
 
 /* A process that has found NVRTC keeps it: both parts are processes of their own. */
-static void a_pack_serves_without_nvrtc(void)
+TEST(a_pack_serves_without_nvrtc)
 {
 	in_child(write_scale_pack);
 	if (exists(in_base("scale.pack")))
@@ -174,7 +92,7 @@ static void a_pack_serves_without_nvrtc(void)
 		test_skip("NVRTC is not there, and it makes the pack");
 }
 
-static void bad_library_is_explained(void)
+TEST_IN_CHILD(a_library_that_is_not_nvrtc_is_explained)
 {
 	struct ek_nvrtc_info info;
 	set("EVENKEEL_NVRTC", in_base("no such library"));
@@ -186,11 +104,6 @@ static void bad_library_is_explained(void)
 	ek_nvrtc_describe(&info);
 	EXPECT(info.version == 0 && strstr(info.missing, "lacks nvrtcVersion"), "missing: \"%s\"",
 	       info.missing);
-}
-
-static void a_library_that_is_not_nvrtc_is_explained(void)
-{
-	in_child(bad_library_is_explained);
 }
 
 static char real_nvrtc[512];
@@ -227,7 +140,7 @@ static void find_real_nvrtc(void)
 		write_file(in_base("path"), info.path, strlen(info.path));
 }
 
-static void a_failed_search_is_remembered(void)
+TEST(a_failed_search_is_remembered)
 {
 	in_child(find_real_nvrtc);
 	size_t length = read_file(in_base("path"), real_nvrtc, sizeof real_nvrtc - 1);
@@ -238,7 +151,100 @@ static void a_failed_search_is_remembered(void)
 		test_skip("NVRTC is not installed");
 }
 
-static void architectures_are_listed(void)
+/* ---- with NVRTC ---- */
+
+TEST(texts_are_compiled)
+{
+	struct ek_image machine_code, text;
+	char *log, *key;
+	struct ek_recipe recipe = scale_recipe("2.0f");
+	if (!nvrtc_is_there())
+		return;
+	EXPECT(ek_kernel_build(&recipe, 80, NULL, &machine_code, &key, &log) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(machine_code.size > 500 && memcmp(machine_code.data, "\177ELF", 4) == 0, "no machine code");
+	EXPECT(strstr(key, "scale") && strstr(key, "arch=80") && strstr(key, "-DFACTOR=2.0f") &&
+		       strstr(key, "--fmad=false") && !strstr(key, "nvrtc"),
+	       "the key is \"%s\"", key);
+	free(machine_code.data);
+	free(key);
+	free(log);
+	/* One that no NVRTC knows yet. */
+	EXPECT(ek_kernel_build(&recipe, 999, NULL, &text, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(text.size > 100 && strstr(text.data, ".visible .entry scale("), "no PTX");
+	free(text.data);
+	EXPECT(ek_kernel_build(&recipe, 10, NULL, &text, NULL, NULL) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), "1.0"),
+	       "compiled for 1.0: %s", ek_error(NULL));
+}
+
+TEST(the_compiler_may_be_asked_about_registers)
+{
+	struct ek_image image;
+	char *log = NULL;
+	struct ek_recipe recipe = scale_recipe("2.0f");
+	if (!nvrtc_is_there())
+		return;
+	(void)snprintf(recipe.options[recipe.option_count++], sizeof recipe.options[0], "--ptxas-options=-v");
+	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(log && strstr(log, "registers"), "it said \"%s\"", log ? log : "");
+	free(image.data);
+	free(log);
+}
+
+TEST(a_refused_text_is_explained)
+{
+	char path[256], text[512] = "";
+	const char *folder = fresh_path();
+	struct ek_image image;
+	char *log = NULL;
+	struct ek_recipe recipe = scale_recipe("no_such_name");
+	if (!nvrtc_is_there())
+		return;
+	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), "no_such_name") && strstr(ek_error(NULL), "scale"),
+	       "the message is \"%s\"", ek_error(NULL));
+	EXPECT(log && strstr(log, "no_such_name"), "the log is \"%s\"", log ? log : "");
+	free(log);
+	struct ek_cache *cache = ek_cache_open(folder, "");
+	cache_file(folder, "scale", ".log", path);
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), path),
+	       "the message is \"%s\"", ek_error(NULL));
+	EXPECT(read_file(path, text, sizeof text - 1) > 20 && strstr(text, "no_such_name"), "%s says \"%s\"",
+	       path, text);
+	EXPECT(describe(cache).entries == 0, "a failure is kept");
+	ek_cache_close(cache);
+}
+
+/* Two builds are one compilation; other options, texts or architectures are other entries. */
+TEST(builds_go_through_the_cache)
+{
+	struct ek_image first = {0}, again = {0}, other = {0};
+	char *log = NULL;
+	struct ek_recipe recipe = scale_recipe("2.0f"), other_recipe = scale_recipe("3.0f");
+	if (!nvrtc_is_there())
+		return;
+	struct ek_cache *cache = ek_cache_open(fresh_path(), "");
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &first, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	EXPECT(describe(cache).entries == 1, "%lld entries after one build", describe(cache).entries);
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &again, NULL, &log) == EK_OK && !log, "%s",
+	       ek_error(NULL));
+	EXPECT(first.size == again.size && memcmp(first.data, again.data, first.size) == 0,
+	       "another image comes back");
+	EXPECT(ek_kernel_build(&other_recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	free(other.data);
+	EXPECT(ek_kernel_build(&recipe, 90, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	free(other.data);
+	recipe.texts[0] = "/* another text */\n";
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &other, NULL, NULL) == EK_OK, "%s", ek_error(NULL));
+	free(other.data);
+	EXPECT(describe(cache).entries == 4, "%lld entries of four", describe(cache).entries);
+	free(first.data);
+	free(again.data);
+	ek_cache_close(cache);
+}
+
+TEST(architectures_are_listed)
 {
 	int archs[EK_NVRTC_ARCHS];
 	bool has_80 = false, has_999 = false;
@@ -251,22 +257,4 @@ static void architectures_are_listed(void)
 	}
 	EXPECT(count > 3 && has_80 && !has_999, "%d architectures, 80 is %s", count,
 	       has_80 ? "there" : "not");
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	files_begin();
-	set("EVENKEEL_CACHE", "");
-	set("EVENKEEL_PACK", NULL);
-	TEST(a_pack_serves_without_nvrtc); /* this and the next two before NVRTC is found */
-	TEST(a_library_that_is_not_nvrtc_is_explained);
-	TEST(a_failed_search_is_remembered);
-	TEST(architectures_are_listed);
-	TEST(texts_are_compiled);
-	TEST(the_compiler_may_be_asked_about_registers);
-	TEST(a_refused_text_is_explained);
-	TEST(builds_go_through_the_cache);
-	files_end();
-	return test_end();
 }

@@ -110,7 +110,7 @@ static void expect(const char *what, const struct rotate_args *args, ek_status w
 	       ek_status_name(status), ek_error(NULL));
 }
 
-static void dense_strides_are_filled_in(void)
+TEST(dense_strides_are_filled_in)
 {
 	struct rotate_args args = args_of(), resolved;
 	EXPECT(check(&args, &resolved) == EK_OK, "%s", ek_error(NULL));
@@ -123,7 +123,7 @@ static void dense_strides_are_filled_in(void)
 }
 
 /* [batch, heads, seq, dim], and one of three tensors side by side. */
-static void strided_views_are_taken(void)
+TEST(strided_views_are_taken)
 {
 	struct rotate_args args = args_of(), resolved;
 	args.out_seq = 8;
@@ -143,7 +143,7 @@ static void strided_views_are_taken(void)
 	expect("a stride that is too large", &args, EK_ERROR_ARGUMENT, "q_seq");
 }
 
-static void results_go_in_place_of_what_they_may(void)
+TEST(results_go_in_place_of_what_they_may)
 {
 	struct rotate_args args = args_of();
 	args.out = memory;
@@ -169,7 +169,7 @@ static void results_go_in_place_of_what_they_may(void)
 }
 
 /* The heads of out between those of q. */
-static void rows_may_interleave(void)
+TEST(rows_may_interleave)
 {
 	struct rotate_args args = args_of();
 	args.q_head = args.out_head = 16;
@@ -180,7 +180,7 @@ static void rows_may_interleave(void)
 	expect("rows that are not at one distance", &args, EK_ERROR_OVERLAP, "out [");
 }
 
-static void each_operand_has_its_dtype(void)
+TEST(each_operand_has_its_dtype)
 {
 	struct rotate_args args = args_of(), resolved;
 	args.dtype = EK_BF16;
@@ -195,7 +195,7 @@ static void each_operand_has_its_dtype(void)
 	expect("an output that starts in the last byte of q", &args, EK_ERROR_OVERLAP, "overlaps q");
 }
 
-static void rules_are_said_by_name(void)
+TEST(rules_are_said_by_name)
 {
 	struct rotate_args args = args_of();
 	args.q = NULL;
@@ -211,7 +211,7 @@ static void rules_are_said_by_name(void)
 	expect("a negative size", &args, EK_ERROR_ARGUMENT, "seq (-1) must not be negative");
 }
 
-static void structs_of_earlier_versions_are_prefixes(void)
+TEST(structs_of_earlier_versions_are_prefixes)
 {
 	struct rotate_args args = args_of(), resolved;
 	args.size = FIELD(stream);
@@ -224,21 +224,7 @@ static void structs_of_earlier_versions_are_prefixes(void)
 	expect("a size of a later version", &args, EK_ERROR_STRUCT_SIZE, "sizeof(ek_rotate_args)");
 }
 
-static void operands_are_found_by_name(void)
+TEST(operands_are_found_by_name)
 {
 	EXPECT(ek_operand_named(&op, "table") == TABLE && ek_operand_named(&op, "tab") == -1, "names");
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(dense_strides_are_filled_in);
-	TEST(strided_views_are_taken);
-	TEST(results_go_in_place_of_what_they_may);
-	TEST(rows_may_interleave);
-	TEST(each_operand_has_its_dtype);
-	TEST(rules_are_said_by_name);
-	TEST(structs_of_earlier_versions_are_prefixes);
-	TEST(operands_are_found_by_name);
-	return test_end();
 }

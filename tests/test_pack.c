@@ -40,7 +40,13 @@ static bool packed(struct ek_cache *cache, const char *key, const char *text)
 	return same;
 }
 
-static void packs_serve_their_entries(void)
+SETUP()
+{
+	files_begin();
+	set("EVENKEEL_PACK", NULL);
+}
+
+TEST(packs_serve_their_entries)
 {
 	const char *file = in_base("kernels.pack");
 	write_pack(file);
@@ -76,7 +82,7 @@ static void refused_pack(const char *file, const char *part)
 	ek_cache_close(cache);
 }
 
-static void bad_packs_are_refused(void)
+TEST(bad_packs_are_refused)
 {
 	const char *file = in_base("bad.pack");
 	refused_pack(in_base("no.pack"), "no.pack: No such file");
@@ -107,7 +113,7 @@ static void roots_pack_in_a_child(void)
 	ek_cache_close(cache);
 }
 
-static void a_pack_of_roots_serves_every_user(void)
+TEST(a_pack_of_roots_serves_every_user)
 {
 	if (geteuid() != 0) {
 		test_skip("only root can write a file of root's");
@@ -144,7 +150,7 @@ static void refused_claim(uint32_t count, uint64_t size)
 }
 
 /* Before anything of that size is allocated or read. */
-static void packs_that_claim_too_much_are_refused(void)
+TEST(packs_that_claim_too_much_are_refused)
 {
 	refused_claim(1, (uint64_t)2 << 30);
 	refused_claim(1, ((uint64_t)16 << 20) + 1);
@@ -159,7 +165,7 @@ static void refused_write(const char *file, const struct ek_image *image, const 
 }
 
 /* A file that is renamed over a device or a link would take its place. */
-static void a_pack_replaces_nothing_but_a_file(void)
+TEST(a_pack_replaces_nothing_but_a_file)
 {
 	char target[128];
 	struct ek_image image = image_of("the image"), large = {NULL, 16 << 20};
@@ -189,7 +195,7 @@ static int right_entries(struct ek_cache *cache)
 	return right;
 }
 
-static void damaged_packs_give_nothing_wrong(void)
+TEST(damaged_packs_give_nothing_wrong)
 {
 	static char good[16384], bad[16384];
 	const char *file = in_base("damaged.pack");
@@ -214,27 +220,11 @@ static void damaged_packs_give_nothing_wrong(void)
 	}
 }
 
-static void a_pack_that_shrinks_ends_nothing(void)
+TEST(a_pack_that_shrinks_ends_nothing)
 {
 	const char *file = in_base("shrinking.pack");
 	write_pack(file);
 	struct ek_cache *cache = ek_cache_open("", file);
 	EXPECT(truncate(file, 1100) == 0 && right_entries(cache) < PACKED, "entries outlive the file");
 	ek_cache_close(cache);
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	files_begin();
-	set("EVENKEEL_PACK", NULL);
-	TEST(packs_serve_their_entries);
-	TEST(bad_packs_are_refused);
-	TEST(a_pack_of_roots_serves_every_user);
-	TEST(packs_that_claim_too_much_are_refused);
-	TEST(a_pack_replaces_nothing_but_a_file);
-	TEST(damaged_packs_give_nothing_wrong);
-	TEST(a_pack_that_shrinks_ends_nothing);
-	files_end();
-	return test_end();
 }

@@ -62,7 +62,7 @@ static void check_ops(int64_t rows, int64_t cols, const char *form, enum filling
 	}
 }
 
-static void widths(void)
+TEST(widths)
 {
 	sweep_widths(check, 600, 2);
 	static const int64_t wide[] = {767,  768,  1023, 1024, 1025, 1279, 1280, 1281, 2047,
@@ -71,23 +71,23 @@ static void widths(void)
 		check_ops(2, wide[w], "all", FILL_NORMAL, 2);
 }
 
-static void row_counts(void)
+TEST(row_counts)
 {
 	sweep_row_counts(check, 10);
 	sweep_slots_and_chunks(check, test_mode == TEST_SHORT ? 100 : INT64_MAX, 6);
 }
 
-static void operand_forms(void)
+TEST(operand_forms)
 {
 	sweep_operand_forms(check, 6);
 }
 
-static void special_values(void)
+TEST(special_values)
 {
 	sweep_special_values(check, 2);
 }
 
-static void large_means_and_whole_numbers(void)
+TEST(large_means_and_whole_numbers)
 {
 	for (uint64_t seed = 0; seed < 5; seed++) {
 		check_ops(7, 300, "all", FILL_OFFSET, seed);
@@ -97,19 +97,7 @@ static void large_means_and_whole_numbers(void)
 	check_ops(7, 300, "all", FILL_ONES, 1);
 }
 
-static void constant_rows_and_signs_of_zero(void)
+TEST(constant_rows_and_signs_of_zero)
 {
 	sweep_constant_rows_and_signs_of_zero(check);
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(widths);
-	TEST(row_counts);
-	TEST(operand_forms);
-	TEST(special_values);
-	TEST(large_means_and_whole_numbers);
-	TEST(constant_rows_and_signs_of_zero);
-	return test_end();
 }

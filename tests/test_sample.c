@@ -56,7 +56,7 @@ static void check_choice(const int choice[AXES], uint64_t seed)
 		case_check(&c, setting_at(choice[SETTING], level_name(i)));
 }
 
-static void every_pair_of_values_of_two_axes(void)
+TEST(every_pair_of_values_of_two_axes)
 {
 	uint64_t state = test_seed();
 	for (int a = 0; a < AXES; a++)
@@ -103,7 +103,7 @@ static struct test_case random_case(uint64_t *state)
 	return c;
 }
 
-static void random_cases(void)
+TEST(random_cases)
 {
 	uint64_t state = test_seed();
 	for (int64_t n = test_scaled(2500); n > 0; n--) {
@@ -113,12 +113,4 @@ static void random_cases(void)
 		for (int i = 0; i < level_count(); i++)
 			case_check(&c, setting_at(choice, level_name(i)));
 	}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(every_pair_of_values_of_two_axes);
-	TEST(random_cases);
-	return test_end();
 }

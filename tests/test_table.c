@@ -40,7 +40,7 @@ static void add(struct ek_table *table, uint64_t key, void *function, void *modu
 	       "key %llx is there before, or there is no memory", (unsigned long long)key);
 }
 
-static void the_table_grows(void)
+TEST(the_table_grows)
 {
 	enum { KEYS = 5000 };
 	struct ek_table *table = ek_table_create();
@@ -106,7 +106,7 @@ static int ask_at_once(struct ek_table *table, uint64_t key, int failing, int *f
 	return made;
 }
 
-static void threads_make_a_kernel_once(void)
+TEST(threads_make_a_kernel_once)
 {
 	struct ek_table *table = ek_table_create();
 	uint64_t unloaded = 0;
@@ -119,7 +119,7 @@ static void threads_make_a_kernel_once(void)
 }
 
 /* When a thread fails to make a kernel, one of the waiting threads tries next, and none waits forever. */
-static void a_failure_wakes_those_that_wait(void)
+TEST(a_failure_wakes_those_that_wait)
 {
 	struct ek_table *table = ek_table_create();
 	uint64_t unloaded = 0;
@@ -131,7 +131,7 @@ static void a_failure_wakes_those_that_wait(void)
 	ek_table_destroy(table, count_unloads, &unloaded);
 }
 
-static void keys_do_not_wait_for_each_other(void)
+TEST(keys_do_not_wait_for_each_other)
 {
 	struct ek_table *table = ek_table_create();
 	struct ek_making first = {.key = key_of(1)};
@@ -143,14 +143,4 @@ static void keys_do_not_wait_for_each_other(void)
 	EXPECT(made == 1 && found == THREADS, "made %d times, found by %d", made, found);
 	EXPECT(ek_table_end(table, &first, NULL, NULL) && !find(table, 1), "a failure was added");
 	ek_table_destroy(table, count_unloads, &unloaded);
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(the_table_grows);
-	TEST(threads_make_a_kernel_once);
-	TEST(a_failure_wakes_those_that_wait);
-	TEST(keys_do_not_wait_for_each_other);
-	return test_end();
 }

@@ -125,17 +125,17 @@ static void concurrent_callers(bool one_context)
 	ek_close(shared);
 }
 
-static void concurrent_callers_on_one_context(void)
+TEST(concurrent_callers_on_one_context)
 {
 	concurrent_callers(true);
 }
 
-static void concurrent_callers_on_several_contexts(void)
+TEST(concurrent_callers_on_several_contexts)
 {
 	concurrent_callers(false);
 }
 
-static void opened_and_closed_many_times(void)
+TEST(opened_and_closed_many_times)
 {
 	for (int i = 0; i < (int)test_scaled(100); i++) {
 		ek_context *ctx = open_fresh(1 + i % 4);
@@ -148,7 +148,7 @@ static void opened_and_closed_many_times(void)
 	}
 }
 
-static void thread_counts(void)
+TEST(thread_counts)
 {
 	static const int counts[] = {1, 2, 3, 4, 7, 16, 33};
 	for (int i = 0; i < COUNT_OF(counts); i++) {
@@ -181,7 +181,7 @@ static void loop_odd_first(void *user, int64_t count, void (*run)(void *task, in
 			run(task, i);
 }
 
-static void large_calls_are_cut_into_tasks_for_the_callers_loop(void)
+TEST(large_calls_are_cut_into_tasks_for_the_callers_loop)
 {
 	ek_context *ctx = NULL;
 	ek_options options = {.size = sizeof(options),
@@ -252,8 +252,9 @@ static void expect_child(pid_t child, const char *where)
 	       where, status);
 }
 
-static void a_child_calls_after_fork(void)
+TEST(a_child_calls_after_fork)
 {
+	SKIP_IF(UNDER_SANITIZER, "sanitizers start no threads in a child");
 	for (int started = 0; started < 2; started++)
 		for (int number = 0; number < 4; number++) {
 			ek_context *ctx = open_fresh(3);
@@ -272,8 +273,9 @@ static void a_child_calls_after_fork(void)
 		}
 }
 
-static void fork_while_another_thread_is_calling(void)
+TEST(fork_while_another_thread_is_calling)
 {
+	SKIP_IF(UNDER_SANITIZER, "sanitizers start no threads in a child");
 	ek_context *ctx = open_fresh(3);
 	atomic_bool stop = false;
 	struct hand hand = {.ctx = ctx, .stop = &stop, .caller = caller_make(1, 1200, 400)};
@@ -305,7 +307,7 @@ static ek_context *open_started(int threads)
 	return ctx;
 }
 
-static void workers_start_in_the_first_large_call_or_on_request(void)
+TEST(workers_start_in_the_first_large_call_or_on_request)
 {
 	int before = threads_alive();
 	for (int start = 0; start < 2; start++) {
@@ -325,7 +327,7 @@ static void workers_start_in_the_first_large_call_or_on_request(void)
 	}
 }
 
-static void contexts_without_a_pool_have_no_workers(void)
+TEST(contexts_without_a_pool_have_no_workers)
 {
 	int before = threads_alive();
 	const ek_options all[] = {
@@ -381,8 +383,9 @@ static int child_without_threads(struct caller *k, int start_threads)
 	return 0;
 }
 
-static void refused_workers_are_reported(void)
+TEST(refused_workers_are_reported)
 {
+	SKIP_IF(UNDER_SANITIZER, "sanitizers start no threads in a child");
 	for (int start = 0; start < 2; start++) {
 		ek_context *ctx = open_fresh(200); /* for the size of the workspace */
 		struct caller k = caller_make(1, 4000, 300);
@@ -408,7 +411,7 @@ static void make_tiny(struct caller *k, int64_t i)
 		dy[i] *= 0x1p-128f;
 }
 
-static void the_callers_float_environment_changes_nothing(void)
+TEST(the_callers_float_environment_changes_nothing)
 {
 	for (int l = -1; l < level_count(); l++)
 		for (int m = 0; m < (test_mode == TEST_SHORT ? 2 : FPENV_MODES); m++)
@@ -438,23 +441,4 @@ static void the_callers_float_environment_changes_nothing(void)
 					caller_free(&k);
 					ek_close(ctx);
 				}
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(concurrent_callers_on_one_context);
-	TEST(concurrent_callers_on_several_contexts);
-	TEST(opened_and_closed_many_times);
-	TEST(thread_counts);
-	TEST(large_calls_are_cut_into_tasks_for_the_callers_loop);
-	if (!UNDER_SANITIZER) {
-		TEST(a_child_calls_after_fork);
-		TEST(fork_while_another_thread_is_calling);
-		TEST(refused_workers_are_reported);
-	}
-	TEST(workers_start_in_the_first_large_call_or_on_request);
-	TEST(contexts_without_a_pool_have_no_workers);
-	TEST(the_callers_float_environment_changes_nothing);
-	return test_end();
 }

@@ -132,23 +132,32 @@ static void workers_alive_at_exit(struct library *library)
 	call(library, left_open[left++] = open_context(library, NULL, 7));
 }
 
-static void dlclose_after_ek_close(void)
+SETUP()
+{
+	path = test_argument ? test_argument : getenv("EVENKEEL_LIBRARY");
+	if (!path) {
+		printf("usage: test_unload [short|long] LIBRARY, or set EVENKEEL_LIBRARY to the shared library's path\n");
+		exit(1);
+	}
+}
+
+TEST(dlclose_after_ek_close)
 {
 	in_child(closed_then_unloaded, 0);
 }
 
-static void dlclose_without_ek_close(void)
+TEST(dlclose_without_ek_close)
 {
 	in_child(unloaded_without_close, 0);
 }
 
-static void exit_with_workers_alive(void)
+TEST(exit_with_workers_alive)
 {
 	in_child(workers_alive_at_exit, 42);
 }
 
 /* What the bits should be, by the library's own reference. */
-static void the_library_loads(void)
+TEST(the_library_loads)
 {
 	struct library library;
 	if (!load(&library))
@@ -161,20 +170,4 @@ static void the_library_loads(void)
 	EXPECT(forward(&library, reference, wanted) == EK_OK, "the reference fails");
 	library.close(reference);
 	EXPECT(dlclose(library.handle) == 0, "dlclose: %s", dlerror());
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	path = test_argument ? test_argument : getenv("EVENKEEL_LIBRARY");
-	if (!path) {
-		printf("usage: %s [short|long] LIBRARY, or set EVENKEEL_LIBRARY to the shared library's path\n",
-		       argv[0]);
-		return 1;
-	}
-	TEST(the_library_loads);
-	TEST(dlclose_after_ek_close);
-	TEST(dlclose_without_ek_close);
-	TEST(exit_with_workers_alive);
-	return test_end();
 }

@@ -21,7 +21,7 @@ static void expect_nearest(const char *dtype, uint16_t (*to_half)(float), uint16
 	       to_half(nextafterf(middle, value)), to_half(middle), to_half(nextafterf(middle, next)));
 }
 
-static void f16_is_rounded_to_nearest_even(void)
+TEST(f16_is_rounded_to_nearest_even)
 {
 	for (int sign = 0; sign < 2; sign++)
 		for (int half = 0; half < 0x7c00; half++) {
@@ -41,7 +41,7 @@ static void f16_is_rounded_to_nearest_even(void)
 		}
 }
 
-static void bf16_is_rounded_to_nearest_even(void)
+TEST(bf16_is_rounded_to_nearest_even)
 {
 	for (uint32_t sign = 0; sign < 2; sign++)
 		for (uint32_t half = 0; half < 0x7f7f; half++) {
@@ -51,7 +51,7 @@ static void bf16_is_rounded_to_nearest_even(void)
 		}
 }
 
-static void infinities_and_nan_stay(void)
+TEST(infinities_and_nan_stay)
 {
 	static const float huge[] = {INFINITY, 65520, 1e38f, 0x1.ffp127f};
 	for (int i = 0; i < COUNT_OF(huge); i++)
@@ -81,7 +81,7 @@ static struct test_case answered_twice(int k, enum placement placement)
 }
 
 /* Each byte of an output in turn: of an element, between rows, beside it. */
-static void every_changed_byte_is_noticed(void)
+TEST(every_changed_byte_is_noticed)
 {
 	for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
 		struct test_case c = answered_twice(k, k % 2 ? PLACE_OFFSET : PLACE_GUARD_AFTER);
@@ -103,7 +103,7 @@ static void every_changed_byte_is_noticed(void)
 	}
 }
 
-static void any_nan_equals_any_nan_and_zeros_have_signs(void)
+TEST(any_nan_equals_any_nan_and_zeros_have_signs)
 {
 	struct difference d;
 	(void)answered_twice(0, PLACE_OFFSET);
@@ -119,7 +119,7 @@ static void any_nan_equals_any_nan_and_zeros_have_signs(void)
 
 /* ---- forms ---- */
 
-static void operands_come_and_go_with_what_they_need(void)
+TEST(operands_come_and_go_with_what_they_need)
 {
 	struct test_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 1, 1);
 	case_set(&c, "mean_lo bias");
@@ -133,16 +133,4 @@ static void operands_come_and_go_with_what_they_need(void)
 	case_set(&c, "all over_x");
 	EXPECT(case_has(&c, "over_x") && !case_has(&c, "in_place") && case_has(&c, "weight"), "%s",
 	       case_text(&c));
-}
-
-int main(int argc, char **argv)
-{
-	test_begin(argc, argv);
-	TEST(f16_is_rounded_to_nearest_even);
-	TEST(bf16_is_rounded_to_nearest_even);
-	TEST(infinities_and_nan_stay);
-	TEST(every_changed_byte_is_noticed);
-	TEST(any_nan_equals_any_nan_and_zeros_have_signs);
-	TEST(operands_come_and_go_with_what_they_need);
-	return test_end();
 }

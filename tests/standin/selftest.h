@@ -15,9 +15,9 @@ enum { THREADS = 256, THREAD_BYTES = 16, BLOCK_BYTES = THREADS * THREAD_BYTES, B
 	} while (0)
 #define EXPECT_SUCCESS(call) EXPECT_RESULT(CUDA_SUCCESS, call)
 
-/* Opens $EVENKEEL_LIBCUDA and $EVENKEEL_NVRTC and loads the kernels; the end sees that nothing is left and is test_end. */
-void selftest_begin(int argc, char **argv);
-int selftest_end(void);
+/* Opens $EVENKEEL_LIBCUDA and $EVENKEEL_NVRTC and loads the kernels; the end unloads them and sees that nothing is left. */
+void selftest_begin(void);
+void selftest_end(void);
 
 extern struct ek_driver driver; /* the stand-in's functions */
 extern CUcontext context;       /* of device 0, current */

@@ -7,7 +7,12 @@
 #include "selftest.h"
 #include "support_files.h"
 
-static void wrong_launches_are_refused(void)
+SETUP()
+{
+	selftest_begin();
+}
+
+TEST(wrong_launches_are_refused)
 {
 	CUfunction sums = function_of("block_sums");
 	struct arguments arguments = {NULL, NULL, 0, 0};
@@ -39,7 +44,7 @@ static void wrong_launches_are_refused(void)
 	set("EVENKEEL_STANDIN_ARCH", NULL);
 }
 
-static void large_limits_are_asked_for(void)
+TEST(large_limits_are_asked_for)
 {
 	CUfunction sums = function_of("cluster_sums");
 	EXPECT_SUCCESS(driver.function_set(sums, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
@@ -50,7 +55,7 @@ static void large_limits_are_asked_for(void)
 	EXPECT_RESULT(true, gives_wanted(sums, shape, 16, 16 * BLOCK_BYTES));
 }
 
-static void memory_is_told_from_other_memory(void)
+TEST(memory_is_told_from_other_memory)
 {
 	CUdeviceptr pointer;
 	unsigned type = 0;
@@ -70,7 +75,7 @@ static void memory_is_told_from_other_memory(void)
 	EXPECT_RESULT(CUDA_ERROR_OUT_OF_MEMORY, driver.memory_alloc(&pointer, (size_t)1 << 40));
 }
 
-static void contexts_stand_apart(void)
+TEST(contexts_stand_apart)
 {
 	CUcontext other, current;
 	CUdevice device = -1;
@@ -104,7 +109,7 @@ static void contexts_stand_apart(void)
 	set("EVENKEEL_STANDIN_DEVICES", NULL);
 }
 
-static void failures_come_when_asked_for(void)
+TEST(failures_come_when_asked_for)
 {
 	int version, count;
 	CUdeviceptr pointer;
@@ -132,7 +137,7 @@ static void failures_come_when_asked_for(void)
 	EXPECT_SUCCESS(driver.context_synchronize());
 }
 
-static void graphs_replay_what_was_captured(void)
+TEST(graphs_replay_what_was_captured)
 {
 	CUstream stream;
 	CUgraph graph;
@@ -211,7 +216,7 @@ static void *launch_often(void *failures)
 	return NULL;
 }
 
-static void threads_may_launch_at_once(void)
+TEST(threads_may_launch_at_once)
 {
 	pthread_t threads[4];
 	int wrong[4] = {0};
@@ -223,15 +228,7 @@ static void threads_may_launch_at_once(void)
 	}
 }
 
-int main(int argc, char **argv)
+TEST(nothing_is_left)
 {
-	selftest_begin(argc, argv);
-	TEST(wrong_launches_are_refused);
-	TEST(large_limits_are_asked_for);
-	TEST(memory_is_told_from_other_memory);
-	TEST(contexts_stand_apart);
-	TEST(failures_come_when_asked_for);
-	TEST(graphs_replay_what_was_captured);
-	TEST(threads_may_launch_at_once);
-	return selftest_end();
+	selftest_end();
 }

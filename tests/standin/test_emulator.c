@@ -37,7 +37,12 @@ static void want_reversed_warps(size_t count)
 
 static const struct shape rings = {.blocks = 2, .threads = THREADS, .shared_bytes = 3 * BLOCK_BYTES};
 
-static void right_kernels_are_right_in_every_order(void)
+SETUP()
+{
+	selftest_begin();
+}
+
+TEST(right_kernels_are_right_in_every_order)
 {
 	fill_input(MOST_NUMBERS);
 	want_sums(4 * BLOCK_NUMBERS, BLOCK_NUMBERS);
@@ -52,7 +57,7 @@ static void right_kernels_are_right_in_every_order(void)
 	EXPECT_RESULT(0, wrong_orders("ring", rings, 1, 2 * BLOCK_BYTES));
 }
 
-static void what_is_missing_shows_in_some_order(void)
+TEST(what_is_missing_shows_in_some_order)
 {
 	fill_input(MOST_NUMBERS);
 	want_sums(4 * BLOCK_NUMBERS, BLOCK_NUMBERS);
@@ -70,7 +75,7 @@ static void what_is_missing_shows_in_some_order(void)
 }
 
 /* Without a wish the order changes from launch to launch, so that all are seen soon. */
-static void the_order_changes_by_itself(void)
+TEST(the_order_changes_by_itself)
 {
 	struct standin_launch last;
 	char seen[3][32] = {{0}};
@@ -111,7 +116,7 @@ static uint32_t arithmetic(int word, const uint32_t v[4])
 	}
 }
 
-static void arithmetic_is_exact(void)
+TEST(arithmetic_is_exact)
 {
 	static uint32_t words[4 * BLOCK_NUMBERS], results[4 * BLOCK_NUMBERS];
 	uint64_t state = 9;
@@ -149,7 +154,7 @@ static int run_broken(const void *given)
 	return 0;
 }
 
-static void broken_rules_stop_the_process(void)
+TEST(broken_rules_stop_the_process)
 {
 	enum { ONE = 4 * THREADS / 32 };
 	static const struct shape one = {.blocks = 1, .threads = THREADS, .shared_bytes = ONE};
@@ -193,7 +198,7 @@ static void broken_rules_stop_the_process(void)
 	set("EVENKEEL_STANDIN_ORDER", NULL);
 }
 
-static void kernels_that_wait_may_overlap(void)
+TEST(kernels_that_wait_may_overlap)
 {
 	struct shape shape = {.blocks = 3, .threads = THREADS, .overlaps = true};
 	struct standin_launch last;
@@ -232,7 +237,7 @@ static void expect_traffic(int number, const char *kernel, struct standin_traffi
 	}
 }
 
-static void bytes_are_counted_where_asked_for(void)
+TEST(bytes_are_counted_where_asked_for)
 {
 	enum { ALL = 4 * THREADS };
 	struct shape shape = {.blocks = 4, .threads = THREADS, .shared_bytes = BLOCK_BYTES};
@@ -257,7 +262,7 @@ static void bytes_are_counted_where_asked_for(void)
 /* ---- words.h ---- */
 
 /* Every word of words.cu, a function after DEVICE or a macro, stands in words.h as well. */
-static void all_words_are_there(void)
+TEST(all_words_are_there)
 {
 	char *cuda = source_of("src/gpu/kernels/words.cu"), *here = source_of("tests/standin/words.h"),
 	     *rest = NULL;
@@ -280,16 +285,7 @@ static void all_words_are_there(void)
 	free(here);
 }
 
-int main(int argc, char **argv)
+TEST(nothing_is_left)
 {
-	selftest_begin(argc, argv);
-	TEST(right_kernels_are_right_in_every_order);
-	TEST(what_is_missing_shows_in_some_order);
-	TEST(the_order_changes_by_itself);
-	TEST(arithmetic_is_exact);
-	TEST(broken_rules_stop_the_process);
-	TEST(kernels_that_wait_may_overlap);
-	TEST(bytes_are_counted_where_asked_for);
-	TEST(all_words_are_there);
-	return selftest_end();
+	selftest_end();
 }

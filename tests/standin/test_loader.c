@@ -7,7 +7,12 @@
 #include "selftest.h"
 #include "support_files.h"
 
-static void a_wrong_text_is_refused_with_a_log(void)
+SETUP()
+{
+	selftest_begin();
+}
+
+TEST(a_wrong_text_is_refused_with_a_log)
 {
 	char *log, *image = compile("int wrong(void) { return missing; }", "sm_90", &log);
 	EXPECT(!image && strstr(log, "missing"), "the log is: %s", log);
@@ -17,7 +22,7 @@ static void a_wrong_text_is_refused_with_a_log(void)
 	free(log);
 }
 
-static void images_run_where_they_should(void)
+TEST(images_run_where_they_should)
 {
 	static const struct {
 		const char *arch, *device;
@@ -45,7 +50,7 @@ static void images_run_where_they_should(void)
 }
 
 /* More modules than files may stay open: none is taken for another. */
-static void many_modules_stand_apart(void)
+TEST(many_modules_stand_apart)
 {
 	enum { MODULES = 300, IMAGES = 2 };
 	static CUmodule loaded[MODULES];
@@ -72,11 +77,7 @@ static void many_modules_stand_apart(void)
 		free(images[i]);
 }
 
-int main(int argc, char **argv)
+TEST(nothing_is_left)
 {
-	selftest_begin(argc, argv);
-	TEST(a_wrong_text_is_refused_with_a_log);
-	TEST(images_run_where_they_should);
-	TEST(many_modules_stand_apart);
-	return selftest_end();
+	selftest_end();
 }
