@@ -181,6 +181,12 @@ void work_free(struct work *w)
 	free(w->wanted);
 }
 
+void work_close(struct work *w)
+{
+	work_free(w);
+	ek_close(w->ctx);
+}
+
 static bool holds(struct work *w, const unsigned char *expected, size_t bytes)
 {
 	unsigned char *now = malloc(bytes + 1);
@@ -200,11 +206,30 @@ bool is_untouched(struct work *w)
 	return holds(w, w->start, w->bytes);
 }
 
+ek_status run_forward(struct work *w)
+{
+	return ek_norm_forward(w->ctx, &w->forward);
+}
+
+ek_status run_backward(struct work *w)
+{
+	return ek_norm_backward(w->ctx, &w->backward);
+}
+
+ek_status prepare_forward(struct work *w)
+{
+	return ek_norm_forward_prepare(w->ctx, &w->forward);
+}
+
+ek_status prepare_backward(struct work *w)
+{
+	return ek_norm_backward_prepare(w->ctx, &w->backward);
+}
+
 bool runs(struct work *w)
 {
 	return memory_write(gpu_of(w->ctx), w->there, w->start, w->bytes) == EK_OK &&
-	       ek_norm_forward(w->ctx, &w->forward) == EK_OK &&
-	       ek_norm_backward(w->ctx, &w->backward) == EK_OK && is_right(w);
+	       run_forward(w) == EK_OK && run_backward(w) == EK_OK && is_right(w);
 }
 
 void expect_runs(const char *what, struct work *w)
@@ -219,6 +244,12 @@ void expect_works(const char *what, ek_context *ctx)
 	struct work w = work_make(ctx, small);
 	expect_runs(what, &w);
 	work_free(&w);
+}
+
+void expect_works_once(const char *what, ek_context *ctx)
+{
+	expect_works(what, ctx);
+	ek_close(ctx);
 }
 
 /* ---- verdicts ---- */
@@ -250,9 +281,7 @@ void opens_after_all(void)
 	fail(NULL);
 	set("EVENKEEL_LIBCUDA", standin.driver);
 	struct living before = living();
-	ek_context *ctx = opened(gpu_options());
-	expect_works("after all is well", ctx);
-	ek_close(ctx);
+	expect_works_once("after all is well", opened(gpu_options()));
 	nothing_is_left("a context that was closed", before);
 }
 

@@ -67,17 +67,25 @@ static const struct shape small = {EK_F32, 5, 40};
 
 struct work work_make(ek_context *ctx, struct shape s);
 void work_free(struct work *w);
+/* work_free, and ek_close of its context. */
+void work_close(struct work *w);
 void work_restart(struct work *w);
 size_t work_offset(const struct work *w, const char *name);
 /* Are all results the reference's? The workspace is nobody's concern. */
 bool is_right(struct work *w);
 /* Is every byte as it was at the start? */
 bool is_untouched(struct work *w);
+ek_status run_forward(struct work *w);
+ek_status run_backward(struct work *w);
+ek_status prepare_forward(struct work *w);
+ek_status prepare_backward(struct work *w);
 /* Both passes, from the start, give the reference's bits. For any thread. */
 bool runs(struct work *w);
 void expect_runs(const char *what, struct work *w);
 /* For contexts that are only to be seen working. */
 void expect_works(const char *what, ek_context *ctx);
+/* and are then closed. */
+void expect_works_once(const char *what, ek_context *ctx);
 
 /* ---- verdicts ---- */
 

@@ -125,8 +125,7 @@ TEST(the_primary_context_is_held_until_the_end)
 	EXPECT(!current_context(), "ek_open leaves a CUDA context current");
 	EXPECT(standin.count("cuDevicePrimaryCtxRetain") == 2, "retained %d times",
 	       (int)standin.count("cuDevicePrimaryCtxRetain"));
-	expect_works("the first of two", one);
-	ek_close(one);
+	expect_works_once("the first of two", one);
 	expect_works("the second, when the first is closed", two);
 	EXPECT(standin.live("context") == before.contexts + 1, "the CUDA context is gone too early");
 	ek_close(two);
@@ -147,8 +146,7 @@ TEST(the_current_context_is_used)
 	expect_works("in a program's own CUDA context", ctx);
 	EXPECT(current_context() == theirs, "the current CUDA context has changed");
 	pop();
-	expect_works("when the program's CUDA context is no longer current", ctx);
-	ek_close(ctx);
+	expect_works_once("when the program's CUDA context is no longer current", ctx);
 	EXPECT(standin.count("cuDevicePrimaryCtxRetain") == 0 &&
 		       standin.count("cuDevicePrimaryCtxRelease_v2") == 0,
 	       "the primary context is retained or released");
@@ -176,8 +174,7 @@ TEST(the_current_primary_context_is_retained)
 	pop();
 	EXPECT(cuda()->primary_release(0) == CUDA_SUCCESS && standin.live("context") == before.contexts + 1,
 	       "the CUDA context is gone with the program's release");
-	expect_works("after the program has released the primary context", ctx);
-	ek_close(ctx);
+	expect_works_once("after the program has released the primary context", ctx);
 	EXPECT(standin.count("cuDevicePrimaryCtxRetain") == 1 &&
 		       standin.count("cuDevicePrimaryCtxRelease_v2") == 2,
 	       "retained %d times, released %d times with the program's once",
@@ -198,8 +195,7 @@ TEST(another_current_context_leaves_the_primary_one_alone)
 	EXPECT(gpu_of(ctx)->context == theirs && !gpu_of(ctx)->retained, "another than the current is used");
 	EXPECT(standin.count("cuDevicePrimaryCtxRetain") - 1 == standin.count("cuDevicePrimaryCtxRelease_v2"),
 	       "the primary context stays retained");
-	expect_works("in a CUDA context beside the primary one", ctx);
-	ek_close(ctx);
+	expect_works_once("in a CUDA context beside the primary one", ctx);
 	pop();
 	standin.context_destroy(theirs);
 	EXPECT(standin.live("context") == before.contexts + 1 && cuda()->primary_release(0) == CUDA_SUCCESS,
@@ -226,8 +222,7 @@ TEST(a_current_context_of_another_gpu_is_not_used)
 	standin.context_destroy(theirs); /* still the thread's current one */
 	ctx = opened(gpu_options());
 	EXPECT(gpu_of(ctx)->retained, "a destroyed CUDA context is used");
-	expect_works("while a destroyed CUDA context is current", ctx);
-	ek_close(ctx);
+	expect_works_once("while a destroyed CUDA context is current", ctx);
 	pop();
 	set("EVENKEEL_STANDIN_DEVICES", NULL);
 	nothing_is_left("contexts of another GPU", before);
@@ -244,39 +239,35 @@ TEST(a_thread_needs_no_current_context)
 {
 	pthread_t thread;
 	void *right = NULL;
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	EXPECT(pthread_create(&thread, NULL, run_in_thread, &w) == 0 && pthread_join(thread, &right) == 0,
 	       "no thread");
 	EXPECT(right, "a thread without a CUDA context gets nothing right, or one that stays");
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 /* Refused or not, a call leaves the thread's context as it was. */
 TEST(a_refused_call_leaves_the_current_context)
 {
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	ek_norm_forward_args args = w.forward;
 	args.x = w.start;
-	expect_status("host memory", ek_norm_forward(ctx, &args), EK_ERROR_ARGUMENT, SAYS("x"));
+	expect_status("host memory", ek_norm_forward(w.ctx, &args), EK_ERROR_ARGUMENT, SAYS("x"));
 	EXPECT(!current_context(), "a refused call leaves a CUDA context");
 	fail("cuLaunchKernelEx=701");
-	expect_status("no launch", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+	expect_status("no launch", run_backward(&w), EK_ERROR_CUDA,
 		      SAYS("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
 	EXPECT(!current_context(), "a failed call leaves a CUDA context");
 	fail("cuCtxPushCurrent_v2=201");
-	expect_status("no context", ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
+	expect_status("no context", run_forward(&w), EK_ERROR_CUDA,
 		      SAYS("entering the CUDA context", "CUDA_ERROR_INVALID_CONTEXT"));
 	fail("cuCtxGetCurrent=4");
-	expect_status("no current context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+	expect_status("no current context", run_backward(&w), EK_ERROR_CUDA,
 		      SAYS("entering the CUDA context", "CUDA_ERROR_DEINITIALIZED"));
 	fail(NULL);
 	EXPECT(is_untouched(&w), "bytes were written");
 	expect_runs("after refusals", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 TEST(a_destroyed_context_ends_no_process)
@@ -288,9 +279,9 @@ TEST(a_destroyed_context_ends_no_process)
 	struct work w = work_make(ctx, small);
 	expect_runs("before the end", &w);
 	standin.context_destroy(theirs); /* and what it holds, the memory and the modules */
-	EXPECT(ek_norm_forward(ctx, &w.forward) != EK_OK && ek_error(ctx)[0], "a call without a context");
+	EXPECT(run_forward(&w) != EK_OK && ek_error(ctx)[0], "a call without a context");
 	pop();
-	expect_status("a destroyed CUDA context", ek_norm_backward(ctx, &w.backward), EK_ERROR_CUDA,
+	expect_status("a destroyed CUDA context", run_backward(&w), EK_ERROR_CUDA,
 		      SAYS("entering the CUDA context", "GPU 0"));
 	ek_close(ctx);
 	free(w.start);
@@ -336,7 +327,7 @@ TEST(a_call_takes_the_workspace_of_more_rows)
 	for (int i = 0; i < COUNT_OF(shapes); i++) {
 		struct work w = work_make(ctx, shapes[i]);
 		w.backward.rows = 2048; /* one row a slot: twice as many slots as 2049 rows have */
-		expect_status("fewer rows", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
+		expect_status("fewer rows", run_backward(&w), EK_OK, SAYS(NULL));
 		work_free(&w);
 	}
 	ek_close(ctx);
@@ -357,9 +348,8 @@ static CUstream stream_numbered(uintptr_t number)
 TEST(streams_are_used)
 {
 	struct standin_launch launch;
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
-	CUstream made = stream_make(ctx);
+	struct work w = work_make(opened(gpu_options()), small);
+	CUstream made = stream_make(w.ctx);
 	CUstream streams[] = {NULL, stream_numbered(1), stream_numbered(2), made};
 	for (int i = 0; i < COUNT_OF(streams); i++) {
 		use_stream(&w, streams[i]);
@@ -367,80 +357,59 @@ TEST(streams_are_used)
 		EXPECT(standin.last_launch(&launch) && launch.stream == streams[i],
 		       "launched on another stream");
 	}
-	stream_free(ctx, made);
-	work_free(&w);
-	ek_close(ctx);
+	stream_free(w.ctx, made);
+	work_close(&w);
 }
 
 /* ---- capture ---- */
 
-static void capture_begin(ek_context *ctx, CUstream stream, int mode)
-{
-	push(gpu_of(ctx)->context);
-	EXPECT(cuda()->capture_begin(stream, mode) == CUDA_SUCCESS, "cuStreamBeginCapture fails");
-	pop();
-}
+/* A call of the driver in the context's CUDA context. */
+#define IN_CONTEXT(ctx, call)                                    \
+	do {                                                     \
+		push(gpu_of(ctx)->context);                      \
+		EXPECT(call == CUDA_SUCCESS, "%s fails", #call); \
+		pop();                                           \
+	} while (0)
 
-/* An executable graph; NULL where the capture was broken. */
+/* An executable graph of what was captured. */
 static CUgraphExec capture_end(ek_context *ctx, CUstream stream)
 {
 	CUgraph graph = NULL;
 	CUgraphExec executable = NULL;
-	push(gpu_of(ctx)->context);
-	EXPECT(cuda()->capture_end(stream, &graph) == CUDA_SUCCESS &&
-		       cuda()->graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS &&
-		       cuda()->graph_destroy(graph) == CUDA_SUCCESS,
-	       "the capture is broken");
-	pop();
+	IN_CONTEXT(ctx, cuda()->capture_end(stream, &graph));
+	IN_CONTEXT(ctx, cuda()->graph_instantiate(&executable, graph, 0));
+	IN_CONTEXT(ctx, cuda()->graph_destroy(graph));
 	return executable;
-}
-
-static void replay(ek_context *ctx, CUgraphExec executable, CUstream stream)
-{
-	push(gpu_of(ctx)->context);
-	EXPECT(cuda()->graph_launch(executable, stream) == CUDA_SUCCESS, "cuGraphLaunch fails");
-	pop();
-}
-
-static void graph_free(ek_context *ctx, CUgraphExec executable)
-{
-	push(gpu_of(ctx)->context);
-	EXPECT(cuda()->graph_exec_destroy(executable) == CUDA_SUCCESS, "cuGraphExecDestroy fails");
-	pop();
 }
 
 TEST(a_capture_without_prepare_is_refused)
 {
 	struct living before = living();
 	for (int mode = CU_STREAM_CAPTURE_MODE_GLOBAL; mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
-		ek_context *ctx = opened(gpu_options());
-		struct work w = work_make(ctx, small);
-		CUstream stream = stream_make(ctx);
+		struct work w = work_make(opened(gpu_options()), small);
+		CUstream stream = stream_make(w.ctx);
 		use_stream(&w, stream);
-		capture_begin(ctx, stream, mode);
-		expect_status("forward", ek_norm_forward(ctx, &w.forward), EK_ERROR_NOT_READY,
+		IN_CONTEXT(w.ctx, cuda()->capture_begin(stream, mode));
+		expect_status("forward", run_forward(&w), EK_ERROR_NOT_READY,
 			      SAYS("captured", "run the model once", "ek_norm_forward_prepare"));
-		expect_status("backward", ek_norm_backward(ctx, &w.backward), EK_ERROR_NOT_READY,
+		expect_status("backward", run_backward(&w), EK_ERROR_NOT_READY,
 			      SAYS("captured", "ek_norm_backward_prepare"));
-		expect_status("prepare, too late", ek_norm_forward_prepare(ctx, &w.forward),
-			      EK_ERROR_NOT_READY, SAYS("before the capture"));
+		expect_status("prepare, too late", prepare_forward(&w), EK_ERROR_NOT_READY,
+			      SAYS("before the capture"));
 		/* Another stream, or none, is not captured, and preparing on it does not break the capture. */
 		w.forward.stream = w.backward.stream = NULL;
-		expect_status("prepare beside it", ek_norm_forward_prepare(ctx, &w.forward), EK_OK,
-			      SAYS(NULL));
-		expect_status("prepare beside it", ek_norm_backward_prepare(ctx, &w.backward), EK_OK,
-			      SAYS(NULL));
+		expect_status("prepare beside it", prepare_forward(&w), EK_OK, SAYS(NULL));
+		expect_status("prepare beside it", prepare_backward(&w), EK_OK, SAYS(NULL));
 		use_stream(&w, stream);
-		expect_status("forward", ek_norm_forward(ctx, &w.forward), EK_OK, SAYS(NULL));
-		expect_status("backward", ek_norm_backward(ctx, &w.backward), EK_OK, SAYS(NULL));
-		CUgraphExec executable = capture_end(ctx, stream);
+		expect_status("forward", run_forward(&w), EK_OK, SAYS(NULL));
+		expect_status("backward", run_backward(&w), EK_OK, SAYS(NULL));
+		CUgraphExec executable = capture_end(w.ctx, stream);
 		EXPECT(is_untouched(&w), "a captured call has run");
-		replay(ctx, executable, stream);
+		IN_CONTEXT(w.ctx, cuda()->graph_launch(executable, stream));
 		EXPECT(is_right(&w), "the graph does not give the reference's bits");
-		graph_free(ctx, executable);
-		stream_free(ctx, stream);
-		work_free(&w);
-		ek_close(ctx);
+		IN_CONTEXT(w.ctx, cuda()->graph_exec_destroy(executable));
+		stream_free(w.ctx, stream);
+		work_close(&w);
 	}
 	nothing_is_left("captures", before);
 }
@@ -456,25 +425,21 @@ TEST(prepared_calls_are_captured_and_replayed)
 		struct standin_launch launch;
 		use_stream(&w, stream);
 		fail(NULL);
-		EXPECT(ek_norm_forward_prepare(ctx, &w.forward) == EK_OK &&
-			       ek_norm_backward_prepare(ctx, &w.backward) == EK_OK,
-		       "%s", ek_error(ctx));
+		EXPECT(prepare_forward(&w) == EK_OK && prepare_backward(&w) == EK_OK, "%s", ek_error(ctx));
 		EXPECT(!standin.last_launch(&launch) && is_untouched(&w), "prepare launches");
 		fail(NULL);
-		capture_begin(ctx, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-		EXPECT(ek_norm_forward(ctx, &w.forward) == EK_OK &&
-			       ek_norm_backward(ctx, &w.backward) == EK_OK,
-		       "%s", ek_error(ctx));
+		IN_CONTEXT(ctx, cuda()->capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		EXPECT(run_forward(&w) == EK_OK && run_backward(&w) == EK_OK, "%s", ek_error(ctx));
 		EXPECT(standin.last_launch(&launch) && launch.captured, "the launch is not captured");
 		EXPECT(standin.count("cuModuleLoadData") == 0, "a prepared call loads a kernel");
 		CUgraphExec executable = capture_end(ctx, stream);
 		EXPECT(is_untouched(&w), "a captured call has run");
 		for (int times = 0; times < 3; times++) {
-			replay(ctx, executable, stream);
+			IN_CONTEXT(ctx, cuda()->graph_launch(executable, stream));
 			EXPECT(is_right(&w), "replay %d does not give the reference's bits", times);
 			work_restart(&w);
 		}
-		graph_free(ctx, executable);
+		IN_CONTEXT(ctx, cuda()->graph_exec_destroy(executable));
 		work_free(&w);
 	}
 	stream_free(ctx, stream);
@@ -499,8 +464,7 @@ static void expect_any_rows(ek_dtype dtype, int64_t cols, const int64_t *rows, i
 		       "%s, %d rows: a kernel is loaded or compiled", ek_dtype_name(dtype), (int)rows[i]);
 		work_free(&w);
 	}
-	work_free(&first);
-	ek_close(ctx);
+	work_close(&first);
 }
 
 TEST(another_number_of_rows_needs_no_kernel)
@@ -516,22 +480,14 @@ TEST(another_number_of_rows_needs_no_kernel)
 
 TEST(prepare_on_the_cpu_does_nothing)
 {
-	ek_context *gpu = opened(gpu_options()), *ctx = context_of((struct setting){"scalar", 1, PLAIN});
-	struct work w = work_make(gpu, small);
+	ek_context *ctx = context_of((struct setting){"scalar", 1, PLAIN});
+	struct work w = work_make(opened(gpu_options()), small);
 	fail(NULL);
 	EXPECT(ek_norm_forward_prepare(ctx, &w.forward) == EK_OK, "%s", ek_error(ctx));
 	w.backward.dweight = w.backward.dbias = NULL; /* and with them the workspace */
 	EXPECT(ek_norm_backward_prepare(ctx, &w.backward) == EK_OK, "%s", ek_error(ctx));
-	w.forward.cols = 0;
-	expect_status("cols 0", ek_norm_forward_prepare(ctx, &w.forward), EK_ERROR_ARGUMENT,
-		      SAYS("cols (0)"));
-	expect_status("no args", ek_norm_backward_prepare(ctx, NULL), EK_ERROR_ARGUMENT,
-		      SAYS("args is NULL", "ek_norm_backward_args"));
-	expect_status("no ctx", ek_norm_forward_prepare(NULL, &w.forward), EK_ERROR_ARGUMENT,
-		      SAYS("ctx is NULL", "ek_open"));
 	EXPECT(standin.count("cuCtxGetCurrent") == 0 && is_untouched(&w), "the GPU is asked");
-	work_free(&w);
-	ek_close(gpu);
+	work_close(&w);
 }
 
 /* ---- warm calls ---- */
@@ -552,32 +508,30 @@ static bool is_quick(const char *function)
 
 TEST(a_warm_call_asks_for_little)
 {
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	expect_runs("the first time", &w);
 	fail(NULL);
 #ifdef COUNTS
 	long long before = atomic_load(&asked);
 #endif
-	ek_status forward = ek_norm_forward(ctx, &w.forward), backward = ek_norm_backward(ctx, &w.backward);
+	ek_status forward = run_forward(&w), backward = run_backward(&w);
 #ifdef COUNTS
 	EXPECT(atomic_load(&asked) == before, "%lld allocations, files or environment variables",
 	       (long long)(atomic_load(&asked) - before));
 #endif
-	EXPECT(forward == EK_OK && backward == EK_OK, "%s", ek_error(ctx));
+	EXPECT(forward == EK_OK && backward == EK_OK, "%s", ek_error(w.ctx));
 	for (int i = 0; i < COUNT_OF(driver_functions); i++)
 		EXPECT(is_quick(driver_functions[i]) || standin.count(driver_functions[i]) == 0,
 		       "a warm call calls %s", driver_functions[i]);
 	EXPECT(standin.count("cuLaunchKernelEx") == 3, "%d launches for one forward and one backward",
 	       (int)standin.count("cuLaunchKernelEx"));
-	push(gpu_of(ctx)->context);
+	push(gpu_of(w.ctx)->context);
 	fail(NULL);
-	EXPECT(ek_norm_forward(ctx, &w.forward) == EK_OK && standin.count("cuCtxPushCurrent_v2") == 0,
+	EXPECT(run_forward(&w) == EK_OK && standin.count("cuCtxPushCurrent_v2") == 0,
 	       "a context that is current is pushed");
 	pop();
 	EXPECT(is_right(&w), "the calls do not give the reference's bits");
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 #ifdef COUNTS
@@ -622,10 +576,9 @@ TEST(no_memory_for_a_kernel)
 	int refusals = 0;
 	bool reached = true;
 	for (long long room = 0; room < 100 && reached; room++) {
-		ek_context *ctx = opened_with(fresh_folder());
-		struct work w = work_make(ctx, small);
+		struct work w = work_make(opened_with(fresh_folder()), small);
 		atomic_store(&fail_after, room);
-		ek_status status = ek_norm_forward_prepare(ctx, &w.forward);
+		ek_status status = prepare_forward(&w);
 		reached = atomic_load(&fail_after) == 0;
 		atomic_store(&fail_after, -1);
 		refusals += status != EK_OK;
@@ -633,9 +586,8 @@ TEST(no_memory_for_a_kernel)
 			expect_status("no memory", status, EK_ERROR_MEMORY,
 				      SAYS("ek_layer_norm_forward_f32_40"));
 		EXPECT(standin.live("module") == (status == EK_OK), "a module without its kernel");
-		EXPECT(ek_norm_forward_prepare(ctx, &w.forward) == EK_OK, "with memory: %s", ek_error(ctx));
-		work_free(&w);
-		ek_close(ctx);
+		EXPECT(prepare_forward(&w) == EK_OK, "with memory: %s", ek_error(w.ctx));
+		work_close(&w);
 	}
 	EXPECT(!reached && refusals > 3, "%d refusals", refusals);
 }
@@ -670,12 +622,10 @@ TEST(ranges_end_where_calls_fail)
 	ranges_seen = 0;
 	expect_runs("named", &w);
 	fail("cuLaunchKernelEx=701");
-	EXPECT(ek_norm_forward(ctx, &w.forward) != EK_OK && ek_norm_backward(ctx, &w.backward) != EK_OK,
-	       "launched after all");
+	EXPECT(run_forward(&w) != EK_OK && run_backward(&w) != EK_OK, "launched after all");
 	fail(NULL);
 	EXPECT(ranges_seen == 4 && ranges_open == 0, "%d ranges, %d of them open", ranges_seen, ranges_open);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 /* ---- threads ---- */
@@ -753,9 +703,7 @@ TEST(contexts_close_while_others_work)
 		jobs[i].work = work_make(ctx[i % 2], (struct shape){EK_F32, 9, 24 + i});
 	start_jobs(jobs, threads, 4);
 	for (int i = 0; i < test_scaled(20); i++) {
-		ek_context *other = opened(gpu_options());
-		expect_works("a context that comes and goes", other);
-		ek_close(other);
+		expect_works_once("a context that comes and goes", opened(gpu_options()));
 	}
 	finish_jobs(jobs, threads, 4);
 	ek_close(ctx[1]);

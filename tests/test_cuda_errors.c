@@ -23,15 +23,14 @@ TEST(a_launch_fails)
 		     {"cuLaunchKernelEx=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
 		     {"cuLaunchKernelEx=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"},
 		     {"cuPointerGetAttribute=4", EK_ERROR_CUDA, "CUDA_ERROR_DEINITIALIZED"}};
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	for (int warm = 0; warm < 2; warm++)
 		for (int i = 0; i < COUNT_OF(cases); i++) {
 			struct living before = living();
 			fail(cases[i].failure);
-			expect_status(cases[i].failure, ek_norm_forward(ctx, &w.forward), cases[i].status,
+			expect_status(cases[i].failure, run_forward(&w), cases[i].status,
 				      SAYS("GPU 0", cases[i].says));
-			expect_status(cases[i].failure, ek_norm_backward(ctx, &w.backward), cases[i].status,
+			expect_status(cases[i].failure, run_backward(&w), cases[i].status,
 				      SAYS("GPU 0", cases[i].says));
 			fail(NULL);
 			EXPECT(is_untouched(&w), "%s: bytes were written", cases[i].failure);
@@ -39,8 +38,7 @@ TEST(a_launch_fails)
 				nothing_is_left(cases[i].failure, before);
 			expect_runs(cases[i].failure, &w);
 		}
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 /* A launch counts its blocks in 32 bits: more of them must not become fewer. */
@@ -77,26 +75,24 @@ TEST(a_fault_stays)
 		     {"cuPointerGetAttribute=700@1", "CUDA_ERROR_ILLEGAL_ADDRESS"}};
 	struct living before = living();
 	for (int i = 0; i < COUNT_OF(cases); i++) {
-		ek_context *ctx = opened(gpu_options());
-		struct work w = work_make(ctx, small);
+		struct work w = work_make(opened(gpu_options()), small);
 		size_t bytes = 0;
 		expect_runs("before the fault", &w);
 		fail(cases[i].failure);
-		expect_status(cases[i].failure, ek_norm_forward(ctx, &w.forward), EK_ERROR_CUDA,
+		expect_status(cases[i].failure, run_forward(&w), EK_ERROR_CUDA,
 			      SAYS("GPU 0", cases[i].says, "unusable", "restart the process"));
 		int64_t calls = standin.count("cuLaunchKernelEx") + standin.count("cuPointerGetAttribute");
 		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "unusable after"));
 		judge_every_call(cases[i].failure, &w, SAYS("GPU 0", cases[i].says, "unusable after"));
 		EXPECT(standin.count("cuLaunchKernelEx") + standin.count("cuPointerGetAttribute") == calls,
 		       "%s: the driver is still called", cases[i].failure);
-		EXPECT(ek_norm_backward_workspace(ctx, &w.backward, &bytes) == EK_OK && bytes > 0,
+		EXPECT(ek_norm_backward_workspace(w.ctx, &w.backward, &bytes) == EK_OK && bytes > 0,
 		       "the workspace's size is no longer known");
 		if (!strstr(cases[i].failure, "214")) /* which the stand-in does not keep */
 			open_refused("another context", gpu_options(), EK_ERROR_CUDA, SAYS(cases[i].says));
 		fail(NULL);
 		EXPECT(is_untouched(&w), "%s: bytes were written", cases[i].failure);
-		work_free(&w);
-		ek_close(ctx);
+		work_close(&w);
 		nothing_is_left("a context with a fault", before);
 	}
 	opens_after_all();
@@ -124,8 +120,7 @@ TEST(a_fault_stays)
 TEST(host_memory_is_refused)
 {
 	float here[512] __attribute__((aligned(64))) = {0};
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	char address[32];
 	(void)snprintf(address, sizeof(address), "(%p)", (void *)here);
 	expect_runs("before host memory", &w); /* from now on a launch would be the first thing to happen */
@@ -153,49 +148,42 @@ TEST(host_memory_is_refused)
 	ek_norm_backward_args b = w.backward; /* a workspace that is not needed may be anything */
 	b.dweight = b.dbias = NULL;
 	b.workspace = here;
-	expect_status("no sums", ek_norm_backward(ctx, &b), EK_OK, SAYS(NULL));
+	expect_status("no sums", ek_norm_backward(w.ctx, &b), EK_OK, SAYS(NULL));
 	ek_norm_forward_args f = w.forward;
 	f.x = here; /* prepare looks at pointers and does not follow them */
-	expect_status("prepare", ek_norm_forward_prepare(ctx, &f), EK_OK, SAYS(NULL));
-	work_free(&w);
-	ek_close(ctx);
+	expect_status("prepare", ek_norm_forward_prepare(w.ctx, &f), EK_OK, SAYS(NULL));
+	work_close(&w);
 }
 
 TEST(trusted_pointers_are_not_looked_up)
 {
 	ek_options options = gpu_options();
 	options.trust_pointers = 1;
-	ek_context *ctx = opened(options);
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(options), small);
 	fail(NULL);
 	expect_runs("trusted pointers", &w);
 	EXPECT(standin.count("cuPointerGetAttribute") == 0, "%d pointers are looked up",
 	       (int)standin.count("cuPointerGetAttribute"));
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 TEST(a_gpu_may_read_host_memory)
 {
 	set("EVENKEEL_STANDIN_PAGEABLE", "1");
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	fail(NULL);
 	ek_norm_forward_args f = w.forward;
 	f.x = w.start + work_offset(&w, "x");
-	EXPECT(ek_norm_forward(ctx, &f) == EK_OK && ek_norm_backward(ctx, &w.backward) == EK_OK &&
-		       is_right(&w),
-	       "host memory: %s", ek_error(ctx));
+	EXPECT(ek_norm_forward(w.ctx, &f) == EK_OK && run_backward(&w) == EK_OK && is_right(&w),
+	       "host memory: %s", ek_error(w.ctx));
 	EXPECT(standin.count("cuPointerGetAttribute") == 0, "pointers are looked up for nothing");
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 	set("EVENKEEL_STANDIN_PAGEABLE", NULL);
 }
 
 TEST(workspaces_are_judged)
 {
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	char needed[32], given[32];
 	size_t bytes = w.backward.workspace_size;
 	(void)snprintf(needed, sizeof(needed), "%zu", bytes);
@@ -205,21 +193,18 @@ TEST(workspaces_are_judged)
 	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace_size--, "workspace_size", needed, given);
 	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace = (char *)a.workspace + 32, "workspace", "64");
 	REFUSED(backward, EK_ERROR_WORKSPACE, a.workspace = (char *)a.workspace + 1, "workspace", "64");
-	expect_status("prepare", ek_norm_backward_prepare(ctx, &(ek_norm_backward_args){0}),
+	expect_status("prepare", ek_norm_backward_prepare(w.ctx, &(ek_norm_backward_args){0}),
 		      EK_ERROR_STRUCT_SIZE, SAYS("size"));
 	w.backward.workspace_size--;
-	expect_status("prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_WORKSPACE,
-		      SAYS(needed, given));
+	expect_status("prepare", prepare_backward(&w), EK_ERROR_WORKSPACE, SAYS(needed, given));
 	w.backward.workspace_size++;
 	expect_runs("after bad workspaces", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 TEST(overlaps_are_refused)
 {
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	REFUSED(forward, EK_ERROR_OVERLAP, a.y = w.there + work_offset(&w, "x") + 4, "y [", "x [");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.rstd = w.there + work_offset(&w, "mean"), "mean [", "rstd [");
 	REFUSED(forward, EK_ERROR_OVERLAP, a.weight = w.there + work_offset(&w, "y"), "y [", "weight [");
@@ -231,36 +216,32 @@ TEST(overlaps_are_refused)
 	REFUSED(backward, EK_ERROR_ARGUMENT, a.dx = a.dweight = a.dbias = NULL, "dx", "dweight", "dbias");
 	REFUSED(forward, EK_ERROR_ARGUMENT, a.cols = 0, "cols (0)");
 	expect_runs("after overlaps", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 /* Forward has nothing to do; backward's sums are of nothing. */
 TEST(no_rows_are_allowed)
 {
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, (struct shape){EK_F32, 0, 40});
+	struct work w = work_make(opened(gpu_options()), (struct shape){EK_F32, 0, 40});
 	fail(NULL);
 	ek_norm_forward_args f = w.forward;
 	f.x = f.y = f.mean = f.rstd = f.mean_lo = NULL;
-	EXPECT(ek_norm_forward(ctx, &f) == EK_OK && is_untouched(&w), "%s", ek_error(ctx));
+	EXPECT(ek_norm_forward(w.ctx, &f) == EK_OK && is_untouched(&w), "%s", ek_error(w.ctx));
 	EXPECT(standin.count("cuLaunchKernelEx") == 0, "forward of no rows launches");
 	expect_runs("no rows", &w);
 	ek_norm_backward_args b = w.backward;
 	b.accumulate = 1;
-	EXPECT(ek_norm_backward(ctx, &b) == EK_OK && is_untouched(&w),
-	       "nothing is not added, or more than that: %s", ek_error(ctx));
-	work_free(&w);
-	ek_close(ctx);
+	EXPECT(ek_norm_backward(w.ctx, &b) == EK_OK && is_untouched(&w),
+	       "nothing is not added, or more than that: %s", ek_error(w.ctx));
+	work_close(&w);
 }
 
 TEST(a_stream_is_none)
 {
-	ek_context *ctx = opened(gpu_options());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened(gpu_options()), small);
 	CUcontext theirs = standin.context_create(0);
-	CUstream strange = NULL, gone = stream_make(ctx);
-	stream_free(ctx, gone);
+	CUstream strange = NULL, gone = stream_make(w.ctx);
+	stream_free(w.ctx, gone);
 	push(theirs);
 	EXPECT(cuda()->stream_create(&strange, 0) == CUDA_SUCCESS, "no stream");
 	pop();
@@ -275,6 +256,5 @@ TEST(a_stream_is_none)
 		expect_runs("after streams that are none", &w);
 	}
 	standin.context_destroy(theirs);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }

@@ -140,10 +140,9 @@ TEST_IN_CHILD(nvrtc_is_missing)
 	struct work w = work_make(ctx, small);
 	forward_refused("no NVRTC", &w, EK_ERROR_COMPILE,
 			SAYS("ek_layer_norm_forward_f32_40", "$EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so"));
-	expect_status("no NVRTC, prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
+	expect_status("no NVRTC, prepare", prepare_backward(&w), EK_ERROR_COMPILE,
 		      SAYS("ek_layer_norm_backward_f32_40"));
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 
 	ctx = opened_with_pack(in_base("no.pack"));
 	w = work_make(ctx, small);
@@ -155,8 +154,7 @@ TEST_IN_CHILD(nvrtc_is_missing)
 		SAYS("lacks nvrtcVersion: evenkeel needs NVRTC 12.0", "12.1 from compute capability 9.0 on"));
 	set("EVENKEEL_NVRTC", standin.nvrtc);
 	expect_runs("when NVRTC has come", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 static void a_pack_serves_in_a_child(void)
@@ -170,23 +168,19 @@ static void a_pack_serves_in_a_child(void)
 		SAYS("ek_layer_norm_forward_f32_41", "$EVENKEEL_NVRTC", pack_path(), "has no such kernel"));
 	expect_runs("from a pack, after another kernel was missing", &w);
 	work_free(&w);
-	work_free(&other);
-	ek_close(ctx);
+	work_close(&other);
 	set("EVENKEEL_PACK", pack_path());
 	ek_options options = gpu_options();
 	options.cache = "";
 	options.pack = NULL;
-	ctx = opened(options);
-	expect_works("from $EVENKEEL_PACK", ctx);
-	ek_close(ctx);
+	expect_works_once("from $EVENKEEL_PACK", opened(options));
 
 	ctx = opened_with_pack(in_base("nonsense.pack"));
 	w = work_make(ctx, small);
 	forward_refused("a pack of nonsense", &w, EK_ERROR_COMPILE,
 			SAYS("refused the compiled ek_layer_norm_forward_f32_40", "CUDA_ERROR_INVALID_IMAGE",
 			     "$EVENKEEL_NVRTC"));
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 TEST(a_pack_serves_without_nvrtc)
@@ -198,44 +192,38 @@ TEST(a_pack_serves_without_nvrtc)
 /* Where there is nothing at all: no system paths, no toolkit, no Python. */
 TEST_IN_CHILD(nothing_is_installed)
 {
-	ek_context *ctx = opened_with("");
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened_with(""), small);
 	set("EVENKEEL_NVRTC", NULL);
 	if ((geteuid() != 0 && unshare(CLONE_NEWUSER) != 0) || chroot(fresh_folder()) != 0 || chdir("/") != 0)
 		return;
 	forward_refused("nothing installed", &w, EK_ERROR_COMPILE,
 			SAYS("ek_layer_norm_forward_f32_40 cannot be compiled", "NVRTC (libnvrtc.so.13",
 			     "not installed", "pip install", "CUDA toolkit", "$EVENKEEL_NVRTC"));
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 static void nvrtc_11_8_in_a_child(void)
 {
-	ek_context *ctx = opened_with("");
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened_with(""), small);
 	fail("nvrtcVersion=11080");
 	for (int i = 0; i < 2; i++) /* found once, refused twice */
 		forward_refused("NVRTC 11.8", &w, EK_ERROR_COMPILE,
 				SAYS("is NVRTC 11.8: evenkeel needs NVRTC 12.0 or newer", "$EVENKEEL_NVRTC"));
 	EXPECT(standin.nvrtc_count("nvrtcVersion") == 1, "a library that is too old is opened %d times",
 	       (int)standin.nvrtc_count("nvrtcVersion"));
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 static void nvrtc_12_0_in_a_child(void)
 {
-	ek_context *ctx = opened_with("");
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened_with(""), small);
 	fail("nvrtcVersion=12000,nvrtcCompileProgram=6");
 	forward_refused(
 		"NVRTC 12.0 for 9.0", &w, EK_ERROR_COMPILE,
 		SAYS("NVRTC 12.0 refused", "; evenkeel needs NVRTC", "12.1 from compute capability 9.0 on"));
 	fail(NULL);
 	expect_runs("what NVRTC 12.0 does compile", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 TEST(nvrtc_is_too_old)
@@ -368,8 +356,7 @@ TEST(a_compilation_fails)
 		     {"nvrtcGetCUBIN=4", EK_ERROR_COMPILE, "NVRTC_ERROR_INVALID_PROGRAM"},
 		     {"nvrtcGetNumSupportedArchs=4", EK_ERROR_COMPILE, "9.0"},
 		     {"nvrtcGetSupportedArchs=4", EK_ERROR_COMPILE, "9.0"}};
-	ek_context *ctx = opened_with("");
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened_with(""), small);
 	for (int i = 0; i < COUNT_OF(cases); i++) {
 		fail(cases[i].failure);
 		forward_refused(cases[i].failure, &w, cases[i].status, SAYS("NVRTC 12.99", cases[i].says));
@@ -381,8 +368,7 @@ TEST(a_compilation_fails)
 		SAYS("NVRTC 12.99 refused ek_layer_norm_forward_f32_40", "sm_90", "NVRTC_ERROR_COMPILATION"));
 	set("EVENKEEL_STANDIN_CC", NULL);
 	expect_runs("when the compiler works", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 TEST(what_the_compiler_said_is_kept)
@@ -398,16 +384,14 @@ TEST(what_the_compiler_said_is_kept)
 			SAYS("NVRTC_ERROR_COMPILATION", "error", "no_such_header.h", path));
 	EXPECT(strstr(text_of(path), "no_such_header.h"), "the log is \"%s\"", text_of(path));
 	EXPECT(files_in(folder) == 1, "%d files beside the log", files_in(folder) - 1);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 	ctx = opened_with("");
 	w = work_make(ctx, small);
 	forward_refused("and nowhere to keep it", &w, EK_ERROR_COMPILE,
 			SAYS("NVRTC_ERROR_COMPILATION", "error", "no_such_header.h"));
 	set("EVENKEEL_STANDIN_CFLAGS", NULL);
 	expect_runs("when the text is right", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 /* ---- kernels: loading ---- */
@@ -426,8 +410,7 @@ TEST(an_image_does_not_load)
 		{"cuModuleGetFunction=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
 		{"cuStreamIsCapturing=999", EK_ERROR_CUDA, "CUDA error 999"},
 	};
-	ek_context *ctx = opened_with(fresh_folder());
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened_with(fresh_folder()), small);
 	for (int i = 0; i < COUNT_OF(cases); i++) {
 		fail(cases[i].failure);
 		forward_refused(cases[i].failure, &w, cases[i].status, SAYS("GPU 0", cases[i].says));
@@ -436,14 +419,13 @@ TEST(an_image_does_not_load)
 	forward_refused("a default stream that is none", &w, EK_ERROR_ARGUMENT,
 			SAYS("stream NULL does not belong"));
 	fail("cuFuncSetAttribute=1"); /* backward asks for shared memory */
-	expect_status("no shared memory", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_CUDA,
+	expect_status("no shared memory", prepare_backward(&w), EK_ERROR_CUDA,
 		      SAYS("loading ek_layer_norm_backward_f32_40", "CUDA_ERROR_INVALID_VALUE"));
 	EXPECT(standin.count("cuModuleLoadData") == standin.count("cuModuleUnload"), "the module stays");
 	fail("cuThreadExchangeStreamCaptureMode=1");
 	expect_runs("when images load", &w);
 	fail(NULL);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 static struct ek_recipe forward_recipe(struct work *w)
@@ -483,8 +465,7 @@ TEST(a_refused_image_is_compiled_anew)
 	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 3, "compiled %d times, for three kernels",
 	       (int)standin.nvrtc_count("nvrtcCompileProgram"));
 	EXPECT(standin.live("module") == 3, "%d modules", (int)standin.live("module"));
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 	ctx = opened_with(folder);
 	fail(NULL);
 	expect_works("from the cache", ctx);
@@ -494,33 +475,29 @@ TEST(a_refused_image_is_compiled_anew)
 	ctx = opened_with(folder);
 	w = work_make(ctx, small);
 	fail("cuModuleLoadData=209@1");
-	expect_status("of another architecture", ek_norm_forward_prepare(ctx, &w.forward), EK_OK, SAYS(NULL));
+	expect_status("of another architecture", prepare_forward(&w), EK_OK, SAYS(NULL));
 	EXPECT(standin.nvrtc_count("nvrtcCompileProgram") == 1, "compiled %d times",
 	       (int)standin.nvrtc_count("nvrtcCompileProgram"));
 	fail(NULL);
 	expect_runs("with an image that the driver refused", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }
 
 /* A backward has several kernels: without one of them it writes nothing, whether the others are in memory or not. */
 TEST(a_later_kernel_is_missing)
 {
 	for (int warm = 0; warm < 2; warm++) {
-		ek_context *ctx = opened_with("");
-		struct work w = work_make(ctx, small);
+		struct work w = work_make(opened_with(""), small);
 		fail("nvrtcCompileProgram=6@2");
 		if (warm)
-			expect_status("prepare", ek_norm_backward_prepare(ctx, &w.backward), EK_ERROR_COMPILE,
-				      SAYS(NULL));
+			expect_status("prepare", prepare_backward(&w), EK_ERROR_COMPILE, SAYS(NULL));
 		fail(warm ? "nvrtcCompileProgram=6" : "nvrtcCompileProgram=6@2");
-		expect_status("the second kernel", ek_norm_backward(ctx, &w.backward), EK_ERROR_COMPILE,
+		expect_status("the second kernel", run_backward(&w), EK_ERROR_COMPILE,
 			      SAYS("ek_layer_norm_backward_", "NVRTC_ERROR_COMPILATION"));
 		EXPECT(standin.count("cuLaunchKernelEx") == 0 && is_untouched(&w), "bytes were written");
 		fail(NULL);
 		expect_runs("with all kernels", &w);
-		work_free(&w);
-		ek_close(ctx);
+		work_close(&w);
 	}
 }
 
@@ -617,11 +594,9 @@ TEST_IN_CHILD(others_may_write_a_folder)
 	int noted = open(in_base("notes"), O_RDWR | O_CREAT | O_TRUNC, 0600), before = dup(2);
 	EXPECT(chmod(folder, 0777) == 0 && noted >= 0 && dup2(noted, 2) == 2, "no notes");
 	for (int i = 0; i < 3; i++) {
-		ek_context *ctx = opened_with(folder);
-		struct work w = work_make(ctx, small);
-		EXPECT(ek_norm_forward(ctx, &w.forward) == EK_OK, "%s", ek_error(ctx));
-		work_free(&w);
-		ek_close(ctx);
+		struct work w = work_make(opened_with(folder), small);
+		EXPECT(run_forward(&w) == EK_OK, "%s", ek_error(w.ctx));
+		work_close(&w);
 	}
 	(void)dup2(before, 2);
 	const char *notes = text_of(in_base("notes")), *first = strstr(notes, "evenkeel: ");
@@ -643,16 +618,13 @@ TEST_IN_CHILD(a_turned_off_cache_keeps_no_files)
 	ek_context *ctx = opened(options);
 	struct work w = work_make(ctx, small);
 	set("EVENKEEL_STANDIN_CC", "/bin/false");
-	EXPECT(ek_norm_forward(ctx, &w.forward) == EK_ERROR_COMPILE, "compiled by nothing");
+	EXPECT(run_forward(&w) == EK_ERROR_COMPILE, "compiled by nothing");
 	set("EVENKEEL_STANDIN_CC", NULL);
 	expect_runs("without a cache", &w);
 	EXPECT(files_in(home) == 0, "%d files are kept", files_in(home));
 	set("EVENKEEL_CACHE", NULL);
-	work_free(&w);
-	ek_close(ctx);
-	ctx = opened(options);
-	expect_works("with the user's cache", ctx);
-	ek_close(ctx);
+	work_close(&w);
+	expect_works_once("with the user's cache", opened(options));
 	EXPECT(files_in(in_base("folder/evenkeel")) == 3, "%d files are kept, of three kernels",
 	       files_in(in_base("folder/evenkeel")));
 }
@@ -662,12 +634,10 @@ TEST(a_folder_cannot_be_written)
 {
 	char folder[64];
 	(void)snprintf(folder, sizeof(folder), "/proc/%d", (int)getpid());
-	ek_context *ctx = opened_with(folder);
-	struct work w = work_make(ctx, small);
+	struct work w = work_make(opened_with(folder), small);
 	set("EVENKEEL_STANDIN_CFLAGS", "-include no_such_header.h");
 	forward_refused("a log that cannot be kept", &w, EK_ERROR_COMPILE, SAYS("no_such_header.h"));
 	set("EVENKEEL_STANDIN_CFLAGS", NULL);
 	expect_runs("without a folder to write to", &w);
-	work_free(&w);
-	ek_close(ctx);
+	work_close(&w);
 }

@@ -1,5 +1,5 @@
-/* NVRTC, where it is installed: texts are compiled, through the cache or from a pack, and refusals are explained.
- * SPDX-License-Identifier: MIT */
+/* NVRTC, where it is installed: texts are compiled, through the cache. What is refused or not there is in
+ * test_cuda_loading.c. SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 
 #include "gpu/kernel.h"
 #include "gpu/cuda/nvrtc.h"
-#include "gpu/pack.h"
 #include "support_cache.h"
 #include "support_files.h"
 #include "support_runner.h"
@@ -51,60 +50,6 @@ SETUP()
 }
 
 /* ---- before NVRTC is found ---- */
-
-/* A pack with the key that a build gives, and an image that no compiler made. */
-static void write_scale_pack(void)
-{
-	struct ek_image image = image_of("compiled"), built;
-	struct ek_recipe recipe = scale_recipe("2.0f");
-	char *key = NULL;
-	if (!nvrtc_is_there())
-		return;
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &built, &key, NULL) == EK_OK &&
-		       ek_pack_write(in_base("scale.pack"), (const char *const *)&key, &image, 1) == EK_OK,
-	       "%s", ek_error(NULL));
-}
-
-static void pack_serves(void)
-{
-	struct ek_image image = {NULL, 0};
-	struct ek_recipe recipe = scale_recipe("2.0f"), other = scale_recipe("3.0f");
-	set("EVENKEEL_NVRTC", in_base("no such library"));
-	struct ek_cache *cache = ek_cache_open("", in_base("scale.pack"));
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_OK &&
-		       image_is(&image, "compiled"),
-	       "the pack does not serve: %s", ek_error(NULL));
-	EXPECT(ek_kernel_build(&other, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), "scale.pack has no such kernel") &&
-		       strstr(ek_error(NULL), "$EVENKEEL_NVRTC"),
-	       "the message is \"%s\"", ek_error(NULL));
-	ek_cache_close(cache);
-	free(image.data);
-}
-
-/* A process that has found NVRTC keeps it: both parts are processes of their own. */
-TEST(a_pack_serves_without_nvrtc)
-{
-	in_child(write_scale_pack);
-	if (exists(in_base("scale.pack")))
-		in_child(pack_serves);
-	else
-		test_skip("NVRTC is not there, and it makes the pack");
-}
-
-TEST_IN_CHILD(a_library_that_is_not_nvrtc_is_explained)
-{
-	struct ek_nvrtc_info info;
-	set("EVENKEEL_NVRTC", in_base("no such library"));
-	ek_nvrtc_describe(&info);
-	EXPECT(info.version == 0 && strstr(info.missing, "$EVENKEEL_NVRTC") &&
-		       strstr(info.missing, "no such library"),
-	       "missing: \"%s\"", info.missing);
-	set("EVENKEEL_NVRTC", "libc.so.6");
-	ek_nvrtc_describe(&info);
-	EXPECT(info.version == 0 && strstr(info.missing, "lacks nvrtcVersion"), "missing: \"%s\"",
-	       info.missing);
-}
 
 static char real_nvrtc[512];
 
@@ -175,45 +120,6 @@ TEST(texts_are_compiled)
 	EXPECT(ek_kernel_build(&recipe, 10, NULL, &text, NULL, NULL) == EK_ERROR_COMPILE &&
 		       strstr(ek_error(NULL), "1.0"),
 	       "compiled for 1.0: %s", ek_error(NULL));
-}
-
-TEST(the_compiler_may_be_asked_about_registers)
-{
-	struct ek_image image;
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("2.0f");
-	if (!nvrtc_is_there())
-		return;
-	(void)snprintf(recipe.options[recipe.option_count++], sizeof recipe.options[0], "--ptxas-options=-v");
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_OK, "%s", ek_error(NULL));
-	EXPECT(log && strstr(log, "registers"), "it said \"%s\"", log ? log : "");
-	free(image.data);
-	free(log);
-}
-
-TEST(a_refused_text_is_explained)
-{
-	char path[256], text[512] = "";
-	const char *folder = fresh_path();
-	struct ek_image image;
-	char *log = NULL;
-	struct ek_recipe recipe = scale_recipe("no_such_name");
-	if (!nvrtc_is_there())
-		return;
-	EXPECT(ek_kernel_build(&recipe, 80, NULL, &image, NULL, &log) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), "no_such_name") && strstr(ek_error(NULL), "scale"),
-	       "the message is \"%s\"", ek_error(NULL));
-	EXPECT(log && strstr(log, "no_such_name"), "the log is \"%s\"", log ? log : "");
-	free(log);
-	struct ek_cache *cache = ek_cache_open(folder, "");
-	cache_file(folder, "scale", ".log", path);
-	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, NULL) == EK_ERROR_COMPILE &&
-		       strstr(ek_error(NULL), path),
-	       "the message is \"%s\"", ek_error(NULL));
-	EXPECT(read_file(path, text, sizeof text - 1) > 20 && strstr(text, "no_such_name"), "%s says \"%s\"",
-	       path, text);
-	EXPECT(describe(cache).entries == 0, "a failure is kept");
-	ek_cache_close(cache);
 }
 
 /* Two builds are one compilation; other options, texts or architectures are other entries. */
