@@ -18,6 +18,13 @@ void cuda_test_begin(void);
 /* From now on, "NAME=CODE,…" as standin.h says; counted anew. NULL: all is well again. */
 void fail(const char *failures);
 
+/* What a call answers then. */
+struct failure {
+	const char *failure;
+	ek_status status;
+	const char *says;
+};
+
 /* The process's driver, which is loaded if it was not. */
 const struct ek_driver *cuda(void);
 CUcontext current_context(void);

@@ -161,50 +161,44 @@ static void refused_folder(const char *folder, const char *part)
 	ek_cache_close(cache);
 }
 
-TEST(unsafe_folders_are_refused)
+/* A link, one that others may write, another user's, or a file, in place of the folder or of its subfolder. */
+static void refused_forms(const char *folder, const char *place)
 {
-	const char *folder = fresh_path(), *link = in_base("link");
-	char slash[160];
-	EXPECT(mkdir(folder, 0700) == 0 && symlink(folder, link) == 0, "no link");
-	(void)snprintf(slash, sizeof slash, "%s///", link);
-	refused_folder(link, "is a link");
-	refused_folder(slash, "is a link");
-	(void)unlink(link);
-	(void)chmod(folder, 0720);
+	char other[128], link[64];
+	(void)snprintf(other, sizeof other, "%s", in_base("other"));
+	(void)snprintf(link, sizeof link, "%s is a link", strrchr(place, '/'));
+	EXPECT(mkdir(other, 0700) == 0 && symlink(other, place) == 0, "no link");
+	refused_folder(folder, link);
+	(void)unlink(place);
+	EXPECT(mkdir(place, 0700) == 0 && chmod(place, 0720) == 0, "no folder");
 	refused_folder(folder, "written by others: chmod 700 it");
-	(void)chmod(folder, 0702);
+	(void)chmod(place, 0702);
 	refused_folder(folder, "written by others: chmod 700 it");
-	(void)chmod(folder, 0700);
+	(void)chmod(place, 0700);
 	if (geteuid() == 0) {
-		EXPECT(chown(folder, 65534, 65534) == 0, "no other user");
-		refused_folder(folder, "belongs to another user: set $EVENKEEL_CACHE");
+		EXPECT(chown(place, 65534, 65534) == 0, "no other user");
+		refused_folder(folder, "belongs to another user");
 	}
-	remove_tree(folder);
-	write_file(folder, "a file", 6);
+	(void)rmdir(place);
+	write_file(place, "a file", 6);
 	refused_folder(folder, ": Not a directory");
-	(void)unlink(folder);
+	EXPECT(files_in(other) == 0 && exists(place), "something was written or deleted");
+	(void)rmdir(other);
 }
 
-TEST(unsafe_subfolders_are_refused)
+TEST(unsafe_folders_are_refused)
 {
-	const char *folder = fresh_folder(), *other = in_base("other");
-	char subfolder[256];
-	cache_path(folder, "", subfolder);
+	char folder[128], slash[160], subfolder[256];
+	(void)snprintf(folder, sizeof folder, "%s", fresh_path());
+	refused_forms(folder, folder);
+	(void)unlink(folder);
+	EXPECT(symlink("other", folder) == 0, "no link");
+	(void)snprintf(slash, sizeof slash, "%s///", folder);
+	refused_folder(slash, "is a link");
+	(void)unlink(folder);
+	cache_path(fresh_folder(), "", subfolder);
 	subfolder[strlen(subfolder) - 1] = '\0';
-	EXPECT(mkdir(other, 0700) == 0 && symlink(other, subfolder) == 0, "no link");
-	refused_folder(folder, "evenkeel-kernels is a link");
-	(void)unlink(subfolder);
-	EXPECT(mkdir(subfolder, 0700) == 0 && chmod(subfolder, 0720) == 0, "no subfolder");
-	refused_folder(folder, "evenkeel-kernels may be written by others");
-	(void)chmod(subfolder, 0700);
-	if (geteuid() == 0) {
-		EXPECT(chown(subfolder, 65534, 65534) == 0, "no other user");
-		refused_folder(folder, "evenkeel-kernels belongs to another user");
-	}
-	(void)rmdir(subfolder);
-	write_file(subfolder, "a file", 6);
-	refused_folder(folder, "evenkeel-kernels: Not a directory");
-	EXPECT(files_in(other) == 0 && exists(subfolder), "something was written or deleted");
+	refused_forms(folder, subfolder);
 }
 
 /* What becomes unsafe later is noticed, too. */
@@ -225,16 +219,22 @@ TEST(folders_are_checked_at_each_use)
 	ek_cache_close(cache);
 }
 
-/* Rights do not bind root: as somebody else. */
-static void read_only_folder_serves(void)
+/* Rights do not bind root: as somebody else, who owns the folder. */
+static const char *fresh_folder_of_another(void)
 {
-	struct ek_image image = image_of("the image");
-	char subfolder[256];
-	const char *folder = in_base("folder");
-	cache_path(folder, ".", subfolder);
+	const char *folder = fresh_folder();
 	EXPECT(geteuid() != 0 || (chown(folder, 65534, 65534) == 0 && chmod(in_base(""), 0755) == 0 &&
 				  setuid(65534) == 0),
 	       "no other user");
+	return folder;
+}
+
+TEST_IN_CHILD(a_read_only_folder_serves_what_it_holds)
+{
+	struct ek_image image = image_of("the image");
+	char subfolder[256];
+	const char *folder = fresh_folder_of_another();
+	cache_path(folder, ".", subfolder);
 	struct ek_cache *cache = ek_cache_open(folder, "");
 	ek_cache_put(cache, "key", &image);
 	EXPECT(chmod(subfolder, 0500) == 0 && chmod(folder, 0500) == 0 && holds(cache, "key", "the image"),
@@ -254,35 +254,20 @@ static void read_only_folder_serves(void)
 	EXPECT(chmod(folder, 0700) == 0 && chmod(subfolder, 0700) == 0, "the folder stays closed");
 }
 
-static void a_folder_without_a_subfolder_in_a_child(void)
+TEST_IN_CHILD(a_read_only_folder_without_a_subfolder_is_refused)
 {
-	const char *folder = in_base("folder");
-	EXPECT(geteuid() != 0 || (chown(folder, 65534, 65534) == 0 && chmod(in_base(""), 0755) == 0 &&
-				  setuid(65534) == 0),
-	       "no other user");
+	const char *folder = fresh_folder_of_another();
 	EXPECT(chmod(folder, 0500) == 0, "the folder stays open");
 	refused_folder(folder, "evenkeel-kernels: Permission denied");
 	EXPECT(chmod(folder, 0700) == 0, "the folder stays closed");
 }
 
-TEST(a_read_only_folder_without_a_subfolder_is_refused)
-{
-	(void)fresh_folder();
-	in_child(a_folder_without_a_subfolder_in_a_child);
-}
-
-TEST(a_read_only_folder_serves_what_it_holds)
-{
-	(void)fresh_folder();
-	in_child(read_only_folder_serves);
-}
-
 /* The nearest to a full disk that a test can make: files may not grow past a limit. */
-static void too_large_is_left_out(void)
+TEST_IN_CHILD(a_full_disk_leaves_nothing_behind)
 {
 	const struct rlimit limit = {4096, 4096};
 	struct ek_image image = {calloc(1, 100000), 100000}, got;
-	struct ek_cache *cache = ek_cache_open(in_base("folder"), "");
+	struct ek_cache *cache = ek_cache_open(fresh_path(), "");
 	char subfolder[256];
 	cache_path(in_base("folder"), "", subfolder);
 	(void)signal(SIGXFSZ, SIG_IGN);
@@ -292,12 +277,6 @@ static void too_large_is_left_out(void)
 	ek_cache_close(cache);
 	free(image.data);
 	EXPECT(rmdir(subfolder) == 0 && rmdir(in_base("folder")) == 0, "something was left behind");
-}
-
-TEST(a_full_disk_leaves_nothing_behind)
-{
-	(void)fresh_path();
-	in_child(too_large_is_left_out);
 }
 
 /* ---- the environment ---- */
@@ -318,40 +297,37 @@ static void expect_folder(const char *what, const char *folder, const char *why)
 
 TEST(the_environment_chooses_the_folder)
 {
-	char home[128], long_name[700];
-	(void)snprintf(home, sizeof home, "%s", in_base("home"));
-	set("EVENKEEL_CACHE", NULL);
-	set("XDG_CACHE_HOME", NULL);
-	set("HOME", home);
-	expect_folder("HOME", in_base("home/.cache/evenkeel"), "");
-	set("XDG_CACHE_HOME", in_base("xdg/caches"));
-	expect_folder("XDG_CACHE_HOME", in_base("xdg/caches/evenkeel"), "");
-	set("XDG_CACHE_HOME", "relative/caches");
-	expect_folder("a relative XDG_CACHE_HOME", in_base("home/.cache/evenkeel"), "");
-	set("XDG_CACHE_HOME", "");
-	set("HOME", NULL);
-	expect_folder("no HOME", "", "EVENKEEL_CACHE");
-	set("EVENKEEL_CACHE", in_base("own/"));
-	expect_folder("EVENKEEL_CACHE", in_base("own"), "");
-	set("EVENKEEL_CACHE", "");
-	expect_folder("an empty EVENKEEL_CACHE", "", "turned off");
+	static const struct {
+		const char *cache, *xdg, *home; /* in the test's folder, unless relative or empty */
+		const char *folder, *why;
+	} cases[] = {{NULL, NULL, "home", "home/.cache/evenkeel", ""},
+		     {NULL, "xdg/caches", "home", "xdg/caches/evenkeel", ""},
+		     {NULL, "relative", "home", "home/.cache/evenkeel", ""},
+		     {NULL, "", NULL, "", "EVENKEEL_CACHE"},
+		     {"own/", "", NULL, "own", ""},
+		     {"", "", "home", "", "turned off"}};
+	char long_name[700];
+	for (int i = 0; i < COUNT_OF(cases); i++) {
+		const char *cache = cases[i].cache, *xdg = cases[i].xdg;
+		set("EVENKEEL_CACHE", cache && *cache ? in_base(cache) : cache);
+		set("XDG_CACHE_HOME", xdg && strchr(xdg, '/') ? in_base(xdg) : xdg);
+		set("HOME", cases[i].home ? in_base(cases[i].home) : NULL);
+		expect_folder(cases[i].why, *cases[i].folder ? in_base(cases[i].folder) : "", cases[i].why);
+	}
 	memset(long_name, 'x', sizeof long_name);
 	long_name[0] = '/';
 	long_name[sizeof long_name - 1] = '\0';
 	set("EVENKEEL_CACHE", long_name);
 	expect_folder("a long EVENKEEL_CACHE", "", "too long");
-	struct ek_cache *cache = ek_cache_open("", "");
-	EXPECT(!describe(cache).folder[0] && strstr(describe(cache).why_not, "option"), "why not: \"%s\"",
-	       describe(cache).why_not);
-	ek_cache_close(cache);
-	cache = ek_cache_open(in_base("by option"), "");
+	refused_folder("", "option");
+	struct ek_cache *cache = ek_cache_open(in_base("by option"), "");
 	EXPECT(strcmp(describe(cache).folder, in_base("by option/evenkeel-kernels")) == 0,
 	       "the option does not go before $EVENKEEL_CACHE");
 	ek_cache_close(cache);
 	set("EVENKEEL_CACHE", "");
 }
 
-static void relative_folder_stays(void)
+TEST_IN_CHILD(a_relative_folder_stays_where_it_was)
 {
 	struct ek_image image = image_of("the image");
 	EXPECT(chdir(in_base("")) == 0, "no folder");
@@ -361,11 +337,6 @@ static void relative_folder_stays(void)
 		       strcmp(describe(cache).folder, in_base("relative/evenkeel-kernels")) == 0,
 	       "it moves with the working directory, to \"%s\"", describe(cache).folder);
 	ek_cache_close(cache);
-}
-
-TEST(a_relative_folder_stays_where_it_was)
-{
-	in_child(relative_folder_stays);
 }
 
 /* ---- the bound ---- */

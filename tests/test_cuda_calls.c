@@ -89,13 +89,13 @@ static void expect_overlap(const char *what, bool wanted)
 	ek_close(ctx);
 }
 
-static void driver_of_cuda_12_2(void)
+TEST_IN_CHILD(launches_wait_before_cuda_12_3)
 {
 	fail("cuDriverGetVersion=12020");
 	expect_overlap("CUDA 12.2", false);
 }
 
-static void driver_of_cuda_12_3(void)
+TEST_IN_CHILD(launches_overlap_where_they_can)
 {
 	fail("cuDriverGetVersion=12030");
 	expect_overlap("CUDA 12.3", true);
@@ -105,12 +105,6 @@ static void driver_of_cuda_12_3(void)
 	expect_overlap("compute capability 8.9", false);
 	set("EVENKEEL_STANDIN_ARCH", "103");
 	expect_overlap("compute capability 10.3", true);
-}
-
-TEST(launches_overlap_where_they_can)
-{
-	in_child(driver_of_cuda_12_2);
-	in_child(driver_of_cuda_12_3);
 }
 
 /* ---- the CUDA context ---- */

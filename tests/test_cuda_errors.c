@@ -15,14 +15,11 @@ SETUP()
 
 TEST(a_launch_fails)
 {
-	static const struct {
-		const char *failure;
-		ek_status status;
-		const char *says;
-	} cases[] = {{"cuLaunchKernelEx=701", EK_ERROR_CUDA, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
-		     {"cuLaunchKernelEx=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
-		     {"cuLaunchKernelEx=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"},
-		     {"cuPointerGetAttribute=4", EK_ERROR_CUDA, "CUDA_ERROR_DEINITIALIZED"}};
+	static const struct failure cases[] = {
+		{"cuLaunchKernelEx=701", EK_ERROR_CUDA, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+		{"cuLaunchKernelEx=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		{"cuLaunchKernelEx=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"},
+		{"cuPointerGetAttribute=4", EK_ERROR_CUDA, "CUDA_ERROR_DEINITIALIZED"}};
 	struct work w = work_make(opened(gpu_options()), small);
 	for (int warm = 0; warm < 2; warm++)
 		for (int i = 0; i < COUNT_OF(cases); i++) {

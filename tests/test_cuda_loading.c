@@ -202,7 +202,7 @@ TEST_IN_CHILD(nothing_is_installed)
 	work_close(&w);
 }
 
-static void nvrtc_11_8_in_a_child(void)
+TEST_IN_CHILD(nvrtc_11_8_is_too_old)
 {
 	struct work w = work_make(opened_with(""), small);
 	fail("nvrtcVersion=11080");
@@ -214,7 +214,7 @@ static void nvrtc_11_8_in_a_child(void)
 	work_close(&w);
 }
 
-static void nvrtc_12_0_in_a_child(void)
+TEST_IN_CHILD(nvrtc_12_0_is_too_old_for_9_0)
 {
 	struct work w = work_make(opened_with(""), small);
 	fail("nvrtcVersion=12000,nvrtcCompileProgram=6");
@@ -224,12 +224,6 @@ static void nvrtc_12_0_in_a_child(void)
 	fail(NULL);
 	expect_runs("what NVRTC 12.0 does compile", &w);
 	work_close(&w);
-}
-
-TEST(nvrtc_is_too_old)
-{
-	in_child(nvrtc_11_8_in_a_child);
-	in_child(nvrtc_12_0_in_a_child);
 }
 
 /* ---- the GPU ---- */
@@ -316,21 +310,18 @@ TEST(options_are_judged)
 
 TEST(the_driver_fails_while_opening)
 {
-	static const struct {
-		const char *failure;
-		ek_status status;
-		const char *says;
-	} cases[] = {{"cuDeviceGetCount=999", EK_ERROR_CUDA, "CUDA error 999"},
-		     {"cuDeviceGet=101", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_DEVICE"},
-		     {"cuDeviceGetAttribute=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
-		     {"cuDeviceGetAttribute=1@5", EK_ERROR_CUDA, "asking for attributes on GPU 0 failed"},
-		     {"cuDeviceGetName=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
-		     {"cuDevicePrimaryCtxRetain=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
-		     {"cuDevicePrimaryCtxRetain=999", EK_ERROR_CUDA, "making a CUDA context"},
-		     {"cuDevicePrimaryCtxRetain=719", EK_ERROR_CUDA, "CUDA_ERROR_LAUNCH_FAILED"},
-		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorName=1", EK_ERROR_MEMORY, "CUDA error 2"},
-		     {"cuDevicePrimaryCtxRetain=2,cuGetErrorString=1", EK_ERROR_MEMORY,
-		      "CUDA_ERROR_OUT_OF_MEMORY"}};
+	static const struct failure cases[] = {
+		{"cuDeviceGetCount=999", EK_ERROR_CUDA, "CUDA error 999"},
+		{"cuDeviceGet=101", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_DEVICE"},
+		{"cuDeviceGetAttribute=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		{"cuDeviceGetAttribute=1@5", EK_ERROR_CUDA, "asking for attributes on GPU 0 failed"},
+		{"cuDeviceGetName=1", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_VALUE"},
+		{"cuDevicePrimaryCtxRetain=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+		{"cuDevicePrimaryCtxRetain=999", EK_ERROR_CUDA, "making a CUDA context"},
+		{"cuDevicePrimaryCtxRetain=719", EK_ERROR_CUDA, "CUDA_ERROR_LAUNCH_FAILED"},
+		{"cuDevicePrimaryCtxRetain=2,cuGetErrorName=1", EK_ERROR_MEMORY, "CUDA error 2"},
+		{"cuDevicePrimaryCtxRetain=2,cuGetErrorString=1", EK_ERROR_MEMORY,
+		 "CUDA_ERROR_OUT_OF_MEMORY"}};
 	for (int i = 0; i < COUNT_OF(cases); i++) {
 		fail(cases[i].failure);
 		open_refused(cases[i].failure, gpu_options(), cases[i].status, SAYS("GPU 0", cases[i].says));
@@ -342,20 +333,17 @@ TEST(the_driver_fails_while_opening)
 
 TEST(a_compilation_fails)
 {
-	static const struct {
-		const char *failure;
-		ek_status status;
-		const char *says;
-	} cases[] = {{"nvrtcCreateProgram=2", EK_ERROR_COMPILE, "NVRTC_ERROR_PROGRAM_CREATION_FAILURE"},
-		     {"nvrtcCreateProgram=1", EK_ERROR_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
-		     {"nvrtcCompileProgram=6", EK_ERROR_COMPILE, "NVRTC_ERROR_COMPILATION"},
-		     {"nvrtcCompileProgram=1", EK_ERROR_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
-		     {"nvrtcCompileProgram=6,nvrtcGetProgramLogSize=4", EK_ERROR_COMPILE,
-		      "NVRTC_ERROR_COMPILATION"},
-		     {"nvrtcGetCUBINSize=4", EK_ERROR_COMPILE, "NVRTC_ERROR_INVALID_PROGRAM"},
-		     {"nvrtcGetCUBIN=4", EK_ERROR_COMPILE, "NVRTC_ERROR_INVALID_PROGRAM"},
-		     {"nvrtcGetNumSupportedArchs=4", EK_ERROR_COMPILE, "9.0"},
-		     {"nvrtcGetSupportedArchs=4", EK_ERROR_COMPILE, "9.0"}};
+	static const struct failure cases[] = {
+		{"nvrtcCreateProgram=2", EK_ERROR_COMPILE, "NVRTC_ERROR_PROGRAM_CREATION_FAILURE"},
+		{"nvrtcCreateProgram=1", EK_ERROR_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
+		{"nvrtcCompileProgram=6", EK_ERROR_COMPILE, "NVRTC_ERROR_COMPILATION"},
+		{"nvrtcCompileProgram=1", EK_ERROR_MEMORY, "NVRTC_ERROR_OUT_OF_MEMORY"},
+		{"nvrtcCompileProgram=6,nvrtcGetProgramLogSize=4", EK_ERROR_COMPILE,
+		 "NVRTC_ERROR_COMPILATION"},
+		{"nvrtcGetCUBINSize=4", EK_ERROR_COMPILE, "NVRTC_ERROR_INVALID_PROGRAM"},
+		{"nvrtcGetCUBIN=4", EK_ERROR_COMPILE, "NVRTC_ERROR_INVALID_PROGRAM"},
+		{"nvrtcGetNumSupportedArchs=4", EK_ERROR_COMPILE, "9.0"},
+		{"nvrtcGetSupportedArchs=4", EK_ERROR_COMPILE, "9.0"}};
 	struct work w = work_make(opened_with(""), small);
 	for (int i = 0; i < COUNT_OF(cases); i++) {
 		fail(cases[i].failure);
@@ -398,11 +386,7 @@ TEST(what_the_compiler_said_is_kept)
 
 TEST(an_image_does_not_load)
 {
-	static const struct {
-		const char *failure;
-		ek_status status;
-		const char *says;
-	} cases[] = {
+	static const struct failure cases[] = {
 		{"cuModuleLoadData=2", EK_ERROR_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"},
 		{"cuModuleLoadData=200", EK_ERROR_CUDA, "CUDA_ERROR_INVALID_IMAGE"},
 		{"cuModuleLoadData=209", EK_ERROR_CUDA, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
