@@ -89,27 +89,6 @@ TEST(reference_is_the_count_by_hand)
 	}
 }
 
-TEST(reference_has_the_formulas_of_the_note)
-{
-	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
-	const ek_cost *cost = cost_of(&args);
-	expect_kernels(cost, "var_mean rsqrt normalize affine");
-	expect_formulas(&cost->total, "8*batch_size*seq_len*hidden_size + 2*batch_size*seq_len",
-			"3*batch_size*seq_len*hidden_size*a_bytes + 3*batch_size*seq_len*a_bytes + "
-			"2*hidden_size*w_bytes",
-			"2*batch_size*seq_len*hidden_size*a_bytes + 3*batch_size*seq_len*a_bytes");
-	expect_formulas(&cost->kernels[0], "4*batch_size*seq_len*hidden_size",
-			"batch_size*seq_len*hidden_size*a_bytes", "2*batch_size*seq_len*a_bytes");
-	EXPECT(strcmp(cost->kernels[0].type, "reduction") == 0, "var_mean is %s", cost->kernels[0].type);
-	EXPECT(strcmp(cost->kernels[0].origin,
-		      "torch.nn.LayerNorm.forward -> torch.nn.functional.layer_norm -> "
-		      "aten::native_layer_norm -> torch.var_mean") == 0,
-	       "var_mean comes from %s", cost->kernels[0].origin);
-	EXPECT(cost->symbol_count == 5 && strcmp(cost->symbols[0].name, "batch_size") == 0 &&
-		       strcmp(cost->symbols[0].origin, "input.shape[0]") == 0 && cost->symbols[0].value == 8,
-	       "%d symbols, the first %s", cost->symbol_count, cost->symbols[0].name);
-}
-
 TEST(casts_appear_when_dtypes_differ)
 {
 	ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
@@ -364,27 +343,27 @@ static void expect_formulas_give_numbers(const ek_cost *cost)
 	expect_numbers(&cost->total, flops, read, written);
 }
 
+/* A choice of so many, of a number that stands for several. */
+static int take(int *number, int count)
+{
+	int choice = *number % count;
+	*number /= count;
+	return choice;
+}
+
 TEST(formulas_give_the_numbers_and_kernels_the_total)
 {
 	static const int64_t widths[] = {1, 33, 128, 1000, 4096, 16384, 100000, 1 << 20};
 	static const ek_dtype dtypes[] = {EK_F32, EK_F16, EK_BF16, EK_F64};
 	for (int i = 0; i < 2 * 2 * 3 * 2 * COUNT_OF(dtypes) * COUNT_OF(widths) * 16; i++) {
 		int at = i;
-#define CHOICE(count) (at % (count))
-#define NEXT(count) at /= (count)
-		ek_cost_args args =
-			args_of(CHOICE(2) ? EK_RMS_NORM : EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
-		NEXT(2);
-		args.pass = CHOICE(2) ? EK_BACKWARD : EK_FORWARD;
-		NEXT(2);
-		args.variant = (ek_variant)(EK_REFERENCE + CHOICE(3));
-		NEXT(3);
-		args.device = CHOICE(2) ? EK_CUDA : EK_CPU;
-		NEXT(2);
-		args.dtype = dtypes[CHOICE(COUNT_OF(dtypes))];
-		NEXT(COUNT_OF(dtypes));
-		args.hidden_size = widths[CHOICE(COUNT_OF(widths))];
-		NEXT(COUNT_OF(widths));
+		ek_cost_args args = args_of(EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE);
+		args.norm = take(&at, 2) ? EK_RMS_NORM : EK_LAYER_NORM;
+		args.pass = take(&at, 2) ? EK_BACKWARD : EK_FORWARD;
+		args.variant = (ek_variant)(EK_REFERENCE + take(&at, 3));
+		args.device = take(&at, 2) ? EK_CUDA : EK_CPU;
+		args.dtype = dtypes[take(&at, COUNT_OF(dtypes))];
+		args.hidden_size = widths[take(&at, COUNT_OF(widths))];
 		args.absent = at;
 		args.compute_dtype = EK_F32;
 		args.batch_size = 1 + i % 7;
@@ -658,33 +637,25 @@ TEST(bad_expressions_get_a_caret)
 
 TEST(expressions_that_are_too_much_are_refused)
 {
+#define SUM "(batch_size+seq_len+hidden_size+a_bytes+w_bytes)"
+	static char blanks[400];
+	static const struct {
+		const char *text, *says;
+	} cases[] = {{blanks, "399 characters"},
+		     {"2\x01+\xff", "a character is not plain ASCII\n  2?+\xff\n   ^"},
+		     {NULL, "text is NULL"},
+		     {"4611686018427387904*batch_size", "do not fit 64 bits"},
+		     {"batch_size - 5", "the expression is below 0 at these sizes: its FLOPs are -3"},
+		     /* FLOP, read, written: 12, 24, 24 of rsqrt; 120, 120, 48 of var_mean */
+		     {"3*${torch.var_mean}" OWN_SIZES " - 10*${torch.rsqrt}" OWN_SIZES,
+		      "its bytes written are -96"},
+		     {SUM "*" SUM "*" SUM "*" SUM "*" SUM, "more than 64 terms"}}; /* from few characters */
 	static ek_cost cost;
-	char text[400];
-	memset(text, ' ', sizeof text - 1);
-	text[sizeof text - 1] = 0;
-	EXPECT(expand(text, &cost) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "399 characters"), "%s",
-	       ek_error(NULL));
-	EXPECT(expand("2\x01+\xff", &cost) == EK_ERROR_ARGUMENT &&
-		       strcmp(ek_error(NULL), "a character is not plain ASCII\n  2?+\xff\n   ^") == 0,
-	       "%s", ek_error(NULL));
-	EXPECT(expand(NULL, &cost) == EK_ERROR_ARGUMENT, "NULL is taken");
-	EXPECT(expand("4611686018427387904*batch_size", &cost) == EK_ERROR_ARGUMENT &&
-		       strstr(ek_error(NULL), "do not fit 64 bits"),
-	       "%s", ek_error(NULL));
-	EXPECT(expand("batch_size - 5", &cost) == EK_ERROR_ARGUMENT &&
-		       strstr(ek_error(NULL), "the expression is below 0 at these sizes: its FLOPs are -3"),
-	       "%s", ek_error(NULL));
-	/* FLOP, read, written: 12, 24, 24 of rsqrt; 120, 120, 48 of var_mean */
-	EXPECT(expand("3*${torch.var_mean}" OWN_SIZES " - 10*${torch.rsqrt}" OWN_SIZES, &cost) ==
-			       EK_ERROR_ARGUMENT &&
-		       strstr(ek_error(NULL), "its bytes written are -96"),
-	       "%s", ek_error(NULL));
-	/* Every letter a power: many terms from few characters. */
-	(void)strcpy(text, "(batch_size+seq_len+hidden_size+a_bytes+w_bytes)");
-	for (int i = 0; i < 4; i++)
-		(void)strcat(text, "*(batch_size+seq_len+hidden_size+a_bytes+w_bytes)");
-	EXPECT(expand(text, &cost) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "more than 64 terms"), "%s",
-	       ek_error(NULL));
+	memset(blanks, ' ', sizeof blanks - 1);
+	for (int i = 0; i < COUNT_OF(cases); i++)
+		EXPECT(expand(cases[i].text, &cost) == EK_ERROR_ARGUMENT &&
+			       strstr(ek_error(NULL), cases[i].says),
+		       "%s: %s", cases[i].says, ek_error(NULL));
 }
 
 /* Whatever the text: an answer, or a message whose caret is under the text. */

@@ -141,22 +141,7 @@ SETUP()
 	}
 }
 
-TEST(dlclose_after_ek_close)
-{
-	in_child(closed_then_unloaded, 0);
-}
-
-TEST(dlclose_without_ek_close)
-{
-	in_child(unloaded_without_close, 0);
-}
-
-TEST(exit_with_workers_alive)
-{
-	in_child(workers_alive_at_exit, 42);
-}
-
-/* What the bits should be, by the library's own reference. */
+/* First: what the bits should be, by the library's own reference. */
 TEST(the_library_loads)
 {
 	struct library library;
@@ -170,4 +155,19 @@ TEST(the_library_loads)
 	EXPECT(forward(&library, reference, wanted) == EK_OK, "the reference fails");
 	library.close(reference);
 	EXPECT(dlclose(library.handle) == 0, "dlclose: %s", dlerror());
+}
+
+TEST(dlclose_after_ek_close)
+{
+	in_child(closed_then_unloaded, 0);
+}
+
+TEST(dlclose_without_ek_close)
+{
+	in_child(unloaded_without_close, 0);
+}
+
+TEST(exit_with_workers_alive)
+{
+	in_child(workers_alive_at_exit, 42);
 }
