@@ -35,6 +35,9 @@ ek_context *reference(void);
 
 /* A case with every operand, dense and aligned. */
 struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, int64_t rows, int64_t cols);
+enum { OPS = PASS_COUNT * EK_OP_COUNT * DTYPE_PAIRS };
+/* Op k of forward/backward x the registry x dtypes, with every operand; the seed differs by op and shape. */
+struct test_case op_case(int k, int64_t rows, int64_t cols);
 
 /* Memory that cases share; it is not freed. */
 extern struct operands case_inputs, case_expected, case_actual;

@@ -12,6 +12,14 @@ struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, 
 	return case_make(op, backward ? BACKWARD : FORWARD, dtypes, rows, cols);
 }
 
+struct test_case op_case(int k, int64_t rows, int64_t cols)
+{
+	struct test_case c = case_make(&ek_ops[k / 2 % EK_OP_COUNT], k % 2 ? BACKWARD : FORWARD,
+				       dtype_pairs[k / 2 / EK_OP_COUNT], rows, cols);
+	c.seed = (uint64_t)(k + 100 * rows + 7919 * cols);
+	return c;
+}
+
 void case_fill(const struct test_case *c)
 {
 	ek_status status = inputs_fill(reference(), c, &case_inputs);

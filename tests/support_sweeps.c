@@ -5,14 +5,6 @@ struct shape {
 	int64_t rows, cols;
 };
 
-struct test_case op_case(int k, int64_t rows, int64_t cols)
-{
-	struct test_case c =
-		case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[k / 4], rows, cols);
-	c.seed = (uint64_t)(k + 100 * rows + 7919 * cols);
-	return c;
-}
-
 void sweep_widths(sweep_check *check, int64_t most, int64_t one_in)
 {
 	for (int64_t cols = 1; cols <= most; cols++)

@@ -9,10 +9,6 @@
 
 typedef void sweep_check(const struct test_case *c);
 
-enum { OPS = 2 * 2 * DTYPE_PAIRS };
-/* Op k of forward/backward x LayerNorm/RMSNorm x dtypes, with every operand; the seed differs by op and shape. */
-struct test_case op_case(int k, int64_t rows, int64_t cols);
-
 /* Every width to 40, one in `one_in` of those to `most`. */
 void sweep_widths(sweep_check *check, int64_t most, int64_t one_in);
 /* 0 to 70 rows, at widths of part of a register, some registers and more than a lane each. */

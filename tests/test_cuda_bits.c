@@ -196,14 +196,13 @@ TEST(widths_between)
 					 256,  257,   511,   1000,  1023,   2047,   3333,
 					 8191, 16383, 40000, 70001, 131071, 300000, 1000001};
 	for (int w = 0; w < COUNT_OF(widths); w++)
-		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+		for (int k = 0; k < OPS; k++) {
 			bool chosen = w * 5 % (2 * DTYPE_PAIRS) == k / 2;
 			if (widths[w] > SEGMENT && (w & 1) != (k & 1)) /* narrow rows have both passes */
 				chosen = false;
 			if (test_mode == TEST_SHORT && (w % 4 > 0 || widths[w] > 10000))
 				continue;
-			struct test_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4],
-						      rows_for(widths[w]), widths[w]);
+			struct test_case c = op_case(k, rows_for(widths[w]), widths[w]);
 			if (chosen || test_mode == TEST_LONG)
 				check_on(h200, &c);
 		}
@@ -396,14 +395,13 @@ TEST(row_counts)
 {
 	static const int64_t counts[] = {0, 1, 2, 3, 5, 33, 65, 200}, widths[] = {12, 520, 1500};
 	for (int w = 0; w < COUNT_OF(widths); w++)
-		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+		for (int k = 0; k < OPS; k++) {
 			if (test_mode != TEST_LONG && (k / 4 + (k >> 1 & 1) + w) % 3 > 0)
 				continue;
 			if (test_mode == TEST_SHORT && w != k / 8)
 				continue;
 			for (int r = 0; r < COUNT_OF(counts); r++) {
-				struct test_case c =
-					case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], counts[r], widths[w]);
+				struct test_case c = op_case(k, counts[r], widths[w]);
 				check_on(h200, &c);
 				case_add(&c, "accumulate");
 				if (k & 1 && r < 3)
@@ -550,12 +548,12 @@ TEST(a_row_does_not_depend_on_the_rows_around_it)
 	static const int64_t widths[] = {5, 100, 1000, 2500, 9000, 20000}, parts[] = {1, 1, 3, 2, 1, 9, 4};
 	ek_context *ctx = context_on(h200);
 	for (int w = 0; w < COUNT_OF(widths); w++)
-		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+		for (int k = 0; k < OPS; k++) {
 			if (test_mode != TEST_LONG && (k / 2 + w * 5) % (2 * DTYPE_PAIRS) > 0)
 				continue;
 			if (test_mode == TEST_SHORT && w % 2 > 0)
 				continue;
-			struct test_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 21, widths[w]);
+			struct test_case c = op_case(k, 21, widths[w]);
 			case_drop(&c, "dweight dbias");
 			case_expect(&c);
 			case_outputs(ctx, &c, &case_actual);
@@ -573,12 +571,12 @@ TEST(nothing_is_read_past_the_end)
 	static const int64_t widths[] = {263, 1031, 17001};
 	ek_context *ctx = context_on(h200);
 	for (int w = 0; w < COUNT_OF(widths); w++)
-		for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+		for (int k = 0; k < OPS; k++) {
 			if (test_mode != TEST_LONG && (k / 4 + w) % DTYPE_PAIRS > 0)
 				continue;
 			if (test_mode == TEST_SHORT && (k >> 1 & 1) != w)
 				continue;
-			struct test_case c = case_for(k & 1, k >> 1 & 1, dtype_pairs[k / 4], 3, widths[w]);
+			struct test_case c = op_case(k, 3, widths[w]);
 			int element = (int)ek_dtype_size(c.dtype);
 			for (int i = 0; i < case_op(&c)->operand_count; i++)
 				c.offset[i] = case_op(&c)->operands[i].rank > 1 ? 64 - element : 48;

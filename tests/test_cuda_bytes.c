@@ -6,6 +6,11 @@
 #include "core/slots.h"
 #include "support_traffic.h"
 
+SETUP()
+{
+	standin_open();
+}
+
 /* ---- the comparison ---- */
 
 static void compare_operand(const struct call *call, const struct launch *launch, int id,
@@ -127,11 +132,6 @@ static void check_absent(struct model model, const struct test_case *c, int abse
 	call_free(&call);
 }
 
-static void check_on(struct model model, const struct test_case *c)
-{
-	check_absent(model, c, -1);
-}
-
 /* ---- cases ---- */
 
 static const struct model h200 = {90, 132};
@@ -161,67 +161,45 @@ static void lay_out(struct test_case *c, enum layout layout, int turn)
 		case_lay_out(c, accesses[layout], turn % 4);
 }
 
-static void check_shape(struct model model, int64_t rows, int64_t cols, enum layout layout)
+/* One warp a row, several, clusters; rows that shared memory holds in part, so that passes go to and fro; slots of several
+ * rows and of several chunks, walks of several slots, one step over their partial sums and two. */
+TEST(launches_move_each_operand_once)
 {
-	static int turn;
-	int each = test_mode == TEST_LONG ? 12 : test_mode == TEST_DEFAULT ? 4 : 2;
-	for (int k = 0; k < each; k++, turn++) {
-		struct test_case c = case_for(k & 1, (k >> 1 ^ turn / 4) & 1,
-					      dtype_pairs[(turn / 2) % DTYPE_PAIRS], rows, cols);
+	const struct {
+		struct model model;
+		int64_t rows, cols;
+		enum layout layout;
+	} shapes[] = {{h200, 70, 8, DENSE},
+		      {h200, 33, 100, DENSE},
+		      {h200, 19, 256, GAPS},
+		      {h200, 9, 61, SHIFTED_GAPS},
+		      {h200, 5, 768, DENSE},
+		      {h200, 9, 1000, GAPS},
+		      {h200, 3, 4096, DENSE},
+		      {h200, 7, 5001, DENSE},
+		      {h200, 4, 3333, SHIFTED_GAPS},
+		      {h200, 4, 2050, ODD_BYTES},
+		      {h200, 3, 8192, GAPS},
+		      {h200, 3, 16384, DENSE},
+		      {h200, 2, 20001, SHIFTED_GAPS},
+		      {h200, 2, 70001, ODD_BYTES},
+		      {h200, 2, 131072, DENSE},
+		      {{80, 108}, 2, 100001, GAPS},
+		      {{80, 108}, 1, 50003, DENSE},
+		      {h200, 2049, 8, DENSE},
+		      {h200, rows_of_slots(8, CHUNK_ROWS + 1), 8, DENSE},
+		      {{86, 20}, 1100, 700, DENSE},
+		      {{86, 1}, 70, 300, GAPS}};
+	const int each = test_mode == TEST_LONG ? 12 : test_mode == TEST_DEFAULT ? 4 : 2;
+	for (int turn = 0; turn < COUNT_OF(shapes) * each; turn++) {
+		int shape = turn / each, k = turn % each;
+		struct test_case c =
+			case_for(k & 1, (k >> 1 ^ turn / 4) & 1, dtype_pairs[(turn / 2) % DTYPE_PAIRS],
+				 shapes[shape].rows, shapes[shape].cols);
 		case_set(&c, form_at(c.pass == BACKWARD, turn / 2));
-		lay_out(&c, layout, turn / 2);
-		check_on(model, &c);
+		lay_out(&c, shapes[shape].layout, turn / 2);
+		check_absent(shapes[shape].model, &c, -1);
 	}
-}
-
-SETUP()
-{
-	standin_open();
-}
-
-TEST(narrow_rows)
-{
-	check_shape(h200, 70, 8, DENSE);
-	check_shape(h200, 33, 100, DENSE);
-	check_shape(h200, 19, 256, GAPS);
-	check_shape(h200, 9, 61, SHIFTED_GAPS);
-}
-
-TEST(middle_rows)
-{
-	check_shape(h200, 5, 768, DENSE);
-	check_shape(h200, 9, 1000, GAPS);
-	check_shape(h200, 3, 4096, DENSE);
-	check_shape(h200, 7, 5001, DENSE);
-	check_shape(h200, 4, 3333, SHIFTED_GAPS);
-	check_shape(h200, 4, 2050, ODD_BYTES);
-}
-
-TEST(wide_rows)
-{
-	check_shape(h200, 3, 8192, GAPS);
-	check_shape(h200, 3, 16384, DENSE);
-	check_shape(h200, 2, 20001, SHIFTED_GAPS);
-	check_shape(h200, 2, 70001, ODD_BYTES);
-	check_shape(h200, 2, 131072, DENSE);
-}
-
-/* Shared memory holds a row in part; passes over it go to and fro. */
-TEST(rows_that_are_read_again)
-{
-	static const struct model small = {80, 108};
-	check_shape(small, 2, 100001, GAPS);
-	check_shape(small, 1, 50003, DENSE);
-}
-
-/* Slots of several rows and of several chunks, walks of several slots, one step over their partial sums and two. */
-TEST(many_rows)
-{
-	static const struct model small = {86, 20}, one = {86, 1};
-	check_shape(h200, 2049, 8, DENSE);
-	check_shape(h200, rows_of_slots(8, CHUNK_ROWS + 1), 8, DENSE);
-	check_shape(small, 1100, 700, DENSE);
-	check_shape(one, 70, 300, GAPS);
 }
 
 /* Where sums of chunks are in the workspace. */

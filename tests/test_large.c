@@ -70,9 +70,8 @@ TEST(strides_past_2_31_elements)
 		      {600, 300, (INT64_C(1) << 23) + 3},
 		      {5, 3, (INT64_C(1) << 32) + 64}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < 4 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1) {
-			struct test_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
-						     dtype_pairs[k / 4], shapes[s].rows, shapes[s].cols);
+		for (int k = 0; k < OPS; k += test_mode == TEST_SHORT ? 5 : 1) {
+			struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 			case_expect(&c);
 			check_spread(c, shapes[s].stride, "reference", 1);
 			for (int i = 0; i < level_count(); i++) {

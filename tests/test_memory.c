@@ -44,10 +44,9 @@ TEST(a_call_allocates_nothing)
 {
 	static const int64_t shapes[][2] = {{1, 1}, {7, 100}, {400, 700}, {3, 90000}, {5000, 20}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < 4 * DTYPE_PAIRS; k += test_mode == TEST_SHORT ? 5 : 1)
+		for (int k = 0; k < OPS; k += test_mode == TEST_SHORT ? 5 : 1)
 			for (int recomputed = 0; recomputed < 2; recomputed++) {
-				struct test_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
-							     dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
+				struct test_case c = op_case(k, shapes[s][0], shapes[s][1]);
 				if (recomputed)
 					case_drop(&c, STATISTICS);
 				case_fill(&c);
@@ -153,7 +152,7 @@ TEST(the_workspace_is_what_its_size_call_says)
 					    {2050, 65}, {40000, 3}, {4, 60003}, {129, 1030}};
 	static const int threads[] = {1, 3, 7};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 1; k < 4 * DTYPE_PAIRS; k += 2)
+		for (int k = 1; k < OPS; k += 2)
 			for (int i = -1; i < level_count(); i++)
 				for (int t = 0; t < (i < 0 ? 1 : COUNT_OF(threads)); t++)
 					for (int only = 0; only < 3; only++) {

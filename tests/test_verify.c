@@ -71,7 +71,7 @@ TEST(infinities_and_nan_stay)
 /* A case with gaps between rows, and twice the reference's answer to it. */
 static struct test_case answered_twice(int k, enum placement placement)
 {
-	struct test_case c = case_of(k & 1, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM, dtype_pairs[k / 4], 5, 7);
+	struct test_case c = op_case(k, 5, 7);
 	c.placement = placement;
 	for (int i = 0; i < EK_MOST_OPERANDS; i++)
 		c.pad[i] = 3;
@@ -83,7 +83,7 @@ static struct test_case answered_twice(int k, enum placement placement)
 /* Each byte of an output in turn: of an element, between rows, beside it. */
 TEST(every_changed_byte_is_noticed)
 {
-	for (int k = 0; k < 4 * DTYPE_PAIRS; k++) {
+	for (int k = 0; k < OPS; k++) {
 		struct test_case c = answered_twice(k, k % 2 ? PLACE_OFFSET : PLACE_GUARD_AFTER);
 		int64_t margin = c.placement == PLACE_OFFSET ? BUFFER_MARGIN : 0;
 		struct difference d;
