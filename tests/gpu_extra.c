@@ -30,6 +30,15 @@ SETUP()
 	printf("  on %s\n", gpu->name);
 }
 
+/* A context of its own, whose kernels are compiled. */
+static ek_status open_uncached(ek_context **made)
+{
+	return ek_open(made, &(ek_options){.size = sizeof(ek_options),
+					   .device = EK_CUDA,
+					   .ordinal = ctx->ordinal,
+					   .cache = ""});
+}
+
 #define CUDA_OK(call) expect_cuda((call), #call)
 
 static bool expect_cuda(CUresult result, const char *call)
@@ -199,12 +208,10 @@ static void *work(void *argument)
 {
 	struct worker *worker = argument;
 	ek_context *own = NULL, *on = worker->ctx;
-	ek_options options = {
-		.size = sizeof options, .device = EK_CUDA, .ordinal = ctx->ordinal, .cache = ""};
 	CUstream stream = NULL;
 	bool pushed;
 	(void)pthread_barrier_wait(worker->start);
-	if (!on && ek_open(&own, &options) == EK_OK)
+	if (!on && open_uncached(&own) == EK_OK)
 		on = own;
 	if (!on || ek_gpu_enter(on->gpu, &pushed) != EK_OK) {
 		(void)snprintf(worker->trouble, sizeof worker->trouble, "%s", ek_error(NULL));
@@ -235,10 +242,8 @@ TEST(many_threads_and_streams_at_once)
 	pthread_barrier_t start;
 	struct test_case cases[MIXED_CASES];
 	ek_context *shared = NULL;
-	ek_options options = {
-		.size = sizeof options, .device = EK_CUDA, .ordinal = ctx->ordinal, .cache = ""};
 	int count = mixed_cases(cases);
-	if (!expect_ok(ek_open(&shared, &options), "opening a context"))
+	if (!expect_ok(open_uncached(&shared), "opening a context"))
 		return;
 	(void)pthread_barrier_init(&start, NULL, THREADS);
 	for (int t = 0; t < THREADS; t++) {
@@ -319,11 +324,9 @@ TEST(capture_after_prepare)
 				     test_mode == TEST_SHORT ? 2000 : 262144, 24);
 	struct gpu_call call;
 	ek_context *on = NULL, *usual = ctx;
-	ek_options options = {
-		.size = sizeof options, .device = EK_CUDA, .ordinal = ctx->ordinal, .cache = ""};
 	CUstream stream = NULL;
 	CUgraph graph = NULL;
-	if (!expect_ok(ek_open(&on, &options), "opening a context") ||
+	if (!expect_ok(open_uncached(&on), "opening a context") ||
 	    !CUDA_OK(gpu->driver->stream_create(&stream, CU_STREAM_NON_BLOCKING)))
 		return;
 	call_put(&call, &c);
@@ -424,21 +427,6 @@ static void check_rows(const struct large *large)
 	free(got);
 }
 
-/* Address space that shows one block of memory again and again. */
-static unsigned char *repeated(const void *block, size_t bytes, int64_t times)
-{
-	int file = memfd_create("evenkeel-test", 0);
-	unsigned char *map = mmap(NULL, bytes * (size_t)times, PROT_NONE,
-				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	bool made = file >= 0 && map != MAP_FAILED && write(file, block, bytes) == (ssize_t)bytes;
-	for (int64_t i = 0; i < times && made; i++)
-		made = mmap(map + (size_t)i * bytes, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) !=
-		       MAP_FAILED;
-	(void)close(file);
-	EXPECT(made, "no mapping of %lld times %zu bytes", (long long)times, bytes);
-	return made ? map : NULL;
-}
-
 /* The CPU's sums over all rows, by its fastest level, into case_expected. */
 static void expect_sums(const struct large *large)
 {
@@ -452,9 +440,10 @@ static void expect_sums(const struct large *large)
 	for (int i = 0; i < op->operand_count; i++)
 		if (is_matrix(large, i))
 			ek_operand_set(&op->operands[i], &args,
-				       i < op->output_count ? NULL
-							    : repeated(case_inputs.of[i].buffer.data,
-								       large->block_bytes, large->blocks));
+				       i < op->output_count
+					       ? NULL
+					       : memory_repeated(case_inputs.of[i].buffer.data,
+								 large->block_bytes, large->blocks));
 	if (!test_failed() && expect_ok(args_workspace(op, cpu, &args, &bytes), "workspace")) {
 		void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
 		args_set_workspace(op, &args, workspace, bytes);

@@ -63,4 +63,8 @@ bool case_compare(const struct test_case *c, const char *level, int threads, con
 /* case_expect, then case_check on every level, one thread. */
 void case_check_levels(const struct test_case *c);
 
+/* Address space that shows one block of memory, a copy of `block` (NULL: zeros), again and again; to be unmapped. NULL and a
+ * message where there is none. The bytes are whole pages. */
+unsigned char *memory_repeated(const void *block, size_t bytes, int64_t times);
+
 #endif

@@ -1,6 +1,11 @@
 /* Cases run on the reference once and on any number of contexts, and compared (verify/operands.h); support.h says what.
  * SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
 #include "support.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct operands case_inputs, case_expected, case_actual;
 
@@ -96,4 +101,20 @@ void case_check_levels(const struct test_case *c)
 	case_expect(c);
 	for (int i = 0; i < level_count(); i++)
 		case_check(c, (struct setting){level_name(i), 1, PLAIN});
+}
+
+unsigned char *memory_repeated(const void *block, size_t bytes, int64_t times)
+{
+	int file = memfd_create("evenkeel-test", 0);
+	unsigned char *map = mmap(NULL, bytes * (size_t)times, PROT_NONE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	bool made = file >= 0 && map != MAP_FAILED && ftruncate(file, (off_t)bytes) == 0;
+	for (int64_t i = 0; i < times && made; i++)
+		made = mmap(map + (size_t)i * bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			    file, 0) != MAP_FAILED;
+	(void)close(file);
+	EXPECT(made, "no mapping of %lld times %zu bytes", (long long)times, bytes);
+	if (made && block)
+		memcpy(map, block, bytes);
+	return made ? map : NULL;
 }

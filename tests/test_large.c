@@ -83,20 +83,6 @@ TEST(strides_past_2_31_elements)
 
 /* ---- every element of more than 2^31 ---- */
 
-/* `times` views, one after another, of one block of memory. */
-static unsigned char *repeat(size_t bytes, int64_t times, int *file)
-{
-	unsigned char *map = reserve(bytes * (size_t)times);
-	*file = memfd_create("evenkeel-test", 0);
-	if (*file < 0 || ftruncate(*file, (off_t)bytes) != 0)
-		return NULL;
-	for (int64_t i = 0; i < times; i++)
-		if (mmap(map + (size_t)i * bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-			 *file, 0) == MAP_FAILED)
-			return NULL;
-	return map;
-}
-
 enum { BLOCK_ROWS = 16384, BLOCK_COLS = 1024 };
 
 static void set_pointer(const struct test_case *c, const char *name, void *args, void *pointer)
@@ -110,20 +96,15 @@ static void check_repeated(bool backward, ek_norm norm, ek_dtype dtype)
 {
 	int64_t times = (INT64_C(1) << 31) / (BLOCK_ROWS * BLOCK_COLS) + 2;
 	size_t block = (size_t)BLOCK_ROWS * BLOCK_COLS * ek_dtype_size(dtype);
-	int files[3];
-	unsigned char *x = repeat(block, times, &files[0]), *dy = repeat(block, times, &files[1]),
-		      *out = repeat(block, times, &files[2]);
 	struct test_case c =
 		case_of(backward, norm, (struct dtype_pair){dtype, dtype}, BLOCK_ROWS, BLOCK_COLS);
 	case_drop(&c, STATISTICS);
 	case_expect(&c);
-	if (!x || !dy || !out) {
-		test_fail("%s: no mapping of %lld blocks", case_text(&c), (long long)times);
+	unsigned char *x = memory_repeated(INPUT("x")->buffer.data, block, times),
+		      *dy = memory_repeated(backward ? INPUT("dy")->buffer.data : NULL, block, times),
+		      *out = memory_repeated(NULL, block, times);
+	if (!x || !dy || !out)
 		return;
-	}
-	memcpy(x, INPUT("x")->buffer.data, block);
-	if (backward)
-		memcpy(dy, INPUT("dy")->buffer.data, block);
 	struct test_case all = c;
 	all.rows = BLOCK_ROWS * times;
 	const char *levels[] = {"reference", level_best()};
@@ -154,8 +135,6 @@ static void check_repeated(bool backward, ek_norm norm, ek_dtype dtype)
 	}
 	munmap(x, block * (size_t)times), munmap(dy, block * (size_t)times),
 		munmap(out, block * (size_t)times);
-	for (int i = 0; i < 3; i++)
-		close(files[i]);
 }
 
 TEST(more_than_2_31_elements_forward)
