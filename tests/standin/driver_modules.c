@@ -141,18 +141,10 @@ CUresult driver_module_load(CUmodule *module, const void *image)
 CUresult driver_module_unload(CUmodule module)
 {
 	ENTER(module_unload, NEEDS_CONTEXT);
-	if (!object_is(KIND_MODULE, module))
-		return CUDA_ERROR_INVALID_HANDLE;
-	object_destroy(module);
-	return CUDA_SUCCESS;
+	return object_end(KIND_MODULE, module, CUDA_ERROR_INVALID_HANDLE);
 }
 
 /* ---- functions ---- */
-
-static void free_function(struct object *object)
-{
-	free(object);
-}
 
 CUresult driver_module_function(CUfunction *function, CUmodule module, const char *name)
 {
@@ -162,7 +154,7 @@ CUresult driver_module_function(CUfunction *function, CUmodule module, const cha
 	const struct standin_kernel *kernel = dlsym(module->library, name);
 	if (!kernel)
 		return CUDA_ERROR_NOT_FOUND;
-	CUfunction found = object_create(KIND_FUNCTION, sizeof(*found), free_function);
+	CUfunction found = object_create(KIND_FUNCTION, sizeof(*found), NULL);
 	if (!found)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	found->module = module;

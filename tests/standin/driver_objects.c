@@ -147,8 +147,20 @@ static bool unlist(struct object *object)
 void object_destroy(void *object)
 {
 	struct object *listed = object;
-	if (unlist(listed))
+	if (!unlist(listed))
+		return;
+	if (listed->destroy)
 		listed->destroy(listed);
+	else
+		free(listed);
+}
+
+CUresult object_end(enum kind kind, void *object, CUresult otherwise)
+{
+	if (!object_is(kind, object))
+		return otherwise;
+	object_destroy(object);
+	return CUDA_SUCCESS;
 }
 
 static bool is_of(const struct object *object, const void *wanted)

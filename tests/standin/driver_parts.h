@@ -63,7 +63,7 @@ enum kind {
 struct object {
 	enum kind kind;
 	CUcontext context;
-	void (*destroy)(struct object *object); /* frees it; it is no longer listed */
+	void (*destroy)(struct object *object); /* frees it; it is no longer listed; NULL: free */
 	struct object *next;
 };
 
@@ -74,6 +74,8 @@ void object_list(void *object);
 /* Is it listed, of this kind and (but for contexts) of the current context? */
 bool object_is(enum kind kind, const void *object);
 void object_destroy(void *object);
+/* Destroys it if it is of this kind; `otherwise` if not. */
+CUresult object_end(enum kind kind, void *object, CUresult otherwise);
 void objects_destroy_of(CUcontext context);
 int64_t objects_count(enum kind kind);
 /* The first object of a kind that matches, under the lock: for look-ups by something else than the handle. */

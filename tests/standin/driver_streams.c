@@ -83,10 +83,7 @@ CUresult driver_stream_create(CUstream *stream, unsigned flags)
 CUresult driver_stream_destroy(CUstream stream)
 {
 	ENTER(stream_destroy, NEEDS_CONTEXT);
-	if (!object_is(KIND_STREAM, stream))
-		return CUDA_ERROR_INVALID_HANDLE;
-	object_destroy(stream);
-	return CUDA_SUCCESS;
+	return object_end(KIND_STREAM, stream, CUDA_ERROR_INVALID_HANDLE);
 }
 
 /* ---- capture ---- */
@@ -263,33 +260,22 @@ CUresult driver_graph_launch(CUgraphExec executable, CUstream stream)
 CUresult driver_graph_exec_destroy(CUgraphExec executable)
 {
 	ENTER(graph_exec_destroy, NEEDS_HEALTH);
-	if (!object_is(KIND_EXECUTABLE, executable))
-		return CUDA_ERROR_INVALID_VALUE;
-	object_destroy(executable);
-	return CUDA_SUCCESS;
+	return object_end(KIND_EXECUTABLE, executable, CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult driver_graph_destroy(CUgraph graph)
 {
 	ENTER(graph_destroy, NEEDS_HEALTH);
-	if (!object_is(KIND_GRAPH, graph))
-		return CUDA_ERROR_INVALID_VALUE;
-	object_destroy(graph);
-	return CUDA_SUCCESS;
+	return object_end(KIND_GRAPH, graph, CUDA_ERROR_INVALID_VALUE);
 }
 
 /* ---- events ---- */
-
-static void free_event(struct object *object)
-{
-	free(object);
-}
 
 CUresult driver_event_create(CUevent *event, unsigned flags)
 {
 	ENTER(event_create, NEEDS_CONTEXT);
 	(void)flags;
-	CUevent created = object_create(KIND_EVENT, sizeof(*created), free_event);
+	CUevent created = object_create(KIND_EVENT, sizeof(*created), NULL);
 	if (!created)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	object_list(created);
@@ -300,10 +286,7 @@ CUresult driver_event_create(CUevent *event, unsigned flags)
 CUresult driver_event_destroy(CUevent event)
 {
 	ENTER(event_destroy, NEEDS_CONTEXT);
-	if (!object_is(KIND_EVENT, event))
-		return CUDA_ERROR_INVALID_HANDLE;
-	object_destroy(event);
-	return CUDA_SUCCESS;
+	return object_end(KIND_EVENT, event, CUDA_ERROR_INVALID_HANDLE);
 }
 
 CUresult driver_event_record(CUevent event, CUstream stream)
