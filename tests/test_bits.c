@@ -54,10 +54,11 @@ TEST(row_counts_around_slots_and_chunks)
 	sweep_slots_and_chunks(check_with_threads, INT64_MAX, 4);
 }
 
-/* Slots of several chunks where rows go through the kernels one by one, and in pairs: LayerNorm backward, f32. */
-TEST(several_chunks_at_any_width)
+/* LayerNorm backward, f32: slots of several chunks where rows go through the kernels one by one, and in pairs; and past
+ * 2^21 rows more slots than the target, none of over 2048 rows. */
+TEST(many_rows)
 {
-	static const struct shape shapes[] = {{33000, 300}, {4200, 4097}};
+	static const struct shape shapes[] = {{33000, 300}, {4200, 4097}, {2200001, 1}};
 	for (int s = 0; s < COUNT_OF(shapes) && test_mode != TEST_SHORT; s++) {
 		struct test_case c = op_case(1, shapes[s].rows, shapes[s].cols);
 		case_expect(&c);
@@ -66,52 +67,23 @@ TEST(several_chunks_at_any_width)
 	}
 }
 
-/* Past 2^21 rows there are more slots than the target. */
-TEST(slots_are_never_larger_than_2048_rows)
-{
-	struct test_case c = op_case(1, 2200001, 1);
-	if (test_mode == TEST_SHORT)
-		return;
-	case_expect(&c);
-	for (int i = 0; i < level_count(); i++)
-		case_check(&c, (struct setting){level_name(i), 2, PLAIN});
-}
-
 /* A product too small for f32 is -0 in a chain that began with +0: the +0 at the end of a column sum takes it away. */
 TEST(no_minus_zero_leaves_a_column_sum)
 {
-	enum { ROWS = 2050 }; /* slots of several rows */
-	static float x[ROWS], dy[ROWS], mean[ROWS], rstd[ROWS];
-	_Alignas(64) static float workspace[1024];
-	for (int row = 0; row < ROWS; row++) {
-		x[row] = 1;
-		dy[row] = -1e-30f;
-		rstd[row] = 1e-30f;
-	}
+	static const struct {
+		const char *name;
+		double value;
+	} inputs[] = {{"x", 1}, {"dy", -1e-30}, {"mean", 0}, {"rstd", 1e-30}};
+	struct test_case c = op_case(1, 2050, 1); /* slots of several rows */
+	case_set(&c, "dweight mean rstd arbitrary");
+	case_fill(&c);
+	for (int i = 0; i < COUNT_OF(inputs); i++)
+		for (int64_t row = 0; row < c.rows; row++)
+			element_store(EK_F32, INPUT(inputs[i].name)->buffer.data, row, inputs[i].value);
 	for (int i = 0; i < level_count(); i++) {
-		float dweight = 1;
-		size_t size = 0;
-		ek_context *ctx = context_of((struct setting){level_name(i), 1, PLAIN});
-		ek_norm_backward_args a = {.size = sizeof a,
-					   .norm = EK_LAYER_NORM,
-					   .dtype = EK_F32,
-					   .weight_dtype = EK_F32,
-					   .rows = ROWS,
-					   .cols = 1,
-					   .x_stride = 1,
-					   .dy_stride = 1,
-					   .x = x,
-					   .dy = dy,
-					   .mean = mean,
-					   .rstd = rstd,
-					   .dweight = &dweight,
-					   .workspace = workspace,
-					   .workspace_size = sizeof workspace};
-		EXPECT(ek_norm_backward_workspace(ctx, &a, &size) == EK_OK && size <= sizeof workspace,
-		       "%zu bytes", size);
-		EXPECT(mirror_call(ctx, &ek_norm_backward_op, &a, 0) == EK_OK, "%s", ek_error(ctx));
-		EXPECT(dweight == 0 && !signbit(dweight), "level %s: dweight is %g", level_name(i),
-		       (double)dweight);
+		case_run(context_of((struct setting){level_name(i), 1, PLAIN}), &c, &case_actual);
+		double dweight = element_value(EK_F32, ACTUAL("dweight")->buffer.data, 0);
+		EXPECT(dweight == 0 && !signbit(dweight), "level %s: dweight is %g", level_name(i), dweight);
 	}
 }
 

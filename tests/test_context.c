@@ -44,40 +44,10 @@ TEST(bad_options_are_refused)
 	ek_close(NULL);
 }
 
-/* Also where there is a GPU: test_cuda_loading.c has the rest. */
-TEST(no_driver_means_no_device)
-{
-	setenv("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
-	refused("CUDA", (ek_options){.device = EK_CUDA}, EK_ERROR_NO_DEVICE, "EK_CUDA, ordinal 0",
-		"/nonexistent/libcuda.so.1");
-	refused("CUDA", (ek_options){.device = EK_CUDA, .ordinal = 2}, EK_ERROR_NO_DEVICE,
-		"EK_CUDA, ordinal 2", "$EVENKEEL_LIBCUDA");
-	unsetenv("EVENKEEL_LIBCUDA");
-}
-
 static void not_described(const char *what, ek_status status, ek_status wanted, const char *part)
 {
 	EXPECT(status == wanted && strstr(ek_error(NULL), part), "%s: %s, \"%s\"; expected %s and \"%s\"",
 	       what, ek_status_name(status), ek_error(NULL), ek_status_name(wanted), part);
-}
-
-/* Also where there is a GPU: test_cuda_loading.c has what a driver says. */
-TEST(a_missing_gpu_is_described_by_what_to_do)
-{
-	ek_cuda_info cuda = {.size = sizeof(cuda), .gpu_count = 7, .driver_version = 7};
-	ek_gpu_info gpu = {.size = sizeof(gpu), .arch = 7};
-	setenv("EVENKEEL_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
-	setenv("EVENKEEL_NVRTC", "/nonexistent/libnvrtc.so", 1);
-	EXPECT(ek_describe_cuda(&cuda) == EK_OK && cuda.gpu_count == 0 && cuda.driver_version == 0 &&
-		       cuda.nvrtc_version == 0 && !cuda.nvrtc_path[0] &&
-		       strstr(cuda.gpu_missing, "unset $EVENKEEL_LIBCUDA") &&
-		       strstr(cuda.nvrtc_missing, "/nonexistent/libnvrtc.so"),
-	       "%d GPUs (\"%s\"), NVRTC %d (\"%s\")", cuda.gpu_count, cuda.gpu_missing, cuda.nvrtc_version,
-	       cuda.nvrtc_missing);
-	not_described("no driver", ek_describe_gpu(3, &gpu), EK_ERROR_NO_DEVICE, "EK_CUDA, ordinal 3");
-	EXPECT(gpu.arch == 7, "a refused call wrote to the struct");
-	unsetenv("EVENKEEL_LIBCUDA");
-	unsetenv("EVENKEEL_NVRTC");
 }
 
 TEST(descriptions_of_another_size_are_refused)
