@@ -146,46 +146,42 @@ TEST(contexts_leak_nothing)
 
 /* ---- the workspace ---- */
 
+static void check_workspace(const struct test_case *c, struct setting setting)
+{
+	ek_context *ctx = context_of(setting);
+	case_fill(c);
+	ek_status status = case_call(ctx, c, &case_actual);
+	size_t bytes = case_actual.workspace.buffer.bytes;
+	EXPECT(status == EK_OK && bytes > 0, "%s, level %s: %s, workspace of %zu bytes", case_text(c),
+	       setting.level, ek_error(ctx), bytes);
+	EXPECT(buffer_margins_whole(&case_actual.workspace.buffer),
+	       "%s, level %s, %d threads: bytes beside the workspace were written", case_text(c),
+	       setting.level, setting.threads);
+	case_outputs(ctx, c, &case_actual);
+	union op_args args = case_args_in(c, &case_actual);
+	args.backward.workspace_size--;
+	EXPECT(ek_norm_backward(ctx, &args.backward) == EK_ERROR_WORKSPACE,
+	       "%s, level %s, %d threads: a workspace of %zu bytes is taken, asked for %zu", case_text(c),
+	       setting.level, setting.threads, bytes - 1, bytes);
+}
+
 TEST(the_workspace_is_what_its_size_call_says)
 {
 	static const int64_t shapes[][2] = {{1, 1},     {3, 100},   {70, 33},   {1025, 40},
 					    {2050, 65}, {40000, 3}, {4, 60003}, {129, 1030}};
-	static const int threads[] = {1, 3, 7};
+	static const struct setting settings[] = {{0, 1, PLAIN}, {0, 3, PLAIN}, {0, 7, PLAIN}};
+	static const char *const without[] = {"", "dbias", "dweight"};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 1; k < OPS; k += 2)
 			for (int i = -1; i < level_count(); i++)
-				for (int t = 0; t < (i < 0 ? 1 : COUNT_OF(threads)); t++)
-					for (int only = 0; only < 3; only++) {
-						if ((s + k + t + only) % (test_mode == TEST_SHORT ? 11 : 2) >
-						    0)
-							continue;
-						struct test_case c = case_of(
-							true, k & 2 ? EK_RMS_NORM : EK_LAYER_NORM,
-							dtype_pairs[k / 4], shapes[s][0], shapes[s][1]);
-						struct setting setting = {i < 0 ? "reference" : level_name(i),
-									  i < 0 ? 1 : threads[t], PLAIN};
-						ek_context *ctx = context_of(setting);
-						case_drop(&c, only == 1   ? "dbias"
-							      : only == 2 ? "dweight"
-									  : "");
-						case_fill(&c);
-						ek_status status = case_call(ctx, &c, &case_actual);
-						size_t bytes = case_actual.workspace.buffer.bytes;
-						EXPECT(status == EK_OK && bytes > 0,
-						       "%s, level %s: %s, workspace of %zu bytes",
-						       case_text(&c), setting.level, ek_error(ctx), bytes);
-						EXPECT(buffer_margins_whole(&case_actual.workspace.buffer),
-						       "%s, level %s, %d threads: bytes beside the workspace were written",
-						       case_text(&c), setting.level, setting.threads);
-						case_outputs(ctx, &c, &case_actual);
-						union op_args args = case_args_in(&c, &case_actual);
-						args.backward.workspace_size--;
-						EXPECT(ek_norm_backward(ctx, &args.backward) ==
-							       EK_ERROR_WORKSPACE,
-						       "%s, level %s, %d threads: a workspace of %zu bytes is taken, asked for %zu",
-						       case_text(&c), setting.level, setting.threads,
-						       bytes - 1, bytes);
-					}
+				for (int t = 0; t < (i < 0 ? 3 : 9); t++) {
+					struct test_case c = op_case(k, shapes[s][0], shapes[s][1]);
+					struct setting setting = settings[t / 3];
+					setting.level = i < 0 ? "reference" : level_name(i);
+					case_drop(&c, without[t % 3]);
+					if ((s + k + t) % (test_mode == TEST_SHORT ? 11 : 2) == 0)
+						check_workspace(&c, setting);
+				}
 }
 
 /* ---- the stack ---- */

@@ -63,15 +63,22 @@ static void caller_check(ek_context *ctx, struct caller *k, const char *where)
 	EXPECT(wrong != 1, "%s: %s: %s", where, case_text(&k->c), ek_error(ctx));
 }
 
-static ek_context *open_fresh(int threads)
+/* Of the best level, unless another is named. */
+static ek_context *open_with(ek_options options)
 {
 	ek_context *ctx = NULL;
-	ek_options options = {.size = sizeof(options), .threads = threads, .isa = level_best()};
+	options.size = sizeof options;
+	options.isa = options.isa ? options.isa : level_best();
 	if (ek_open(&ctx, &options) != EK_OK) {
 		printf("ek_open: %s\n", ek_error(NULL));
 		exit(1);
 	}
 	return ctx;
+}
+
+static ek_context *open_fresh(int threads)
+{
+	return open_with((ek_options){.threads = threads});
 }
 
 static ek_description describe(const ek_context *ctx)
@@ -183,13 +190,8 @@ static void loop_odd_first(void *user, int64_t count, void (*run)(void *task, in
 
 TEST(large_calls_are_cut_into_tasks_for_the_callers_loop)
 {
-	ek_context *ctx = NULL;
-	ek_options options = {.size = sizeof(options),
-			      .threads = 3,
-			      .isa = level_best(),
-			      .parallel_for = loop_odd_first,
-			      .parallel_user = &seen};
-	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+	ek_context *ctx =
+		open_with((ek_options){.threads = 3, .parallel_for = loop_odd_first, .parallel_user = &seen});
 	for (int number = 0; number < 4; number++) {
 		struct caller k = caller_make(number, 2000, 1000);
 		memset(&seen, 0, sizeof(seen));
@@ -298,20 +300,11 @@ TEST(fork_while_another_thread_is_calling)
 
 /* ---- workers ---- */
 
-static ek_context *open_started(int threads)
-{
-	ek_context *ctx = NULL;
-	ek_options options = {
-		.size = sizeof(options), .threads = threads, .isa = level_best(), .start_threads = 1};
-	EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
-	return ctx;
-}
-
 TEST(workers_start_in_the_first_large_call_or_on_request)
 {
 	int before = threads_alive();
 	for (int start = 0; start < 2; start++) {
-		ek_context *ctx = start ? open_started(3) : open_fresh(3);
+		ek_context *ctx = open_with((ek_options){.threads = 3, .start_threads = start});
 		struct caller k = caller_make(1, 900, 300);
 		ek_description first = describe(ctx);
 		EXPECT(first.workers == 2 * start && threads_alive() == before + 2 * start,
@@ -330,13 +323,11 @@ TEST(workers_start_in_the_first_large_call_or_on_request)
 TEST(contexts_without_a_pool_have_no_workers)
 {
 	int before = threads_alive();
-	const ek_options all[] = {
-		{.threads = 1}, {.isa = "reference"}, {.threads = 3, .parallel_for = loop_odd_first}};
+	const ek_options all[] = {{.threads = 1, .start_threads = 1},
+				  {.isa = "reference", .start_threads = 1},
+				  {.threads = 3, .parallel_for = loop_odd_first, .start_threads = 1}};
 	for (int i = 0; i < COUNT_OF(all); i++) {
-		ek_context *ctx = NULL;
-		ek_options options = all[i];
-		options.size = sizeof(options), options.start_threads = 1;
-		EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
+		ek_context *ctx = open_with(all[i]);
 		ek_description d = describe(ctx);
 		EXPECT(d.workers == 0 && d.workers_error == 0 && threads_alive() == before,
 		       "options %d: %d workers, error %d", i, d.workers, d.workers_error);
@@ -411,34 +402,33 @@ static void make_tiny(struct caller *k, int64_t i)
 		dy[i] *= 0x1p-128f;
 }
 
+static void check_fpenv(const char *level, unsigned mode, int threads, int number)
+{
+	ek_context *ctx = open_with((ek_options){.threads = threads, .isa = level});
+	struct caller k = caller_make(number, 900, 130);
+	for (int64_t i = 0; i < k.c.rows * k.c.cols; i++)
+		if (i / k.c.cols % 3 == 0)
+			make_tiny(&k, i);
+	caller_expect(&k);
+	uint64_t before = fpenv_get();
+	fpenv_set(mode);
+	int wrong = caller_try(ctx, &k);
+	uint64_t after = fpenv_get();
+	fpenv_set(before);
+	EXPECT(wrong == 0, "%s, level %s, %d threads, control 0x%x: %s", case_text(&k.c), level, threads,
+	       mode, wrong == 1 ? ek_error(ctx) : "other bits");
+	EXPECT(after == (mode & ~EK_FPENV_FLAGS), "control is 0x%llx after a call, was 0x%x",
+	       (unsigned long long)after, mode);
+	caller_free(&k);
+	ek_close(ctx);
+}
+
 TEST(the_callers_float_environment_changes_nothing)
 {
 	for (int l = -1; l < level_count(); l++)
 		for (int m = 0; m < (test_mode == TEST_SHORT ? 2 : FPENV_MODES); m++)
 			for (int threads = 1; threads <= 3; threads += 2)
-				for (int number = 0; number < (test_mode == TEST_SHORT ? 2 : 4); number++) {
-					ek_context *ctx = NULL;
-					ek_options options = {.size = sizeof(options),
-							      .threads = threads,
-							      .isa = l < 0 ? "reference" : level_name(l)};
-					EXPECT(ek_open(&ctx, &options) == EK_OK, "%s", ek_error(NULL));
-					struct caller k = caller_make(number, 900, 130);
-					for (int64_t i = 0; i < k.c.rows * k.c.cols; i++)
-						if (i / k.c.cols % 3 == 0)
-							make_tiny(&k, i);
-					caller_expect(&k);
-					uint64_t before = fpenv_get();
-					fpenv_set(fpenv_modes[m]);
-					int wrong = caller_try(ctx, &k);
-					uint64_t after = fpenv_get();
-					fpenv_set(before);
-					EXPECT(wrong == 0, "%s, level %s, %d threads, control 0x%x: %s",
-					       case_text(&k.c), options.isa, threads, fpenv_modes[m],
-					       wrong == 1 ? ek_error(ctx) : "other bits");
-					EXPECT(after == (fpenv_modes[m] & ~EK_FPENV_FLAGS),
-					       "control is 0x%llx after a call, was 0x%x",
-					       (unsigned long long)after, fpenv_modes[m]);
-					caller_free(&k);
-					ek_close(ctx);
-				}
+				for (int number = 0; number < (test_mode == TEST_SHORT ? 2 : 4); number++)
+					check_fpenv(l < 0 ? "reference" : level_name(l), fpenv_modes[m],
+						    threads, number);
 }
