@@ -1,7 +1,12 @@
-/* Calls whose operands are an allocation each; support_traffic.h says what. SPDX-License-Identifier: MIT */
+/* Calls whose operands are an allocation each, and what each launch of a norm call should move of each operand, from the
+ * sizes and the policy alone; support_traffic.h says what. SPDX-License-Identifier: MIT */
 #include "support_traffic.h"
 
+#include "core/sizes.h"
+#include "core/slots.h"
 #include "verify/memory.h"
+
+/* ---- a call ---- */
 
 static void *make(struct call *call, const char *name, size_t offset, size_t bytes, void **start)
 {
@@ -39,4 +44,239 @@ void call_free(struct call *call)
 	standin.traffic_count(false);
 	for (int i = 0; i <= WORKSPACE; i++)
 		memory_free(call->gpu, call->start[i]);
+}
+
+/* ---- what its launches should move ---- */
+
+static struct launch *add_launch(struct plan *plan, const char *part)
+{
+	EXPECT(plan->count < MOST_LAUNCHES, "over %d launches", MOST_LAUNCHES);
+	plan->count -= plan->count == MOST_LAUNCHES;
+	struct launch *launch = &plan->launches[plan->count++];
+	*launch = (struct launch){.part = part};
+	return launch;
+}
+
+static int64_t element_bytes(const struct test_case *c)
+{
+	return (int64_t)ek_dtype_size(c->dtype);
+}
+
+static int64_t real_bytes(const struct test_case *c)
+{
+	return c->dtype == EK_F64 ? 8 : 4;
+}
+
+static int access_of(const struct test_case *c)
+{
+	int64_t bits = 0;
+	for (int i = 0; i < case_op(c)->operand_count; i++)
+		if (case_op(c)->operands[i].rank > 1 && c->present >> i & 1)
+			bits |= c->offset[i] | stride_bytes(c, i);
+	return bits % 16 == 0                 ? ACCESS_QUADS
+	       : bits % element_bytes(c) == 0 ? ACCESS_SHIFTED
+					      : ACCESS_ELEMENTS;
+}
+
+static int64_t sums_of(const struct test_case *c)
+{
+	return case_has(c, "dweight") + case_has(c, "dbias");
+}
+
+static struct ek_norm_form form_of(const struct test_case *c)
+{
+	return (struct ek_norm_form){.dtype = c->dtype,
+				     .weight_dtype = c->weight_dtype,
+				     .cols = c->cols,
+				     .access = access_of(c),
+				     .given = case_has(c, "rstd"),
+				     .sums = c->pass == BACKWARD ? (int)sums_of(c) : 0};
+}
+
+static struct ek_norm_policy policy_of(const struct call *call)
+{
+	const struct test_case *c = call->c;
+	const struct ek_norm_form form = form_of(c);
+	return (c->pass == BACKWARD ? ek_backward_policy : ek_forward_policy)(&form, &call->gpu->limits);
+}
+
+/* Of all partial sums of one slot or of several. */
+static int64_t sums_bytes(const struct test_case *c)
+{
+	return sums_of(c) * quotient_up(c->cols * real_bytes(c), 16) * 16;
+}
+
+static void read_operand(struct launch *launch, const struct test_case *c, const char *name)
+{
+	int i = operand_number(case_op(c), name);
+	if (c->present >> i & 1)
+		launch->of[i].read = operand_bytes(c, i);
+}
+
+/* Rows that start anywhere are fetched in quads of memory: what lies before a row in its first quad comes along, up to 14
+ * bytes of the gap between two rows, unless that is before the tensor; nothing behind a row does. Two warps that
+ * share a row both fetch the quad at their border. */
+static void read_rows(struct launch *launch, const struct test_case *c, const char *name, bool shifted)
+{
+	int id = operand_number(case_op(c), name);
+	struct moved *moved = &launch->of[id];
+	moved->read = moved->read_in_all_at_most = operand_bytes(c, id);
+	for (int64_t row = 1; shifted && row < c->rows; row++) {
+		int64_t before = (c->offset[id] + row * stride_bytes(c, id)) % 16,
+			gap = c->pad[id] * element_bytes(c);
+		moved->read += before < gap ? before : gap;
+	}
+	if (shifted)
+		moved->read_in_all_at_most += c->rows * quotient_up(c->cols, 1024) * 32;
+}
+
+static void write_operand(struct launch *launch, const struct test_case *c, const char *name)
+{
+	int i = operand_number(case_op(c), name);
+	if (c->present >> i & 1)
+		launch->of[i].written = operand_bytes(c, i);
+}
+
+/* staged.cu makes several passes over a row, and fetches again what shared memory has no room for. */
+static void read_again(struct launch *launch, const struct call *call, const struct ek_norm_policy *policy,
+		       int passes)
+{
+	int64_t warps = policy->row_warps * policy->row_blocks;
+	int64_t turns = quotient_up(ek_policy_units(policy, call->c->cols), warps) * policy->unit_segments;
+	for (int i = 0; i < case_op(call->c)->operand_count; i++)
+		launch->of[i].read_in_all_at_most *= policy->tiles >= turns ? 1 : passes;
+}
+
+static int statistics_passes(const struct test_case *c)
+{
+	return c->op->kind == EK_LAYER_NORM ? 2 : 1;
+}
+
+static void plan_forward(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
+{
+	const struct test_case *c = call->c;
+	bool staged = policy->unit_segments > 0;
+	struct launch *launch = add_launch(plan, staged ? "_forward_staged_" : "_forward_");
+	read_rows(launch, c, "x", !staged && access_of(c) == ACCESS_SHIFTED);
+	read_operand(launch, c, "weight");
+	read_operand(launch, c, "bias");
+	for (int i = 0; i < case_op(c)->output_count; i++)
+		write_operand(launch, c, case_op(c)->operands[i].name);
+	if (staged)
+		read_again(launch, call, policy, statistics_passes(c) + 1);
+}
+
+static void read_statistics(struct launch *launch, const struct test_case *c)
+{
+	for (int i = 0; i < case_op(c)->operand_count; i++)
+		if (case_statistics(c) >> i & 1)
+			read_operand(launch, c, case_op(c)->operands[i].name);
+}
+
+/* The tree over the partial sums, 128 at a time. */
+static void plan_folds(struct plan *plan, const struct test_case *c, int64_t partials)
+{
+	for (; partials > 128; partials = quotient_up(partials, 128)) {
+		struct launch *fold = add_launch(plan, "_backward_fold_");
+		fold->of[WORKSPACE] = (struct moved){.read = partials * sums_bytes(c),
+						     .written = quotient_up(partials, 128) * sums_bytes(c),
+						     .read_in_all_at_most = partials * sums_bytes(c)};
+	}
+	struct launch *final = add_launch(plan, "_backward_final_");
+	final->of[WORKSPACE].read = final->of[WORKSPACE].read_in_all_at_most = partials * sums_bytes(c);
+	static const char *const sums[] = {"dweight", "dbias"};
+	for (int i = 0; i < COUNT_OF(sums); i++) {
+		write_operand(final, c, sums[i]);
+		if (c->accumulate)
+			read_operand(final, c, sums[i]);
+	}
+}
+
+/* Sums of chunks that shared memory has no room for. */
+static int64_t chunks_of(const struct call *call, const struct ek_norm_policy *policy)
+{
+	const struct test_case *c = call->c;
+	const struct ek_norm_form form = form_of(c);
+	int bytes = ek_backward_chunk_bytes(policy, &form);
+	if (sums_of(c) == 0 || ek_slot_rows(c->rows, c->cols) <= CHUNK_ROWS ||
+	    ek_backward_shared(policy, &form) + bytes <= call->gpu->limits.shared_bytes)
+		return 0;
+	return bytes * quotient_up(ek_slot_count(c->rows, c->cols), ek_policy_slots(policy)) *
+	       ek_policy_cluster(policy);
+}
+
+static void plan_in_registers(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
+{
+	const struct test_case *c = call->c;
+	const bool shifted = access_of(c) == ACCESS_SHIFTED;
+	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), ek_policy_slots(policy));
+	const int64_t chunks = chunks_of(call, policy);
+	struct launch *launch = add_launch(plan, "_backward_");
+	read_rows(launch, c, "x", shifted);
+	read_rows(launch, c, "dy", shifted);
+	read_statistics(launch, c);
+	if (case_has(c, "dx"))
+		read_operand(launch, c, "weight");
+	write_operand(launch, c, "dx");
+	launch->of[WORKSPACE] = (struct moved){.read = chunks, .written = partials * sums_bytes(c) + chunks};
+	if (sums_of(c))
+		plan_folds(plan, c, partials);
+}
+
+/* As plan.c has it: several slots a warp where all multiprocessors have enough to do. */
+static int64_t walked_slots(const struct call *call)
+{
+	const struct test_case *c = call->c;
+	int64_t slots = ek_slot_count(c->rows, c->cols),
+		strips = quotient_up(c->cols * element_bytes(c), 512), walk = 1;
+	while (walk < MOST_WALK_SLOTS && walk < slots &&
+	       slots * strips / (2 * walk) >= (int64_t)call->gpu->limits.multiprocessors * 16)
+		walk *= 2;
+	return walk;
+}
+
+/* Rows that no registers hold are read by two kernels: their sums must be there before dx, and the columns walk them in
+ * another direction. */
+static void plan_staged(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
+{
+	const struct test_case *c = call->c;
+	const bool given = case_has(c, "rstd"), dx = case_has(c, "dx"), sums = sums_of(c) > 0;
+	struct launch *rows = add_launch(plan, "_backward_staged_rows_");
+	read_statistics(rows, c);
+	if (dx || !given)
+		read_rows(rows, c, "x", false);
+	if (dx) {
+		read_rows(rows, c, "dy", false);
+		read_operand(rows, c, "weight");
+	}
+	read_again(rows, call, policy, (given ? 0 : statistics_passes(c)) + 1 + !sums);
+	if (!sums) {
+		write_operand(rows, c, "dx");
+		return;
+	}
+	enum { USED_NUMBERS = 5 }; /* of the ROW_NUMBERS that make whole quads */
+	rows->of[WORKSPACE].written = c->rows * USED_NUMBERS * real_bytes(c);
+	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), walked_slots(call));
+	struct launch *columns = add_launch(plan, "_backward_staged_columns_");
+	read_rows(columns, c, "x", false);
+	read_rows(columns, c, "dy", false);
+	if (dx)
+		read_operand(columns, c, "weight");
+	write_operand(columns, c, "dx");
+	columns->of[WORKSPACE] = (struct moved){.read = c->rows * ROW_NUMBERS * real_bytes(c),
+						.written = partials * sums_bytes(c)};
+	plan_folds(plan, c, partials);
+}
+
+struct plan plan_of(const struct call *call)
+{
+	struct plan plan = {.count = 0};
+	struct ek_norm_policy policy = policy_of(call);
+	if (call->c->pass == FORWARD)
+		plan_forward(&plan, call, &policy);
+	else if (policy.unit_segments > 0)
+		plan_staged(&plan, call, &policy);
+	else
+		plan_in_registers(&plan, call, &policy);
+	return plan;
 }

@@ -7,7 +7,7 @@
 #include "support_models.h"
 #include "support_standin.h"
 
-/* ---- a call: support_traffic.c ---- */
+/* ---- a call ---- */
 
 enum { WORKSPACE = EK_MOST_OPERANDS }; /* as the number of an operand */
 
@@ -23,7 +23,7 @@ struct call {
 bool call_run(struct call *call);
 void call_free(struct call *call);
 
-/* ---- what its launches should move: support_traffic_plan.c ---- */
+/* ---- what its launches should move ---- */
 
 struct moved {
 	int64_t read, written;
