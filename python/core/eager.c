@@ -32,7 +32,7 @@ static int watchers_open(struct watchers *watchers, PyObject *callables)
 {
 	Py_ssize_t count = PyTuple_Size(callables);
 	if (count > MAX_WATCHERS)
-		PyErr_Format(PyExc_ValueError, "%zd watchers; expected at most %d", count, MAX_WATCHERS);
+		(void)refuse_count("eager_setup", MAX_WATCHERS, count);
 	if (count < 0 || count > MAX_WATCHERS)
 		return -1;
 	for (Py_ssize_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* Wide rows, pair by pair: the steps of a pair (norm_wide.inc.h) follow one another, and the parts of a step go to
+/* Wide rows, pair by pair: the steps of a pair (cpu_split.inc.h) follow one another, and the parts of a step go to
  * the threads. A pair is written in the first step of the next one. Called by cpu.c.
  * SPDX-License-Identifier: MIT */
 #include "cpu_split.h"
