@@ -1,31 +1,31 @@
 /* _core.eager_setup and is_plain, and the questions that the eager calls ask PyTorch. SPDX-License-Identifier: MIT */
 #include "eager.h"
 
+#include "callable.h"
 #include "functions.h"
-#include "question.h"
 
 enum { MAX_GPUS = 16, MAX_WATCHERS = 8 };
 
 PyObject *torch[PYTORCH];
 struct names names;
 
-/* ---- callables without arguments ---- */
+/* ---- callables ---- */
 
-static struct question number_of_threads, grad_mode;
+static struct callable number_of_threads, grad_mode, empty_like;
 
 static struct watchers {
 	int count;
-	struct question at[MAX_WATCHERS];
+	struct callable at[MAX_WATCHERS];
 } operation_watchers, call_watchers;
 
 PyObject *ask_number_of_threads(void)
 {
-	return ask(&number_of_threads);
+	return call_without(&number_of_threads);
 }
 
 int is_grad_enabled(void)
 {
-	return is_true(ask(&grad_mode));
+	return is_true(call_without(&grad_mode));
 }
 
 static int watchers_open(struct watchers *watchers, PyObject *callables)
@@ -36,7 +36,7 @@ static int watchers_open(struct watchers *watchers, PyObject *callables)
 	if (count < 0 || count > MAX_WATCHERS)
 		return -1;
 	for (Py_ssize_t i = 0; i < count; i++)
-		watchers->at[i] = question_of(PyTuple_GetItem(callables, i));
+		watchers->at[i] = callable_of(PyTuple_GetItem(callables, i));
 	watchers->count = (int)count;
 	return 0;
 }
@@ -46,7 +46,7 @@ static int is_any(const struct watchers *watchers)
 {
 	int found = 0;
 	for (int i = 0; i < watchers->count && found == 0; i++)
-		found = is_true(ask(&watchers->at[i]));
+		found = is_true(call_without(&watchers->at[i]));
 	return found;
 }
 
@@ -65,8 +65,9 @@ PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count
 		return NULL;
 	for (int i = 0; i < PYTORCH; i++)
 		torch[i] = given[i] == Py_None ? NULL : Py_NewRef(given[i]);
-	number_of_threads = question_of(given[GET_NUM_THREADS]);
-	grad_mode = question_of(given[IS_GRAD_ENABLED]);
+	number_of_threads = callable_of(given[GET_NUM_THREADS]);
+	grad_mode = callable_of(given[IS_GRAD_ENABLED]);
+	empty_like = callable_of(given[EMPTY_LIKE]);
 	names.current_level = PyUnicode_InternFromString("_current_level");
 	names.requires_grad = PyUnicode_InternFromString("requires_grad");
 	names.to_save = PyUnicode_InternFromString("to_save");
@@ -122,13 +123,23 @@ PyObject *is_plain(PyObject *module, PyObject *const *given, Py_ssize_t count)
 	return plain < 0 ? NULL : PyBool_FromLong(plain);
 }
 
+/* Parameters have the method of tensors. */
+static int is_tensor_negated(PyObject *tensor)
+{
+	static PyCFunction method;
+	if (!method)
+		method = method_of(tensor, "is_neg");
+	return is_true(method ? method(tensor, NULL)
+			      : PyObject_CallFunctionObjArgs(torch[IS_NEG], tensor, NULL));
+}
+
 int is_negated(PyObject *const *tensors, int count, bool parameters)
 {
 	int negated = 0;
 	for (int i = 0; i < count && negated == 0; i++)
 		if (tensors[i] != Py_None &&
 		    (parameters || (PyObject *)Py_TYPE(tensors[i]) != torch[PARAMETER]))
-			negated = is_true(PyObject_CallFunctionObjArgs(torch[IS_NEG], tensors[i], NULL));
+			negated = is_tensor_negated(tensors[i]);
 	return negated;
 }
 
@@ -157,7 +168,7 @@ PyObject *make_like(const struct call *call, const struct parameter *output)
 	uint32_t alike = output->alike & call->opened;
 	int x = call->signature->x, like = alike >> x & 1 || !alike ? x : __builtin_ctz(alike);
 	PyObject *object = alike ? call->views[like].object : Py_None; /* which empty_like refuses */
-	return PyObject_CallFunctionObjArgs(torch[EMPTY_LIKE], object, NULL);
+	return call_with(&empty_like, object);
 }
 
 /* The sizes are arguments of their own: in a tuple PyTorch takes 0.5 us longer to read them. */
