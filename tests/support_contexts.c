@@ -80,7 +80,7 @@ static void *loop_worker(void *argument)
 	return NULL;
 }
 
-/* On threads of the test's own, made anew for each loop. */
+/* On threads of the test's own, which each loop creates. */
 static void loop_threads(void *user, int64_t count, void (*run)(void *task, int64_t i), void *task)
 {
 	(void)user;

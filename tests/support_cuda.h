@@ -15,7 +15,7 @@ void cuda_test_begin(void);
 
 /* ---- the stand-ins ---- */
 
-/* From now on, "NAME=CODE,…" as standin.h says; counted anew. NULL: all is well again. */
+/* Makes driver calls fail from now on: "NAME=CODE,…" as standin.h says. Resets the counts of calls. NULL: none fails. */
 void fail(const char *failures);
 
 /* What a call answers then. */

@@ -430,7 +430,7 @@ static void damage_cache(const char *folder, struct work *w)
 	ek_cache_close(entries);
 }
 
-TEST(a_refused_image_is_compiled_anew)
+TEST(a_refused_image_is_compiled_again)
 {
 	const char *folder = fresh_folder();
 	ek_context *ctx = opened_with(folder);

@@ -1,4 +1,4 @@
-/* NVRTC, where it is installed: texts are compiled, through the cache. What is refused or not there is in
+/* NVRTC, where it is installed: texts are compiled or refused, through the cache. What happens without it is in
  * test_cuda_loading.c. SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -120,6 +120,23 @@ TEST(texts_are_compiled)
 	EXPECT(ek_kernel_build(&recipe, 10, NULL, &text, NULL, NULL) == EK_ERROR_COMPILE &&
 		       strstr(ek_error(NULL), "1.0"),
 	       "compiled for 1.0: %s", ek_error(NULL));
+}
+
+TEST(a_refused_text_is_explained)
+{
+	struct ek_image image;
+	char *log = NULL;
+	struct ek_recipe recipe = scale_recipe("no_such_name");
+	if (!nvrtc_is_there())
+		return;
+	struct ek_cache *cache = ek_cache_open(fresh_path(), "");
+	EXPECT(ek_kernel_build(&recipe, 80, cache, &image, NULL, &log) == EK_ERROR_COMPILE &&
+		       strstr(ek_error(NULL), "no_such_name") && strstr(ek_error(NULL), "scale"),
+	       "the message is \"%s\"", ek_error(NULL));
+	EXPECT(log && strstr(log, "no_such_name"), "the log is \"%s\"", log ? log : "");
+	EXPECT(describe(cache).entries == 0, "a failure is kept");
+	free(log);
+	ek_cache_close(cache);
 }
 
 /* Two builds are one compilation; other options, texts or architectures are other entries. */

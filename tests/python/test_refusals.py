@@ -88,6 +88,14 @@ def test_an_operand_of_another_shape_is_named_with_its_shape(op, name):
     refuses(op, name, operands(op)[name][..., :-1], ValueError, words, shapes=(6,))
 
 
+@every_operand
+def test_an_operand_of_a_dimension_more_is_named_with_its_shape(op, name):
+    shape = SHAPES[name]
+    if name != "x" and shape != (4,):  # the rows of x and of statistics may have any shape
+        words = f"{name} has shape {(1, *shape)}: it must have {shape}"
+        refuses(op, name, operands(op)[name][None], ValueError, words, shapes=(6,))
+
+
 # ---- other arguments, and arrays that only one op refuses ----
 
 FROZEN = np.zeros((4, 6), np.float32)
