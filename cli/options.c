@@ -140,7 +140,7 @@ static const char *set_length(struct options *options, char **values)
 	return NULL;
 }
 
-/* The number of a name; -1: it is none of them. */
+/* Returns the index of name in names, or -1 if it is not there. */
 static int index_of(const char *name, const char *const *names, int count)
 {
 	while (count-- > 0)

@@ -16,7 +16,7 @@ struct callable {
 	PyObject *no_arguments; /* an empty tuple */
 };
 
-/* The calling convention of a built-in function, METH_…; -1: it is none. */
+/* The calling convention of a built-in function, METH_…; -1 for other objects. */
 static inline int convention_of(PyObject *object)
 {
 	return PyCFunction_Check(object) ? PyCFunction_GetFlags(object) & ~METH_STATIC : -1;

@@ -58,7 +58,7 @@ def backward(
     shape: int | tuple[int, ...],
     weight: Tensor | None,
     # As forward returns them (or [2, rows] without mean_lo); (mean, rstd), (mean, rstd, mean_lo), RMSNorm (rstd,), each
-    # of one element a row in any shape; None: computed anew from x and eps.
+    # of one element a row in any shape; None: recomputed from x and eps.
     stats: Tensor | tuple[Tensor, ...] | None,
     eps: float | None,
     dx: Tensor | bool | None,
