@@ -135,6 +135,7 @@ mutate: $(cmake_tools)
 
 golden: build
 	build/tests/test_golden --update
+	build/tests/test_math --update
 	$(PYTHON) tests/cli/run.py build/evenkeel --update
 	$(PYTHON) tools/cost_tables.py build/evenkeel --update
 

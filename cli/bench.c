@@ -121,9 +121,9 @@ static int prepare(struct bench *bench)
 			bench->case_count,
 			(size_t)bench->case_count * (sizeof *bench->cases + sizeof *bench->results.all));
 	if (bench->case_count == 0)
-		return complain(STATUS_USAGE,
-				"--weight-dtype %s: no dtype of the list goes with it, name one with --dtype",
-				ek_dtype_name(options->weight_dtype));
+		return complain(
+			STATUS_USAGE,
+			"nothing to measure: no dtype of the list goes with these options, name one with --dtype");
 	return options->device == EK_CPU ? prepare_cpu(bench) : STATUS_FINE;
 }
 

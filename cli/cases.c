@@ -115,9 +115,29 @@ struct list {
 	int count;
 };
 
+bool op_has(const struct ek_op_entry *op, const char *operand)
+{
+	int forward = ek_operand_named(op->forward, operand),
+	    backward = ek_operand_named(op->backward, operand);
+	return (forward >= 0 && op->in_forward.has >> forward & 1) ||
+	       (backward >= 0 && op->in_backward.has >> backward & 1);
+}
+
+bool choices_fit(const struct options *options, struct dtype_pair dtypes)
+{
+	const struct ek_choice *choices = ek_norm_backward_op.choices;
+	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < EK_NORM_CHOICES; i++)
+		if (!ek_choice_allows(&choices[i], choices[i].follows ? dtypes.weight_dtype : dtypes.dtype,
+				      options->choices[i]))
+			return false;
+	return true;
+}
+
 static bool dtype_wanted(const struct options *options, bool bench, const struct dtype_pair *pair)
 {
 	ek_dtype weight_dtype = options->weight_dtype;
+	if (!choices_fit(options, *pair))
+		return false;
 	if (weight_dtype ? weight_dtype != pair->weight_dtype : bench && pair->weight_dtype != pair->dtype)
 		return false;
 	if (options->dtype_count == 0)
@@ -144,6 +164,16 @@ struct test_case case_with(const struct options *options, const struct ek_op_ent
 	c.filling = options->filling;
 	case_drop(&c, options->weight ? "" : "weight dweight");
 	case_drop(&c, options->bias ? "" : "bias dbias");
+	if (!options->x_bias && op_has(op, "x_bias"))
+		case_drop(&c, "x_bias dx_bias");
+	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < case_op(&c)->choice_count; i++)
+		c.choices[i] = case_op(&c)->choice[i] ? options->choices[i] : 0;
+	if (c.pass == BACKWARD && !op_has(op, "residual")) /* x is not a sum with a residual */
+		c.h_dtype = (ek_dtype)0;
+	case_normalise(&c);
+	/* dx is both, as autograd has it; verify asks for everything. */
+	if (options->command != COMMAND_VERIFY && op_has(op, "dresidual") && !c.h_dtype)
+		case_drop(&c, "dresidual");
 	return c;
 }
 
@@ -231,7 +261,7 @@ static int pairs_of(const struct options *options, int element_size, struct dtyp
 	return count;
 }
 
-/* Ops and dtypes take turns with the kernels. */
+/* Ops and dtypes take turns with the kernels. ek_ops alternates the two norms, so each dtype meets both. */
 static void append_gpu_quick(struct list *list, const struct options *options)
 {
 	struct dtype_pair pairs[DTYPE_PAIRS];
@@ -245,7 +275,7 @@ static void append_gpu_quick(struct list *list, const struct options *options)
 		append_kernel(list, options, kernel,
 			      &(struct model){.op = options->op_count ? options->ops[i % op_count]
 								      : &ek_ops[i % op_count],
-					      .dtypes = pairs[i / op_count % pair_count]});
+					      .dtypes = pairs[i / 2 % pair_count]});
 	}
 }
 
@@ -282,7 +312,9 @@ struct listed_case *cases_list(const struct options *options, bool bench, int *c
 
 double case_bytes(const struct test_case *test_case)
 {
-	double bytes =
-		(double)test_case->rows * (double)test_case->cols * (double)ek_dtype_size(test_case->dtype);
-	return bytes * (test_case->pass == FORWARD ? 2 : 3);
+	double bytes = 0;
+	for (int i = 0; i < case_op(test_case)->operand_count; i++)
+		if (test_case->present >> i & 1 && case_op(test_case)->operands[i].rank > 1)
+			bytes += (double)operand_bytes(test_case, i);
+	return bytes;
 }

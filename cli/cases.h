@@ -24,7 +24,12 @@ struct listed_case *cases_list(const struct options *options, bool bench, int *c
 struct test_case case_with(const struct options *options, const struct ek_op_entry *op, enum pass pass,
 			   struct dtype_pair dtypes, struct shape shape);
 
-/* Bytes that a copy would move for the case: x and y, or x, dy and dx. */
+/* Whether the op has an operand of that name in either pass. */
+bool op_has(const struct ek_op_entry *op, const char *operand);
+/* Whether a call with these dtypes may have what the options choose. */
+bool choices_fit(const struct options *options, struct dtype_pair dtypes);
+
+/* Bytes that a copy would move for the case: those of its matrices, x and y, or x, dy and dx. */
 double case_bytes(const struct test_case *test_case);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "choices.h"
 #include "cli.h"
 #include "device.h"
 #include "gpu/gpu.h"
@@ -93,13 +94,13 @@ static int make_args(struct cell *cell, ek_context *ctx, bool *fine)
 /* What backward is given from forward; the result of forward goes where that of backward will. */
 static int keep_statistics(struct cell *cell, ek_context *ctx)
 {
-	const struct test_case forward = case_forward(&cell->test_case);
-	const struct ek_op *op = case_op(&forward);
 	uint32_t statistics = case_statistics(&cell->test_case) & cell->test_case.present;
 	void *at[EK_MOST_OPERANDS];
 	union op_args args;
 	if (!statistics)
 		return STATUS_FINE;
+	const struct test_case forward = case_forward(&cell->test_case);
+	const struct ek_op *op = case_op(&forward);
 	for (int i = 0; i < op->operand_count; i++) {
 		at[i] = cell_slab(cell, op->operands[i].name);
 		at[i] = at[i] ? at[i] : cell->slabs[0];
@@ -149,11 +150,8 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 	bool fine = true;
 	*cell = (struct cell){
 		.test_case = *test_case, .op = case_op(test_case), .gpu = gpu_of(ctx), .sets = sets};
-	if (!cell->gpu) /* what a CPU's inference does without */
-		case_drop_operands(&cell->test_case,
-				   test_case->pass == FORWARD
-					   ? case_optional(test_case) & case_outputs_of(test_case)
-					   : 0);
+	if (!cell->gpu && test_case->pass == FORWARD) /* what a CPU's inference does without */
+		case_drop(&cell->test_case, STATISTICS);
 	if (sets == 0)
 		cell->sets = choose_sets(cell, options, bytes);
 	if (!memory_suffices(cell->gpu, bytes * (double)cell->sets))
@@ -201,14 +199,31 @@ static double time_op(struct cell *cell, ek_context *ctx)
 	return (seconds_now() - start) / (double)cell->sets;
 }
 
+/* The smallest of the result, x and dy, whose dtypes may differ. */
+size_t cell_copied(const struct cell *cell)
+{
+	static const char *const copied[] = {"x", "dy"};
+	size_t bytes = cell->steps[0];
+	for (int i = 0; i < 2; i++) {
+		int number = ek_operand_named(cell->op, copied[i]);
+		if (number >= 0 && cell->slabs[number] && cell->steps[number] < bytes)
+			bytes = cell->steps[number];
+	}
+	return bytes;
+}
+
+double cell_copies(const struct cell *cell, int tensors)
+{
+	return case_bytes(&cell->test_case) / tensors / (double)cell_copied(cell);
+}
+
 /* The slabs are copied as one piece: of the op's bytes alone, without a call for each set. */
 static double time_copy(const struct cell *cell, struct team *team)
 {
 	const unsigned char *dy = cell_slab(cell, "dy");
-	double padding = case_bytes(&cell->test_case) / (dy ? 3 : 2) / (double)cell->steps[0];
 	double start = seconds_now();
-	copy_streams(team, cell->slabs[0], cell_slab(cell, "x"), dy, cell->steps[0] * (size_t)cell->sets);
-	return (seconds_now() - start) / (double)cell->sets * padding;
+	copy_streams(team, cell->slabs[0], cell_slab(cell, "x"), dy, cell_copied(cell) * (size_t)cell->sets);
+	return (seconds_now() - start) / (double)cell->sets * cell_copies(cell, dy ? 3 : 2);
 }
 
 static double time_peer(const struct cell *cell, struct peer *peer)
@@ -234,6 +249,9 @@ void cell_describe(const struct cell *cell, const ek_context *ctx, struct result
 				  .cols = test_case->cols,
 				  .device = device_words(ctx),
 				  .bytes = case_bytes(test_case)};
+	bool x_bias = op_has(test_case->op, "x_bias") && case_has(test_case, "x_bias dx_bias");
+	(void)snprintf(result->choices, sizeof result->choices, "%s%s", choices_text(test_case),
+		       x_bias ? " --x-bias 1" : "");
 }
 
 int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct peer *peer,
@@ -248,7 +266,7 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 		return complain(STATUS_USAGE, "%s", ek_error(ctx));
 	bool with_peer = peer && peer_prepare(peer, cell);
 	copy_prepare(team, cell->slabs[0], cell_slab(cell, "x"), cell_slab(cell, "dy"),
-		     cell->steps[0] * (size_t)cell->sets);
+		     cell_copied(cell) * (size_t)cell->sets);
 	(void)time_op(cell, ctx); /* a round that does not count: pages, clocks and threads warm up */
 	double begun = seconds_now();
 	while (rounds < effort->least_rounds ||

@@ -34,6 +34,7 @@ static bool same_cell(const struct json *old, const struct result *now)
 	       strcmp(json_text(old, "dtype", ""), ek_dtype_name(now->dtype)) == 0 &&
 	       strcmp(json_text(old, "weight_dtype", ek_dtype_name(now->dtype)),
 		      ek_dtype_name(now->weight_dtype)) == 0 &&
+	       strcmp(json_text(old, "choices", ""), now->choices[0] ? now->choices + 1 : "") == 0 &&
 	       json_number(old, "rows", -1) == (double)now->rows &&
 	       json_number(old, "cols", -1) == (double)now->cols;
 }
@@ -51,7 +52,7 @@ static int print_cell(FILE *out, const struct json *old, const struct result *no
 {
 	char shape[48];
 	(void)snprintf(shape, sizeof shape, "%lldx%lld", (long long)now->rows, (long long)now->cols);
-	(void)fprintf(out, "  %-10s %-8s %-14s %-5s ", now->op->name, pass_names[now->pass], shape,
+	(void)fprintf(out, "  %-14s %-8s %-14s %-5s ", now->op->name, pass_names[now->pass], shape,
 		      ek_dtype_name(now->dtype));
 	double before = json_number(old, "of_copy", 0);
 	double change = result_of_copy(now) / before;

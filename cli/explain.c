@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "choices.h"
 #include "cli.h"
 #include "device.h"
 #include "report.h"
@@ -48,6 +49,14 @@ static bool is_elsewhere(const struct explanation *e, ek_variant variant)
 	return (variant == EK_PYTORCH || explain_names_pytorch(e)) && e->args.device == EK_CPU;
 }
 
+static int with_of(const struct options *options)
+{
+	bool residual = options->op_count && op_has(options->ops[0], "residual");
+	bool after = options->op_count && op_has(options->ops[0], "residual_after");
+	return (residual ? EK_WITH_RESIDUAL : 0) | (after ? EK_WITH_RESIDUAL_AFTER : 0) |
+	       (options->x_bias ? EK_WITH_X_BIAS : 0);
+}
+
 static ek_cost_args arguments_of(const struct options *options)
 {
 	bool rows = options->rows > 0;
@@ -64,6 +73,12 @@ static ek_cost_args arguments_of(const struct options *options)
 			      .hidden_size = hidden ? hidden : EXAMPLE_HIDDEN,
 			      .dtype = options->dtype_count ? options->dtypes[0] : EK_F32,
 			      .weight_dtype = options->weight_dtype,
+			      .with = with_of(options),
+			      .h_dtype = (ek_dtype)options->choices[EK_NORM_H_DTYPE],
+			      .y_dtype = (ek_dtype)options->choices[EK_NORM_Y_DTYPE],
+			      .gradient_dtype = (ek_dtype)options->choices[EK_NORM_GRADIENT_DTYPE],
+			      .weight_offset = options->choices[EK_NORM_WEIGHT_OFFSET],
+			      .rounding = (ek_rounding)options->choices[EK_NORM_ROUNDING],
 			      .compute_dtype = options->compute_dtype,
 			      .stats_dtype = options->stats_dtype,
 			      .intermediate_dtype = options->intermediate_dtype,

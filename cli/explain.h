@@ -39,7 +39,7 @@ struct assumption {
 	char text[192];
 	const char *option;
 };
-enum { MOST_ASSUMPTIONS = 10 };
+enum { MOST_ASSUMPTIONS = 14 };
 int explain_assumptions(const struct explanation *e, struct assumption *assumptions);
 /* "NVIDIA H200: large copies at …; ridge at …". */
 enum { EXPLAIN_MACHINE_TEXT = 256 };

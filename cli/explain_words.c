@@ -50,9 +50,11 @@ static PRINTF_LIKE(4, 5) void add(struct assumption *assumptions, int *count, co
 /* Of the reference alone. */
 static void add_widths(const ek_cost_args *a, struct assumption *assumptions, int *count)
 {
-	bool casts = a->compute_dtype && a->compute_dtype != a->dtype;
+	bool wide_h = a->with & EK_WITH_RESIDUAL && a->h_dtype && a->h_dtype != a->dtype;
+	bool casts = wide_h || (a->y_dtype && a->y_dtype != a->dtype) ||
+		     (a->compute_dtype && a->compute_dtype != a->dtype);
 	add(assumptions, count, "--compute-dtype TYPE", "reference: computes in %s, %s",
-	    ek_dtype_name(casts ? a->compute_dtype : a->dtype),
+	    ek_dtype_name(a->compute_dtype ? a->compute_dtype : a->dtype),
 	    casts ? "with casts at both ends" : "no casts");
 	add(assumptions, count, "--stats-dtype TYPE", "reference: statistics as wide as %s%s",
 	    ek_dtype_name(a->stats_dtype ? a->stats_dtype : a->dtype),
@@ -102,6 +104,19 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 	    no_weight || forward ? "" : gradient);
 	add(assumptions, &count, "--bias 0|1", "%s bias%s", no_bias ? "no" : "a",
 	    no_bias || forward ? "" : gradient);
+	if (a->with & (EK_WITH_RESIDUAL | EK_WITH_RESIDUAL_AFTER))
+		add(assumptions, &count, "--x-bias 0|1", "%s bias of x%s",
+		    a->with & EK_WITH_X_BIAS ? "a" : "no",
+		    a->with & EK_WITH_X_BIAS && !forward ? gradient : "");
+	if (a->with & EK_WITH_RESIDUAL)
+		add(assumptions, &count, "--residual-dtype TYPE", "residual and h in %s%s",
+		    ek_dtype_name(a->h_dtype ? a->h_dtype : a->dtype),
+		    forward || (a->h_dtype && a->h_dtype != a->dtype) ? "" : "; dx is also dresidual");
+	if (forward && a->with & EK_WITH_RESIDUAL_AFTER)
+		add(assumptions, &count, "--residual-dtype TYPE", "the residual in %s",
+		    ek_dtype_name(a->h_dtype ? a->h_dtype : a->dtype));
+	if (a->y_dtype && a->y_dtype != a->dtype)
+		add(assumptions, &count, "--out-dtype TYPE", "y and dy in %s", ek_dtype_name(a->y_dtype));
 	add_widths(a, assumptions, &count);
 	add(assumptions, &count, "--statistics 0|1", "evenkeel: statistics are %s",
 	    a->absent & EK_NO_STATISTICS ? forward ? "not returned" : "recomputed"

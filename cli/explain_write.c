@@ -10,7 +10,8 @@
 static const struct {
 	const char *name, *letter;
 } letters[] = {{"batch_size", "B"}, {"seq_len", "S"}, {"hidden_size", "H"}, {"a_bytes", "a"},
-	       {"w_bytes", "w"},    {"s_bytes", "s"}, {"t_bytes", "t"}};
+	       {"h_bytes", "h"},    {"y_bytes", "y"}, {"w_bytes", "w"},     {"g_bytes", "g"},
+	       {"s_bytes", "s"},    {"t_bytes", "t"}};
 
 enum { LETTER_COUNT = sizeof letters / sizeof letters[0] };
 

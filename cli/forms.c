@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -14,9 +15,9 @@ struct forms {
 
 static bool same_form(const struct test_case *a, const struct test_case *b)
 {
-	return a->present == b->present && a->over == b->over && a->accumulate == b->accumulate &&
-	       a->arbitrary == b->arbitrary && a->filling == b->filling && a->pad[0] == b->pad[0] &&
-	       a->offset[0] == b->offset[0];
+	return a->present == b->present && memcmp(a->over, b->over, sizeof a->over) == 0 &&
+	       a->accumulate == b->accumulate && a->arbitrary == b->arbitrary && a->filling == b->filling &&
+	       a->pad[0] == b->pad[0] && a->offset[0] == b->offset[0];
 }
 
 PRINTF_LIKE(3, 4) static void add(struct forms *forms, const struct test_case *c, const char *name, ...)
@@ -76,16 +77,20 @@ static void add_alone(struct forms *forms, const struct test_case *plain)
 
 static void add_in_place(struct forms *forms, const struct test_case *plain)
 {
-	const struct ek_op *op = case_op(plain);
-	for (int output = 0; output < op->output_count; output++)
-		for (int input = op->output_count; input < op->operand_count; input++) {
-			struct test_case c = *plain;
-			if (!(op->operands[output].in_place >> input & 1))
-				continue;
-			c.over = (uint8_t)(input + 1);
-			case_normalise(&c);
-			add(forms, &c, "%s over %s", op->operands[output].name, op->operands[input].name);
+	struct test_case c = *plain;
+	for (int number = 1; case_set_over(&c, number); number++) {
+		char name[sizeof forms->list->form] = "";
+		case_normalise(&c);
+		for (int i = 0; i < case_op(&c)->output_count; i++) {
+			size_t length = strlen(name);
+			if (c.over[i])
+				(void)snprintf(name + length, sizeof name - length, "%s%s over %s",
+					       length ? ", " : "", case_op(&c)->operands[i].name,
+					       case_op(&c)->operands[c.over[i] - 1].name);
 		}
+		add(forms, &c, "%s", name);
+		c = *plain;
+	}
 }
 
 static void add_with(struct forms *forms, const struct test_case *plain, const char *words, const char *name)

@@ -32,7 +32,7 @@ static void enqueue(struct watch *watch, const void *given, int64_t call)
 	const struct work *work = given;
 	struct cell *cell = work->cell;
 	int64_t set = call % cell->sets;
-	size_t bytes = cell->steps[0], at = bytes * (size_t)set;
+	int x = operand_number(cell->op, "x");
 	if (watch_failed(watch))
 		return;
 	if (work->ctx)
@@ -40,7 +40,9 @@ static void enqueue(struct watch *watch, const void *given, int64_t call)
 	else
 		WATCH_TRY(watch, "copying",
 			  gpu_copy_launch(watch->gpu, work->variant, work->function, watch->stream,
-					  cell->slabs[0] + at, cell_slab(cell, "x") + at, bytes));
+					  cell->slabs[0] + cell->steps[0] * (size_t)set,
+					  cell_slab(cell, "x") + cell->steps[x] * (size_t)set,
+					  cell_copied(cell)));
 }
 
 /* How many calls a graph holds: all sets, a multiple of them for a longer time, at least LEAST_CALLS. */
@@ -105,8 +107,8 @@ static void time_graphs(struct watch *watch, const struct work *op, int64_t call
 	if (watch_failed(watch))
 		return;
 	result->seconds = median(seconds, rounds);
-	/* Backward moves three tensors, a copy of one two. */
-	result->copy_seconds = median(copies, rounds) * (op->cell->test_case.pass == BACKWARD ? 1.5 : 1);
+	/* Backward moves three tensors or more, a copy of one two. */
+	result->copy_seconds = median(copies, rounds) * cell_copies(op->cell, 2);
 }
 
 /* Calls as a program makes them that captures no graphs; and the host's thread alone, which only queues them. */

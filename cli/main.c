@@ -31,13 +31,17 @@ static const struct command_entry commands[] = {
 	 "  evenkeel info --measure here.json   measure this machine: copies by size, FLOP rate\n"
 	 "  evenkeel info --measure gpu.json --device cuda   the same of its first GPU\n"},
 	{"run", COMMAND_RUN, command_run, "OP [options]", "one op on one shape: check it, time it",
-	 "Computes OP (layer_norm or rms_norm), compares every value with the reference bit for bit, and shows\n"
-	 "milliseconds, GB/s and the share of a copy's speed: a copy of the same bytes is the limit, 1.00.\n"
+	 "Computes OP, compares every value with the reference bit for bit, and shows milliseconds, GB/s and the\n"
+	 "share of a copy's speed: a copy of the same bytes is the limit, 1.00. OP is layer_norm or rms_norm;\n"
+	 "add_layer_norm or add_rms_norm: h = x + residual, y = the norm of h, both returned;\n"
+	 "layer_norm_residual or rms_norm_residual: y = residual + the norm of x.\n"
 	 "On a GPU also what a call costs with the host's part, and the first call with a new width.\n\n"
 	 "Examples\n"
 	 "  evenkeel run layer_norm\n"
 	 "  evenkeel run layer_norm --rows 512 --cols 768 --dtype bf16 --weight-dtype f32\n"
 	 "  evenkeel run rms_norm --pass backward --length 4096 8192 --threads 1\n"
+	 "  evenkeel run add_rms_norm --rows 2048 --cols 4096 --dtype bf16 --pass backward\n"
+	 "  evenkeel run add_rms_norm --dtype bf16 --residual-dtype f32 --weight-offset 1\n"
 	 "  evenkeel run layer_norm --init integers --time 0      check only\n"
 	 "  evenkeel run layer_norm --dtype bf16 --device cuda    on the first GPU\n"},
 	{"verify", COMMAND_VERIFY, command_verify, "[OP...] [options]",
@@ -51,22 +55,25 @@ static const struct command_entry commands[] = {
 	 "  evenkeel verify                            about a minute\n"
 	 "  evenkeel verify layer_norm --isa avx2 --dtype f32,bf16\n"
 	 "  evenkeel verify --rows 39 --cols 777 --pass backward\n"
+	 "  evenkeel verify add_layer_norm --dtype bf16 --residual-dtype f32 --rounding each\n"
 	 "  evenkeel verify --device cuda              the first GPU; --device all: the CPU and every GPU\n"
 	 "  evenkeel verify --device cuda --quick      few kernels to compile: about a minute, then seconds\n"},
 	{"bench", COMMAND_BENCH, command_bench, "[OP...] [options]",
 	 "measure speed beside a copy of the same bytes",
 	 "Times each op from memory: buffers rotate through at least 256 MB, op and copy take turns, medians\n"
 	 "count. \"of copy\" is the time of a copy of the same bytes over the time of the op: 1.00 is the limit.\n"
-	 "Forward moves x and y; backward x, dy and dx, and its copy reads two streams and writes one. oneDNN is\n"
-	 "timed beside them where libdnnl.so.3 can be opened ($EVENKEEL_DNNL names another file).\n\n"
+	 "Forward moves x and y; backward x, dy and dx, and its copy reads two streams and writes one. With a\n"
+	 "residual both move it, or its gradient, and h as well. oneDNN is timed beside the plain norms where\n"
+	 "libdnnl.so.3 can be opened ($EVENKEEL_DNNL names another file).\n\n"
 	 "On a GPU calls are captured in CUDA graphs over at least 512 MB and timed by the GPU's clock; the copy\n"
-	 "is the fastest of several kernels, from x to y, and 1.5 times that for backward. \"in a loop\" is a call\n"
-	 "without a graph, \"host\" what it takes from the calling thread.\n\n"
+	 "is the fastest of several kernels, from x to y, times the op's bytes over those of the copy: 1.5 for\n"
+	 "backward. \"in a loop\" is a call without a graph, \"host\" what it takes from the calling thread.\n\n"
 	 "Examples\n"
 	 "  evenkeel bench --quick\n"
 	 "  evenkeel bench --json before.json          the whole list, some minutes\n"
 	 "  evenkeel bench --compare before.json       what changed since then\n"
 	 "  evenkeel bench layer_norm --shapes 512x768,333x1000 --dtype f32,bf16 --csv -\n"
+	 "  evenkeel bench add_layer_norm --quick\n"
 	 "  evenkeel bench --device cuda --quick\n"},
 	{"explain", COMMAND_EXPLAIN, command_explain, "OP|REFERENCE [options]",
 	 "what an op costs: FLOPs, bytes, the least time",
@@ -80,6 +87,7 @@ static const struct command_entry commands[] = {
 	 "  evenkeel explain layer_norm --batch 8 --seq 2048 --hidden 4096 --dtype bf16\n"
 	 "  evenkeel explain layer_norm --dtype bf16 --compute-dtype f32 --stats-dtype f32\n"
 	 "  evenkeel explain rms_norm --pass backward --machine here.json\n"
+	 "  evenkeel explain add_layer_norm --dtype bf16 --residual-dtype f32\n"
 	 "  evenkeel explain layer_norm --device cpu              on this machine, measured first\n"
 	 "  evenkeel explain '2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)'\n"},
 	{"warmup", COMMAND_WARMUP, command_warmup, "[OP...] --cols N,N [options]",
@@ -90,6 +98,7 @@ static const struct command_entry commands[] = {
 	 "Examples\n"
 	 "  evenkeel warmup --cols 4096,8192 --dtype bf16\n"
 	 "  evenkeel warmup layer_norm --cols 768 --dtype bf16 --weight-dtype f32 --pass forward\n"
+	 "  evenkeel warmup add_rms_norm --cols 4096 --dtype bf16\n"
 	 "  evenkeel warmup rms_norm --cols 4096 --pack kernels.pack --arch 90,80\n"},
 };
 

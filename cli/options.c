@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "choices.h"
 #include "cli.h"
 
 /* How an option's value is read. */
@@ -219,6 +220,27 @@ static const char *set_bias(struct options *options, const char *value)
 	return set_switch(&options->bias, value);
 }
 
+static const char *set_x_bias(struct options *options, const char *value)
+{
+	options->x_bias_given = true;
+	return set_switch(&options->x_bias, value);
+}
+
+static const char *set_weight_offset(struct options *options, const char *value)
+{
+	bool offset;
+	const char *allowed = set_switch(&offset, value);
+	options->choices[EK_NORM_WEIGHT_OFFSET] = offset;
+	return allowed;
+}
+
+static const char *set_rounding(struct options *options, const char *value)
+{
+	int rounding = index_of(value, rounding_names, 2);
+	options->choices[EK_NORM_ROUNDING] = rounding;
+	return rounding < 0 ? "once or each" : NULL;
+}
+
 const char *const variant_names[3] = {"reference", "pytorch", "evenkeel"};
 
 static const char *set_variant(struct options *options, const char *value)
@@ -296,6 +318,12 @@ static const struct option table[] = {
 	 "f32, f16, bf16 or f64 (f32, f16 and bf16)"},
 	{"--weight-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, weight_dtype),
 	 "f32 beside 16-bit tensors (the same as --dtype)"},
+	{"--residual-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, choices[EK_NORM_H_DTYPE]),
+	 "of the residual, and of h: f32 beside 16-bit tensors (the same as --dtype)"},
+	{"--out-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, choices[EK_NORM_Y_DTYPE]),
+	 "of y and dy: f32 beside 16-bit x, 16 bits beside f32 (the same as --dtype)"},
+	{"--gradient-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, choices[EK_NORM_GRADIENT_DTYPE]),
+	 "of dweight, dbias and dx_bias: f32 beside 16 bits (the same as --weight-dtype)"},
 	{"--compute-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, compute_dtype),
 	 "in which the reference computes; casts where it is not --dtype (--dtype)"},
 	{"--stats-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, stats_dtype),
@@ -306,6 +334,14 @@ static const struct option table[] = {
 	 "with a weight, and its gradient (1)"},
 	{"--bias", "0|1", TO_KERNELS, BY(set_bias), "with a bias, and its gradient (1)"},
 	{"--bias", "0|1", TO_EXPLAIN, BY(set_bias), "with a bias, and its gradient (1; rms_norm: 0)"},
+	{"--x-bias", "0|1", TO_EXPLAIN | (TO_KERNELS & ~COMMAND_VERIFY), BY(set_x_bias),
+	 "of ops with a residual: with a bias of x, and its gradient (0)"},
+	{"--x-bias", "0|1", COMMAND_VERIFY, BY(set_x_bias),
+	 "of ops with a residual: with a bias of x, and its gradient (1)"},
+	{"--weight-offset", "0|1", TO_KERNELS | TO_EXPLAIN, BY(set_weight_offset),
+	 "1: the norm multiplies by 1 + weight, as Gemma does (0)"},
+	{"--rounding", "once|each", TO_KERNELS | TO_EXPLAIN, BY(set_rounding),
+	 "each: the normalized x rounds before weight multiplies it, as in Llama's code (once)"},
 	{"--statistics", "0|1", TO_EXPLAIN, TO(SWITCH, statistics),
 	 "evenkeel returns statistics, or is given them (1)"},
 	{"--eps", "E", TO_OPS, BY(set_eps), "added to the variance (1e-5)"},
@@ -391,6 +427,19 @@ static int parse_option(struct options *options, enum command command, int argc,
 	return taken;
 }
 
+const char *ops_text(void)
+{
+	static char text[64 * EK_OP_COUNT];
+	size_t length = 0;
+	for (int i = 0; i < EK_OP_COUNT; i++)
+		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+					   i == 0                 ? ""
+					   : i == EK_OP_COUNT - 1 ? " or "
+								  : ", ",
+					   ek_ops[i].name);
+	return text;
+}
+
 /* before: the option that ends where name begins; NULL: an op, or nothing, does. */
 static int parse_op(struct options *options, const char *name, const struct option *before)
 {
@@ -408,7 +457,7 @@ static int parse_op(struct options *options, const char *name, const struct opti
 		return complain(STATUS_USAGE, "%s: one value too many for %s, which takes %s", name,
 				before->name, *before->values ? before->values : "none");
 	if (!expression)
-		return complain(STATUS_USAGE, "%s: unknown op, must be layer_norm or rms_norm%s", name,
+		return complain(STATUS_USAGE, "%s: unknown op, must be %s%s", name, ops_text(),
 				explain ? ", or an expression of references such as "
 					  "'${torch.nn.LayerNorm}(batch_size, seq_len, hidden_size)'"
 					: "");
@@ -425,25 +474,6 @@ bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype)
 		    dtype_pairs[i].weight_dtype == (weight_dtype ? weight_dtype : dtype))
 			return true;
 	return false;
-}
-
-static int check_weight_dtype(ek_dtype dtype, ek_dtype weight_dtype)
-{
-	if (weight_dtype_fits(dtype, weight_dtype))
-		return STATUS_FINE;
-	return complain(STATUS_USAGE, "--weight-dtype %s: with --dtype %s it must be %s%s",
-			ek_dtype_name(weight_dtype), ek_dtype_name(dtype), ek_dtype_name(dtype),
-			dtype != EK_F32 && weight_dtype_fits(dtype, EK_F32) ? " or f32" : "");
-}
-
-/* Those of the list, or f32, which run and explain suppose; verify and bench leave out of theirs what does not fit. */
-static int check_weight_dtypes(const struct options *options)
-{
-	bool supposed = options->command & (COMMAND_RUN | COMMAND_EXPLAIN) && options->dtype_count == 0;
-	int status = supposed ? check_weight_dtype(EK_F32, options->weight_dtype) : STATUS_FINE;
-	for (int i = 0; i < options->dtype_count && status == STATUS_FINE; i++)
-		status = check_weight_dtype(options->dtypes[i], options->weight_dtype);
-	return status;
 }
 
 /* Levels and threads are the CPU's; --device all writes no files, since each device has its own results. */
@@ -477,8 +507,9 @@ static int check_warmup(const struct options *options)
 static int check_explain(const struct options *options)
 {
 	if (options->op_count + (options->expression != NULL) != 1)
-		return complain(STATUS_USAGE, "explain: must be followed by one op, layer_norm or rms_norm, "
-					      "or by one expression of references");
+		return complain(STATUS_USAGE,
+				"explain: must be followed by one op, %s, or by one expression of references",
+				ops_text());
 	if (options->expression && (options->variant || options->pass[FORWARD] || options->pass[BACKWARD]))
 		return complain(STATUS_USAGE, "%s: must be with an op; an expression's references say it",
 				options->variant ? "--variant" : "--pass");
@@ -505,12 +536,12 @@ static int check_together(struct options *options, enum command command)
 	if (options->quick && options->full)
 		return complain(STATUS_USAGE, "--quick --full: must be one of the two");
 	if (command == COMMAND_RUN && options->op_count != 1)
-		return complain(STATUS_USAGE, "run: must be followed by one op, layer_norm or rms_norm");
+		return complain(STATUS_USAGE, "run: must be followed by one op, %s", ops_text());
 	if (command == COMMAND_INFO && options->op_count)
 		return complain(STATUS_USAGE, "%s: info takes no op", options->ops[0]->name);
 	if (command == COMMAND_RUN && options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: run takes one dtype, f32, f16, bf16 or f64");
-	status = check_weight_dtypes(options);
+	status = choices_check(options);
 	if (status != STATUS_FINE)
 		return status;
 	if (command == COMMAND_RUN || command == COMMAND_EXPLAIN || (!options->rows && !options->cols))
@@ -533,6 +564,7 @@ int options_parse(struct options *options, enum command command, int argc, char 
 				    .eps = 1e-5,
 				    .weight = true,
 				    .bias = true,
+				    .x_bias = command == COMMAND_VERIFY,
 				    .statistics = true,
 				    .verify = true,
 				    .time = true};

@@ -20,6 +20,8 @@ enum command {
 
 enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
 
+/* Of EK_ROUND_ONCE and EK_ROUND_EACH. */
+extern const char *const rounding_names[2];
 /* Of EK_REFERENCE and so on. */
 extern const char *const variant_names[3];
 
@@ -33,12 +35,14 @@ struct options {
 	int shape_count;                            /* warmup: the widths of --cols, with one row */
 	ek_dtype dtypes[4];
 	int dtype_count;
-	ek_dtype weight_dtype; /* 0: the same as dtype */
-	enum filling filling;  /* --init */
+	ek_dtype weight_dtype;        /* 0: the same as dtype */
+	int choices[EK_MOST_CHOICES]; /* by number, weight_dtype aside (choices.c); 0: the default */
+	enum filling filling;         /* --init */
 	uint64_t seed;
 	double eps;
 	bool weight, bias;
-	bool bias_given; /* --bias */
+	bool bias_given;           /* --bias */
+	bool x_bias, x_bias_given; /* --x-bias */
 	bool verify, time;
 	int64_t rotate; /* megabytes that buffers rotate through; 0: the device's default */
 	ek_device device;
@@ -63,6 +67,9 @@ struct options {
 
 /* Reads the arguments after the command's name. Returns an exit status; has complained unless it is 0. */
 int options_parse(struct options *options, enum command command, int argc, char **argv);
+
+/* "layer_norm, rms_norm or …": the ops of the registry. */
+const char *ops_text(void);
 
 /* Whether weights may have that dtype beside activations of dtype; 0 is the same. */
 bool weight_dtype_fits(ek_dtype dtype, ek_dtype weight_dtype);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cell.h"
+#include "choices.h"
 #include "onednn.h"
 
 /* oneDNN's arguments and the operands that they are. Where it wants f32 whatever the operand's dtype is, or a variance
@@ -278,7 +279,9 @@ bool peer_prepare(struct peer *peer, const struct cell *cell)
 	const struct test_case *c = &cell->test_case;
 	int type = c->dtype == EK_F32 ? DNNL_F32 : c->dtype == EK_BF16 ? DNNL_BF16 : DNNL_F16;
 	peer->sets = cell->sets;
-	bool fine = c->dtype != EK_F64 &&
+	/* It has neither neighbours nor choices: the bytes are those of a plain norm. */
+	bool plain = c->op->in_forward.needs == 0 && choices_text(c)[0] == 0;
+	bool fine = plain && c->dtype != EK_F64 &&
 		    make_descriptor(peer, &peer->descriptors[BY_ELEMENT], c->rows, c->cols, type) &&
 		    make_descriptor(peer, &peer->descriptors[BY_ROW], c->rows, 0, DNNL_F32) &&
 		    make_descriptor(peer, &peer->descriptors[BY_COLUMN], c->cols, 0, DNNL_F32) &&

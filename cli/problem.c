@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "choices.h"
 #include "cli.h"
 #include "device.h"
 #include "options.h"
@@ -69,9 +70,12 @@ static void show_repeat(const struct problem *problem, const struct device_words
 		printf(" --device %s", device->name);
 	else
 		printf(" --isa %s --threads %d", device->isa, device->threads);
-	printf(" --init %s --seed %llu --eps %g%s%s\n", filling_names[options->filling],
-	       (unsigned long long)options->seed, options->eps, options->weight ? "" : " --weight 0",
-	       options->bias ? "" : " --bias 0");
+	printf("%s --init %s --seed %llu --eps %g%s%s%s\n", choices_text(test_case),
+	       filling_names[options->filling], (unsigned long long)options->seed, options->eps,
+	       options->weight ? "" : " --weight 0", options->bias ? "" : " --bias 0",
+	       !options->x_bias_given ? ""
+	       : options->x_bias      ? " --x-bias 1"
+				      : " --x-bias 0");
 }
 
 int show_difference(const struct problem *problem, const struct difference *difference, const ek_context *ctx,

@@ -182,6 +182,8 @@ static void write_json_result(FILE *file, const struct result *result)
 		(void)fprintf(file,
 			      "\"device_seconds\": %.6g, \"host_seconds\": %.6g, \"launch_seconds\": %.6g, ",
 			      result->seconds, result->host_seconds, result->launch_seconds);
+	if (result->choices[0])
+		(void)fprintf(file, "\"choices\": %s, ", quoted(result->choices + 1));
 	(void)fprintf(file, "\"weight_dtype\": \"%s\", \"peers\": {", ek_dtype_name(result->weight_dtype));
 	if (result->onednn_seconds > 0)
 		(void)fprintf(file, "\"onednn\": %.6g", result->onednn_seconds);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cell.h"
+#include "choices.h"
 #include "cli.h"
 #include "device.h"
 #include "gpu_timing.h"
@@ -79,7 +80,7 @@ static int check_sample(FILE *out, struct problem *whole, ek_context *ctx, ek_co
 		print_outputs(out, &one.expected);
 		(void)fprintf(out, " of %lld of %lld rows equal the reference bit for bit%s\n",
 			      (long long)(rows < SAMPLE_ROWS ? rows : SAMPLE_ROWS), (long long)rows,
-			      sums ? "; dweight and dbias were not checked: too large" : "");
+			      sums ? "; sums over all rows were not checked: too large" : "");
 	}
 	operands_free(&one.expected);
 	return status;
@@ -192,9 +193,10 @@ int command_run(const struct options *options)
 		status = device_open(&ctx, options);
 	if (status != STATUS_FINE)
 		return status;
-	(void)fprintf(out, "%s%s %s%s %lldx%lld %s, %s\n", term_style(out, STYLE_BOLD), test_case->op->name,
+	(void)fprintf(out, "%s%s %s%s %lldx%lld %s%s, %s\n", term_style(out, STYLE_BOLD), test_case->op->name,
 		      pass_names[test_case->pass], term_style(out, STYLE_NONE), (long long)test_case->rows,
-		      (long long)test_case->cols, ek_dtype_name(test_case->dtype), device_words(ctx).text);
+		      (long long)test_case->cols, ek_dtype_name(test_case->dtype), choices_text(test_case),
+		      device_words(ctx).text);
 	if (options->verify)
 		status = check(out, ctx, options, &listed);
 	if (status == STATUS_FINE && options->time) {

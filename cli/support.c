@@ -1,5 +1,5 @@
 /* What the library can do here: tiny calls with every op, pass, dtype and weight dtype, with all operands, and the status
- * that each answers. On a GPU the first time compiles some forty kernels. Called by info.c.
+ * that each answers. On a GPU the first time compiles some twenty kernels for each op. Called by info.c.
  * SPDX-License-Identifier: MIT */
 #include "info.h"
 
@@ -101,17 +101,27 @@ static void print_row(FILE *out, const struct call *row, bool head)
 	(void)fputs(head ? "  (f16+f32: weights in f32)\n" : "\n", out);
 }
 
+/* Of the column of ops and passes. */
+static int name_width(void)
+{
+	size_t width = 0;
+	for (int i = 0; i < EK_OP_COUNT; i++)
+		width = strlen(ek_ops[i].name) > width ? strlen(ek_ops[i].name) : width;
+	return (int)(width + strlen(" backward"));
+}
+
 void print_support(FILE *out, ek_context *ctx)
 {
 	struct support support = {.error = ""};
 	find(&support, ctx, EK_OK);
-	(void)fprintf(out, "support    %-19s", device_words(ctx).name);
+	int width = name_width();
+	(void)fprintf(out, "support    %-*s", width, device_words(ctx).name);
 	print_row(out, support.calls, true);
 	for (int i = 0; i < CALLS; i += DTYPES * DTYPES) {
 		char what[32];
 		(void)snprintf(what, sizeof what, "%s %s", support.calls[i].test_case.op->name,
 			       pass_names[support.calls[i].test_case.pass]);
-		(void)fprintf(out, "           %-19s", what);
+		(void)fprintf(out, "           %-*s", width, what);
 		print_row(out, &support.calls[i], false);
 	}
 	if (support.error[0])

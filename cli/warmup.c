@@ -37,11 +37,11 @@ enum {
 	MOST_CALLS = EK_OP_COUNT * 4 * MAX_SHAPES * 3
 }; /* ops, dtypes, widths; forward, backward in two ways */
 
-/* Without what forward returns, which needs no kernel of its own; backward with given and with recomputed statistics. */
+/* Without the statistics that forward returns, which need no kernel of their own; backward with given and with recomputed statistics. */
 static void add_calls(struct warmup *warmup, struct test_case c)
 {
 	if (c.pass == FORWARD)
-		case_drop_operands(&c, case_optional(&c) & case_outputs_of(&c));
+		case_drop(&c, STATISTICS);
 	warmup->calls[warmup->call_count++] = c;
 	if (c.pass == BACKWARD) {
 		case_drop_operands(&c, case_statistics(&c));
@@ -60,7 +60,8 @@ static void add_op(struct warmup *warmup, const struct ek_op_entry *op)
 		ek_dtype dtype = dtypes[i / PASS_COUNT / options->shape_count];
 		struct dtype_pair pair = {dtype, options->weight_dtype ? options->weight_dtype : dtype};
 		enum pass pass = (enum pass)(i % PASS_COUNT);
-		if (weight_dtype_fits(dtype, pair.weight_dtype) && (both || options->pass[pass]))
+		if (weight_dtype_fits(dtype, pair.weight_dtype) && choices_fit(options, pair) &&
+		    (both || options->pass[pass]))
 			add_calls(warmup, case_with(options, op, pass, pair,
 						    options->shapes[i / PASS_COUNT % options->shape_count]));
 	}
@@ -280,8 +281,8 @@ int command_warmup(const struct options *options)
 		return complain(STATUS_USAGE, "--pack -: must be a file, not standard output");
 	list_calls(&warmup);
 	if (warmup.call_count == 0)
-		return complain(STATUS_USAGE,
-				"--weight-dtype %s: no dtype goes with it, name one with --dtype",
-				ek_dtype_name(options->weight_dtype));
+		return complain(
+			STATUS_USAGE,
+			"nothing to compile: no dtype goes with these options, name one with --dtype");
 	return options->pack ? write_pack(&warmup) : warm_cache(&warmup);
 }

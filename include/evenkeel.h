@@ -225,13 +225,24 @@ typedef enum ek_norm {
 	EK_RMS_NORM = 2    /* xhat = x * rstd */
 } ek_norm;
 
+/* How often y is rounded. */
+typedef enum ek_rounding {
+	EK_ROUND_ONCE = 0, /* computed in binary32 and rounded once, to y */
+	EK_ROUND_EACH =
+		1 /* xhat rounds to the dtype of the norm's input, then xhat * weight + bias to y's, then the sum with
+		   * residual_after */
+} ek_rounding;
+
 /* ---- normalization, forward ----
- * y = xhat * weight + bias, statistics over each row: biased variance (RMSNorm: mean square) plus eps.
+ * h = (x + x_bias) + residual, rounded to h_dtype; without a residual h = x + x_bias, not rounded.
+ * y = xhat(h) * weight + bias + residual_after, statistics over each row: biased variance (RMSNorm: mean square) plus
+ * eps. residual and residual_after exclude each other.
  *
- * Dtypes: x and y have `dtype`; weight and bias have `weight_dtype`, which is `dtype` (or 0, meaning the
- * same) or EK_F32 beside 16-bit activations. Statistics are binary32 (binary64 with EK_F64).
- * In place: y may be x with the same stride. Rows of different tensors may also interleave (two column
- * ranges of one matrix); any other overlap is refused. */
+ * Dtypes: x has `dtype`. weight, bias and x_bias have `weight_dtype`, which is `dtype` (or 0, meaning the
+ * same) or EK_F32 beside 16-bit activations. residual, h and residual_after have `h_dtype`, likewise. y has `y_dtype`: `dtype` (or 0),
+ * EK_F32, or a 16-bit dtype where x is EK_F32. Statistics are binary32. With EK_F64 all are EK_F64.
+ * In place: y and h may be x or a residual with the same stride and dtype. Rows of different tensors may also interleave
+ * (two column ranges of one matrix); any other overlap is refused. */
 typedef struct ek_norm_forward_args {
 	size_t size; /* sizeof(ek_norm_forward_args) */
 	ek_norm norm;
@@ -254,6 +265,19 @@ typedef struct ek_norm_forward_args {
 	/* A CUstream or cudaStream_t; NULL on the CPU. On EK_CUDA NULL is the legacy default stream, which synchronizes
 	 * with the blocking streams of its CUDA context and cannot be captured. */
 	void *stream;
+
+	/* Added after 0.1. */
+	ek_dtype h_dtype; /* of residual, h and residual_after */
+	ek_dtype y_dtype;
+	int64_t residual_stride;
+	int64_t h_stride;
+	int64_t residual_after_stride;
+	const void *x_bias;         /* [cols]; NULL: none */
+	const void *residual;       /* NULL: none */
+	const void *residual_after; /* NULL: none */
+	void *h;                    /* NULL: not wanted; needs a residual */
+	int weight_offset;          /* 0, or 1: 1 + weight is used for weight */
+	ek_rounding rounding;
 } ek_norm_forward_args;
 
 EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
@@ -271,19 +295,25 @@ EK_API ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_
  *
  * Statistics: any mean and rstd, taken as they are, also ones that are not x's own; mean_lo is optional
  * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are recomputed from x and eps, by forward's rules.
- * Outputs: dx, dweight, dbias, each optional, at least one. dx may be dy or x with the same stride. */
+ *
+ * The gradient of residual_after is dy. Where forward had a residual, x is its h, of dtype `h_dtype`; dh, the gradient that reaches h past the norm, is added to
+ * dx. Where it had an x_bias and no residual, backward needs it too. dresidual is dx in `h_dtype`, and dx_bias its sum
+ * over the rows.
+ * Outputs: dx, dresidual, dweight, dbias, dx_bias, each optional, at least one. dx and dresidual may be dy, x or dh with
+ * the same stride and dtype. */
 typedef struct ek_norm_backward_args {
 	size_t size; /* sizeof(ek_norm_backward_args) */
 	ek_norm norm;
-	ek_dtype dtype;        /* of dy, x, dx */
-	ek_dtype weight_dtype; /* of weight, dweight, dbias; 0: dtype */
+	ek_dtype dtype; /* of dx; of dy and x unless y_dtype and h_dtype say otherwise */
+	ek_dtype
+		weight_dtype; /* of weight, x_bias; of dweight, dbias, dx_bias unless gradient_dtype does; 0: dtype */
 	int64_t rows;
 	int64_t cols;
 	int64_t dy_stride;
 	int64_t x_stride;
 	int64_t dx_stride;
-	double eps; /* used where statistics are recomputed */
-	const void *dy;
+	double eps;     /* used where statistics are recomputed */
+	const void *dy; /* NULL, with dh: zeros */
 	const void *x;
 	const void *weight;
 	const void *mean;
@@ -297,12 +327,25 @@ typedef struct ek_norm_backward_args {
 	void *workspace;
 	size_t workspace_size;
 	void *stream; /* as of ek_norm_forward_args */
+
+	/* Added after 0.1. */
+	ek_dtype h_dtype;        /* of x, dh and dresidual; 0: dtype */
+	ek_dtype y_dtype;        /* of dy; 0: dtype */
+	ek_dtype gradient_dtype; /* of dweight, dbias and dx_bias: weight_dtype (or 0) or EK_F32 */
+	int weight_offset;       /* as of forward, here and below */
+	ek_rounding rounding;
+	int unused; /* not read */
+	int64_t dh_stride;
+	int64_t dresidual_stride;
+	const void *x_bias;
+	const void *dh;
+	void *dresidual;
+	void *dx_bias;
 } ek_norm_backward_args;
 
-/* Sets *bytes to the workspace that backward needs for args on ctx: 0 where neither dweight nor dbias is
- * asked for. What is asked for M rows is enough for every call with M rows or fewer and otherwise the same sizes, dtypes
- * and gradients: allocate once, for the largest call. Reads the sizes, dtypes and whether dweight and dbias are NULL;
- * ignores the other pointers. */
+/* Sets *bytes to the workspace that backward needs for args on ctx: 0 where none of dweight, dbias and dx_bias is asked
+ * for. What is asked for M rows is enough for every call with M rows or fewer and otherwise the same sizes, dtypes and
+ * operands: allocate once, for the largest call. Reads the sizes, dtypes and which pointers are NULL; follows none. */
 EK_API ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args,
 					    size_t *bytes);
 

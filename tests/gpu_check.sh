@@ -14,12 +14,13 @@ time goes into compiling kernels, so a part is many processes at once; each says
 ends with `PART: N passed, N failed, N skipped, N s`. What failed is shown with the end of its log.
 
   build      configures and builds with CMake; the other parts begin with it where it was not done
-  bits       evenkeel verify --full: every shape, dtype, pass and operand form against the CPU reference, bit for bit
+  bits       evenkeel verify --full: every op, shape, dtype, pass and operand form against the CPU reference, bit for bit,
+             and the choices of dtypes and options
   widths     evenkeel verify on 128 widths, with rows enough for slots of several chunks
   tests      the C tests that can test a GPU, in short: bits, sample, gradients, accuracy, guard
   golden     the golden digests
   sanitize   evenkeel verify --quick under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
-  graphs     graphs, many threads and streams at once, the host's cost of a call
+  graphs     graphs, many threads and streams at once, exp and the activations, the host's cost of a call
   large      tensors of over 2^31 elements and of over 2^31 rows (up to 60 GB of GPU memory)
   python     the tests of evenkeel.torch and bench/compare.py on the GPU, where $PYTHON has PyTorch and pytest
   dram       the bytes that the memory moves, counted by ncu (Nsight Compute), beside those of evenkeel explain
@@ -134,17 +135,40 @@ part_build() {
 	job compile none cmake --build "$build" -j "$most_jobs"
 }
 
+# The ops of the registry, from its source.
+ops() {
+	sed -n 's/^\t[A-Z_]*("\([a-z0-9_]*\)",.*/\1/p' "$root/src/ops/registry.c"
+}
+
 # verify NAME ARGUMENT …: by pass, dtypes and op, those with the most to compile first
 verify() {
 	local name=$1 pass dtypes op of
 	shift
 	for pass in backward forward; do
 		for dtypes in bf16,bf16 bf16,f32 f16,f16 f16,f32 f32,f32 f64,f64; do
-			for op in layer_norm rms_norm; do
+			for op in $(ops); do
 				of=$op-$pass-${dtypes/,/-}
 				job "$name-$of" "$of" "$build/evenkeel" verify "$op" --device cuda --pass "$pass" \
 					--dtype "${dtypes%,*}" --weight-dtype "${dtypes#*,}" "$@"
 			done
+		done
+	done
+}
+
+# A residual's dtype can be chosen where there is one.
+has_residual() {
+	[[ $1 = add_* || $1 = *_residual ]]
+}
+
+# choose NAME DTYPE OPTION …: one choice of dtypes and options, of every op and pass: some shapes, and one in every form
+choose() {
+	local name=$1 dtype=$2 pass op
+	shift 2
+	for pass in backward forward; do
+		for op in $(ops); do
+			[[ "$*" != *--residual-dtype* ]] || has_residual "$op" || continue
+			job "$name-$op-$pass" "choices-$op-$pass" "$build/evenkeel" verify "$op" --device cuda --pass "$pass" \
+				--dtype "$dtype" --shapes "$(shapes 100 4096 20001 50000),5x1000" "$@"
 		done
 	done
 }
@@ -155,6 +179,9 @@ part_bits() {
 	else
 		verify full --full
 	fi
+	choose wide bf16 --residual-dtype f32 --out-dtype f32 --gradient-dtype f32
+	choose each f16 --rounding each --weight-offset 1
+	choose narrow f32 --out-dtype bf16 --rounding each
 }
 
 # So many rows that verify takes the plain form alone: forms are the business of bits.
@@ -185,13 +212,26 @@ tests_of() {
 	sed -n 's/^TEST(\([a-z0-9_]*\))/\1/p' "$root/tests/test_$1.c"
 }
 
+# slices N PROGRAM TEST: a test in N processes
+slices() {
+	local slice
+	for ((slice = 0; slice < $1; slice++)); do
+		job "$2-$3-$slice-of-$1" "$2-$slice" env EVENKEEL_TEST_DEVICE=cuda "EVENKEEL_TEST_SLICE=$slice/$1" \
+			"$build/tests/test_$2" short "$3"
+	done
+}
+
 part_tests() {
 	local program name
-	for program in bits sample gradients accuracy; do
+	for program in bits sample; do
 		for name in $(tests_of "$program"); do
 			# Over 200 widths one after another: part widths has them in many processes.
-			[ "$name" = all_widths_to_2100 ] ||
-				job "$program-$name" "$program" env EVENKEEL_TEST_DEVICE=cuda "$build/tests/test_$program" short "$name"
+			[ "$name" = all_widths_to_2100 ] || slices 4 "$program" "$name"
+		done
+	done
+	for program in gradients accuracy; do
+		for name in $(tests_of "$program"); do
+			slices 1 "$program" "$name"
 		done
 	done
 	job guard guard env EVENKEEL_TEST_DEVICE=cuda "$build/tests/test_guard" short
@@ -249,6 +289,7 @@ part_graphs() {
 	for name in replay_equals_a_plain_call capture_after_prepare many_threads_and_streams_at_once; do
 		job "$name" "$name" "$build/tests/gpu_extra" "$mode" "$name"
 	done
+	job functions_of_src_math math "$build/tests/gpu_math" "$mode"
 	wait # the next is a measurement
 	job host_cost_of_a_warm_call graphs "$build/tests/gpu_extra" "$mode" host_cost_of_a_warm_call
 }
@@ -283,7 +324,7 @@ part_python() {
 		return
 	fi
 	python_package || echo "  the extension could not be built: $logs/build.txt"
-	for file in "$root"/tests/python/test_torch_*.py "$root"/tests/python/test_{compat,compat_apex,bench_compare}.py; do
+	for file in "$root"/tests/python/test_torch_*.py "$root"/tests/python/test_{compat*,bench_compare}.py; do
 		job "$(basename "$file" .py)" python env EVENKEEL_TEST_DEVICE=cuda "PYTHONPATH=$build/package" \
 			"$python" -m pytest -q -p no:cacheprovider "$file"
 	done

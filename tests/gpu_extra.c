@@ -160,7 +160,7 @@ static void expect_same(const struct gpu_call *call, const char *when)
 	EXPECT(!differing, "%s: %s differs %s", call->text, differing, when);
 }
 
-/* A few calls of all kinds: one warp a row, several, clusters, partial sums that are folded in two steps. */
+/* A few calls of all kinds, the ops by turns: one warp a row, several, clusters, partial sums that are folded in two steps. */
 static int mixed_cases(struct test_case *cases)
 {
 	static const struct {
@@ -171,8 +171,8 @@ static int mixed_cases(struct test_case *cases)
 	int count = 0;
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int backward = 0; backward < 2; backward++)
-			cases[count++] = case_of(
-				backward, s % 2 ? EK_RMS_NORM : EK_LAYER_NORM,
+			cases[count++] = case_make(
+				&ek_ops[(s + 3 * backward) % EK_OP_COUNT], backward ? BACKWARD : FORWARD,
 				(struct dtype_pair){shapes[s].dtype, shapes[s].dtype},
 				test_mode == TEST_SHORT && shapes[s].rows > 1000 ? 1000 : shapes[s].rows,
 				shapes[s].cols);
@@ -366,19 +366,21 @@ struct large {
 	struct test_case block;
 	int64_t blocks;
 	size_t block_bytes;
-	unsigned char *all[EK_MOST_OPERANDS]; /* blocks on the GPU of x, dy and the result, by number */
+	unsigned char *all[EK_MOST_OPERANDS]; /* blocks on the GPU of the matrices, by number */
 };
 
 static bool is_matrix(const struct large *large, int i)
 {
-	return case_op(&large->block)->operands[i].rank > 1;
+	return case_op(&large->block)->operands[i].rank > 1 && large->block.present >> i & 1;
 }
 
 static bool large_make(struct large *large)
 {
 	const struct ek_op *op = case_op(&large->block);
 	size_t bytes = large->block_bytes * (size_t)large->blocks;
-	int tensors = large->block.pass == BACKWARD ? 3 : 2;
+	int tensors = 0;
+	for (int i = 0; i < op->operand_count; i++)
+		tensors += is_matrix(large, i);
 	if (!memory_suffices(gpu, (double)bytes * tensors * 1.05)) {
 		test_skip("the GPU has not %.0f GB", (double)bytes * tensors * 1e-9);
 		return false;
@@ -408,21 +410,23 @@ static void large_free(struct large *large)
 		memory_free(gpu, large->all[i]);
 }
 
-/* The first block, the last, and the one where indices pass 2^31. */
-static void check_rows(const struct large *large)
+/* The first block of an output, the last, and the one where indices pass 2^31. */
+static void check_rows(const struct large *large, int output)
 {
-	const struct operand *expected = &case_expected.of[0];
+	const struct operand *expected = &case_expected.of[output];
 	int64_t block_elements = large->block.rows * large->block.cols;
 	int64_t passing = (INT64_C(1) << 31) / block_elements;
 	int64_t sample[] = {0, passing < large->blocks ? passing : large->blocks / 2, large->blocks - 1};
 	unsigned char *got = malloc(large->block_bytes);
 	for (int i = 0; i < COUNT_OF(sample); i++) {
-		(void)expect_ok(memory_read(gpu, got, large->all[0] + (size_t)sample[i] * large->block_bytes,
+		(void)expect_ok(memory_read(gpu, got,
+					    large->all[output] + (size_t)sample[i] * large->block_bytes,
 					    large->block_bytes),
 				"downloading");
 		EXPECT(memcmp(got, expected->buffer.data, large->block_bytes) == 0,
-		       "%s, %lld times: rows of block %lld differ", case_text(&large->block),
-		       (long long)large->blocks, (long long)sample[i]);
+		       "%s, %lld times: rows of %s in block %lld differ", case_text(&large->block),
+		       (long long)large->blocks, case_op(&large->block)->operands[output].name,
+		       (long long)sample[i]);
 	}
 	free(got);
 }
@@ -474,21 +478,31 @@ static void run_large(struct large *large)
 	args_take_rows(op, &call.args, 0, large->block.rows * large->blocks);
 	workspace_put(&call);
 	if (expect_ok(op->call(ctx, &call.args), call.text) && CUDA_OK(gpu->driver->context_synchronize())) {
-		check_rows(large);
+		for (int i = 0; i < op->output_count; i++)
+			if (is_matrix(large, i))
+				check_rows(large, i);
 		expect_same(&call, "from the CPU's");
 	}
 	call_free(&call);
 }
 
-static void check_large(bool backward, ek_norm norm, ek_dtype dtype, int64_t cols, const char *without)
+static const struct ek_op_entry *op_named(const char *name)
+{
+	const struct ek_op_entry *op = ek_ops;
+	while (strcmp(op->name, name) != 0)
+		op++;
+	return op;
+}
+
+static void check_large(const char *op, enum pass pass, ek_dtype dtype, int64_t cols, const char *without)
 {
 	int64_t rows = (test_mode == TEST_SHORT ? 1 << 16 : 1 << 24) / cols;
 	if (rows == 0)
 		rows = 1;
-	if (backward && !*without) /* the CPU's sums, over blocks of whole pages */
+	if (pass == BACKWARD && !*without) /* the CPU's sums, over blocks of whole pages */
 		rows = rows < 2048 ? 2048 : rows / 2048 * 2048;
-	struct large large = {.block =
-				      case_of(backward, norm, (struct dtype_pair){dtype, dtype}, rows, cols)};
+	struct large large = {
+		.block = case_make(op_named(op), pass, (struct dtype_pair){dtype, dtype}, rows, cols)};
 	case_drop(&large.block, STATISTICS);
 	case_drop(&large.block, without);
 	large.blocks = many_elements() / (rows * cols) + 1;
@@ -499,31 +513,40 @@ static void check_large(bool backward, ek_norm norm, ek_dtype dtype, int64_t col
 	large_free(&large);
 }
 
+#define SUMS_OF_COLUMNS "dweight dbias dx_bias"
+
 TEST(more_than_2_31_elements_forward)
 {
-	check_large(false, EK_LAYER_NORM, EK_F32, 1024, "");
-	check_large(false, EK_RMS_NORM, EK_BF16, 5000, "");
-	check_large(false, EK_LAYER_NORM, EK_BF16, 1 << 20, "");
+	check_large("layer_norm", FORWARD, EK_F32, 1024, "");
+	check_large("rms_norm", FORWARD, EK_BF16, 5000, "");
+	check_large("layer_norm", FORWARD, EK_BF16, 1 << 20, "");
+	check_large("add_rms_norm", FORWARD, EK_BF16, 4096, "");
+	check_large("add_layer_norm", FORWARD, EK_BF16, 1 << 20, "");
 }
 
 TEST(more_than_2_31_elements_backward)
 {
-	check_large(true, EK_LAYER_NORM, EK_BF16, 4096, "dweight dbias");
-	check_large(true, EK_RMS_NORM, EK_F32, 1 << 18, "dweight dbias");
+	check_large("layer_norm", BACKWARD, EK_BF16, 4096, SUMS_OF_COLUMNS);
+	check_large("rms_norm", BACKWARD, EK_F32, 1 << 18, SUMS_OF_COLUMNS);
+	check_large("add_layer_norm", BACKWARD, EK_BF16, 4096, SUMS_OF_COLUMNS);
+	check_large("add_rms_norm", BACKWARD, EK_BF16, 1 << 18, SUMS_OF_COLUMNS);
 }
 
 TEST(column_sums_over_2_31_elements)
 {
-	check_large(true, EK_LAYER_NORM, EK_BF16, 24, "");
-	check_large(true, EK_RMS_NORM, EK_F32, 100, "");
+	check_large("layer_norm", BACKWARD, EK_BF16, 24, "");
+	check_large("rms_norm", BACKWARD, EK_F32, 100, "");
+	check_large("add_layer_norm", BACKWARD, EK_BF16, 24, "");
 }
 
 /* More rows than a launch may have blocks. */
 TEST(more_than_2_31_rows)
 {
-	check_large(false, EK_RMS_NORM, EK_F16, 1, "");
-	check_large(true, EK_RMS_NORM, EK_F16, 1, "dweight dbias");
-	check_large(true, EK_RMS_NORM, EK_F64, 1, "dweight dbias");
+	check_large("rms_norm", FORWARD, EK_F16, 1, "");
+	check_large("rms_norm", BACKWARD, EK_F16, 1, SUMS_OF_COLUMNS);
+	check_large("rms_norm", BACKWARD, EK_F64, 1, SUMS_OF_COLUMNS);
+	check_large("add_layer_norm", FORWARD, EK_F16, 1, "");
+	check_large("add_rms_norm", BACKWARD, EK_F16, 1, SUMS_OF_COLUMNS);
 }
 
 /* ---- the host's part of a call ---- */

@@ -93,33 +93,88 @@ static REAL *NAME(widened)(const struct operand *o, int64_t row)
 	return list;
 }
 
+/* A number written in a dtype, and read again. */
+static REAL NAME(as)(ek_dtype dtype, REAL value)
+{
+	double kept = 0;
+	struct operand one = {.present = true, .dtype = dtype, .buffer = {.data = (void *)&kept}};
+	put(&one, 0, (double)value);
+	return (REAL)element_value(dtype, &kept, 0);
+}
+
+static void NAME(add)(REAL *list, const REAL *other, int64_t cols)
+{
+	for (int64_t i = 0; other && i < cols; i++)
+		list[i] = list[i] + other[i];
+}
+
+/* Rule 10: 1 + weight for weight. */
+static REAL *NAME(weights)(const struct test_case *c)
+{
+	REAL *weight = NAME(widened)(INPUT("weight"), 0);
+	for (int64_t i = 0; weight && c->weight_offset && i < c->cols; i++)
+		weight[i] = 1 + weight[i];
+	return weight;
+}
+
+/* Rule 8: what the norm takes, x itself or h. */
+static REAL *NAME(norm_input)(const struct test_case *c, int64_t r)
+{
+	REAL *h = NAME(widened)(INPUT("x"), r), *bias = NAME(widened)(INPUT("x_bias"), 0);
+	NAME(add)(h, bias, c->cols);
+	if (c->pass == FORWARD && INPUT("residual")->present) {
+		struct operand *out = ACTUAL("h");
+		REAL *residual = NAME(widened)(INPUT("residual"), r);
+		NAME(add)(h, residual, c->cols);
+		for (int64_t i = 0; i < c->cols; i++)
+			h[i] = NAME(as)(INPUT("residual")->dtype, h[i]);
+		for (int64_t i = 0; i < c->cols; i++)
+			put(out, r * out->stride + i, (double)h[i]);
+		free(residual);
+	}
+	free(bias);
+	return h;
+}
+
+/* Rule 10: xhat before it is multiplied. */
+static void NAME(round_each)(const struct test_case *c, REAL *xhat)
+{
+	bool is_h = c->pass == FORWARD && INPUT("residual")->present;
+	ek_dtype dtype = is_h ? INPUT("residual")->dtype : INPUT("x")->dtype;
+	for (int64_t i = 0; c->rounding == EK_ROUND_EACH && i < c->cols; i++)
+		xhat[i] = NAME(as)(dtype, xhat[i]);
+}
+
 static void NAME(forward)(const struct test_case *c)
 {
-	REAL *weight = NAME(widened)(INPUT("weight"), 0), *bias = NAME(widened)(INPUT("bias"), 0);
+	REAL *weight = NAME(weights)(c), *bias = NAME(widened)(INPUT("bias"), 0);
 	REAL *xhat = list_of(c->cols, sizeof(REAL));
 	struct operand *out = ACTUAL("y");
 	for (int64_t r = 0; r < c->rows; r++) {
-		REAL *x = NAME(widened)(INPUT("x"), r);
+		REAL *x = NAME(norm_input)(c, r), *after = NAME(widened)(INPUT("residual_after"), r);
 		struct NAME(stats) s = NAME(statistics)(c->op->kind, x, c->cols, (REAL)c->eps);
 		NAME(normalise)(c->op->kind, x, c->cols, s, xhat);
+		NAME(round_each)(c, xhat);
 		for (int64_t i = 0; i < c->cols; i++) {
 			REAL y = weight && bias ? FMA(xhat[i], weight[i], bias[i])
 				 : weight       ? xhat[i] * weight[i]
 				 : bias         ? xhat[i] + bias[i]
 						: xhat[i];
-			put(out, r * out->stride + i, (double)y);
+			if (after && c->rounding == EK_ROUND_EACH)
+				y = NAME(as)(out->dtype, y);
+			put(out, r * out->stride + i, (double)(after ? y + after[i] : y));
 		}
 		put(ACTUAL("mean"), r, (double)s.mean);
 		put(ACTUAL("rstd"), r, (double)s.rstd);
 		put(ACTUAL("mean_lo"), r, (double)s.mean_lo);
-		free(x);
+		free(x), free(after);
 	}
 	free(xhat), free(weight), free(bias);
 }
 
-/* Rule 5: dx of one row. */
+/* Rules 5 and 8: dx of one row. */
 static void NAME(row_backward)(const struct test_case *c, const REAL *dy, const REAL *xhat,
-			       const REAL *weight, REAL rstd, int64_t r, struct operand *dx)
+			       const REAL *weight, REAL rstd, int64_t r, REAL *dx)
 {
 	REAL *g = list_of(c->cols, sizeof(REAL)), n = (REAL)c->cols;
 	for (int64_t i = 0; i < c->cols; i++)
@@ -127,9 +182,17 @@ static void NAME(row_backward)(const struct test_case *c, const REAL *dy, const 
 	REAL a = NAME(rowsum)(g, xhat, c->cols) / n, b = NAME(rowsum)(g, NULL, c->cols) / n;
 	for (int64_t i = 0; i < c->cols; i++) {
 		REAL value = c->op->kind == EK_RMS_NORM ? FMA(-xhat[i], a, g[i]) : g[i] - FMA(xhat[i], a, b);
-		put(dx, r * dx->stride + i, (double)(value * rstd));
+		dx[i] = value * rstd;
 	}
-	free(g);
+	REAL *dh = NAME(widened)(INPUT("dh"), r);
+	NAME(add)(dx, dh, c->cols);
+	free(g), free(dh);
+}
+
+static void NAME(put_row)(struct operand *out, int64_t r, const REAL *row, int64_t cols)
+{
+	for (int64_t i = 0; i < cols; i++)
+		put(out, r * out->stride + i, (double)row[i]);
 }
 
 /* Rule 6: the sum over rows of dy * xhat, or of dy, in one column; tables[row][col]. */
@@ -166,26 +229,30 @@ static void NAME(column_gradient)(const struct test_case *c, REAL *const *dy, RE
 
 static void NAME(backward)(const struct test_case *c)
 {
-	struct operand *dx = ACTUAL("dx");
-	REAL *weight = NAME(widened)(INPUT("weight"), 0);
+	REAL *weight = NAME(weights)(c);
 	REAL *mean = NAME(widened)(INPUT("mean"), 0), *rstd = NAME(widened)(INPUT("rstd"), 0),
 	     *lo = NAME(widened)(INPUT("mean_lo"), 0);
-	REAL **dy = list_of(c->rows, sizeof(REAL *)), **xhat = list_of(c->rows, sizeof(REAL *));
+	REAL **dy = list_of(c->rows, sizeof(REAL *)), **xhat = list_of(c->rows, sizeof(REAL *)),
+	     **dx = list_of(c->rows, sizeof(REAL *));
 	for (int64_t r = 0; r < c->rows; r++) {
-		REAL *x = NAME(widened)(INPUT("x"), r);
+		REAL *x = NAME(norm_input)(c, r);
 		struct NAME(stats) s = {mean ? mean[r] : 0, lo ? lo[r] : 0, rstd ? rstd[r] : 0};
 		if (!rstd)
 			s = NAME(statistics)(c->op->kind, x, c->cols, (REAL)c->eps);
-		dy[r] = NAME(widened)(INPUT("dy"), r);
+		dy[r] = INPUT("dy")->present ? NAME(widened)(INPUT("dy"), r) : list_of(c->cols, sizeof(REAL));
 		xhat[r] = list_of(c->cols, sizeof(REAL));
+		dx[r] = list_of(c->cols, sizeof(REAL));
 		NAME(normalise)(c->op->kind, x, c->cols, s, xhat[r]);
-		if (dx->present)
-			NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, dx);
+		NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, dx[r]);
+		NAME(put_row)(ACTUAL("dx"), r, dx[r], c->cols);
+		NAME(put_row)(ACTUAL("dresidual"), r, dx[r], c->cols);
+		NAME(round_each)(c, xhat[r]);
 		free(x);
 	}
 	NAME(column_gradient)(c, dy, xhat, ACTUAL("dweight"));
 	NAME(column_gradient)(c, dy, NULL, ACTUAL("dbias"));
+	NAME(column_gradient)(c, dx, NULL, ACTUAL("dx_bias"));
 	for (int64_t r = 0; r < c->rows; r++)
-		free(dy[r]), free(xhat[r]);
-	free(dy), free(xhat), free(weight), free(mean), free(rstd), free(lo);
+		free(dy[r]), free(xhat[r]), free(dx[r]);
+	free(dy), free(xhat), free(dx), free(weight), free(mean), free(rstd), free(lo);
 }

@@ -33,11 +33,24 @@ ek_context *reference(void);
 
 /* ---- cases of the norms ---- */
 
+/* The norms with all operands and nothing that must be there: calls that no op of the registry makes, too. */
+enum { OPEN_OPS = 2 };
+extern const struct ek_op_entry open_ops[OPEN_OPS];
+
 /* A case with every operand, dense and aligned. */
 struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, int64_t rows, int64_t cols);
-enum { OPS = PASS_COUNT * EK_OP_COUNT * DTYPE_PAIRS };
-/* Op k of forward/backward x the registry x dtypes, with every operand; the seed differs by op and shape. */
+enum { PLAIN_OPS = PASS_COUNT * 2 * DTYPE_PAIRS, OPS = 2 * PLAIN_OPS };
+/* Op k with every operand; the seed differs by op and shape. The first are forward/backward x the plain norms x dtypes; the
+ * others the same passes and dtypes of the registry's other ops in turn, with their choices in turn: as many however many
+ * ops and choices there are. */
 struct test_case op_case(int k, int64_t rows, int64_t cols);
+/* Of the ops that are not plain one in three, in short mode one in six, others at each place: the reference takes longer for
+ * them; in long mode all. Of those, the ones in this process's slice. */
+static inline bool op_in_turn(int k, int64_t place)
+{
+	int64_t turns = test_mode == TEST_SHORT ? 6 : 3;
+	return (k < PLAIN_OPS || test_mode == TEST_LONG || (k / 2 + place) % turns == 0) && test_in_slice();
+}
 
 /* Memory that cases share; it is not freed. */
 extern struct operands case_inputs, case_expected, case_actual;

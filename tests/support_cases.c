@@ -7,7 +7,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* The first rows of the registry. */
+enum { PLAIN_NORMS = 2 };
+
 struct operands case_inputs, case_expected, case_actual;
+
+#define OPEN_OP(name, kind)                                                               \
+	{                                                                                 \
+		name, &ek_norm_forward_op, &ek_norm_backward_op, kind, {~UINT32_C(0), 0}, \
+		{                                                                         \
+			~UINT32_C(0), 0                                                   \
+		}                                                                         \
+	}
+const struct ek_op_entry open_ops[OPEN_OPS] = {OPEN_OP("any_layer_norm", EK_LAYER_NORM),
+					       OPEN_OP("any_rms_norm", EK_RMS_NORM)};
 
 struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, int64_t rows, int64_t cols)
 {
@@ -17,11 +30,28 @@ struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, 
 	return case_make(op, backward ? BACKWARD : FORWARD, dtypes, rows, cols);
 }
 
+/* The registry's op number `turn` of this kind, those of the plain norms not counted. */
+static const struct ek_op_entry *other_op(int kind, uint64_t turn)
+{
+	const struct ek_op_entry *others[EK_OP_COUNT] = {ek_ops};
+	int count = 0;
+	for (int i = PLAIN_NORMS; i < EK_OP_COUNT; i++)
+		if (ek_ops[i].kind == kind)
+			others[count++] = &ek_ops[i];
+	return others[turn % (uint64_t)count];
+}
+
 struct test_case op_case(int k, int64_t rows, int64_t cols)
 {
-	struct test_case c = case_make(&ek_ops[k / 2 % EK_OP_COUNT], k % 2 ? BACKWARD : FORWARD,
-				       dtype_pairs[k / 2 / EK_OP_COUNT], rows, cols);
-	c.seed = (uint64_t)(k + 100 * rows + 7919 * cols);
+	const struct ek_op_entry *op = &ek_ops[k / 2 % PLAIN_NORMS];
+	uint64_t seed = (uint64_t)(k + 100 * rows + 7919 * cols), turn = random_mixed(seed);
+	if (k >= PLAIN_OPS)
+		op = other_op(op->kind, turn >> 8);
+	struct test_case c = case_make(op, k % 2 ? BACKWARD : FORWARD,
+				       dtype_pairs[k % PLAIN_OPS / 2 / PLAIN_NORMS], rows, cols);
+	if (k >= PLAIN_OPS && turn % 4 > 0)
+		case_choose(&c, (int)((turn >> 32) % (uint64_t)case_choice_count(&c)));
+	c.seed = seed;
 	return c;
 }
 

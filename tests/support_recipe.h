@@ -44,18 +44,25 @@ static inline int list_recipes(const struct ek_op *op, const void *args, int arc
 }
 
 /* Of all gradients, and weights of the same dtype; without the tiles, which follow from the width. */
-static inline struct ek_norm_policy policy_for(bool backward, ek_dtype dtype, int64_t cols, int access,
-					       const struct ek_gpu_limits *limits)
+static inline struct ek_norm_policy policy_with(bool backward, bool residual, ek_dtype dtype, int64_t cols,
+						int access, const struct ek_gpu_limits *limits)
 {
 	const struct ek_norm_form form = {.dtype = dtype,
 					  .weight_dtype = dtype,
 					  .cols = cols,
 					  .access = access,
 					  .given = true,
-					  .sums = backward ? 2 : 0};
+					  .sums = backward ? 2 + residual : 0,
+					  .tensors = 1 + backward + residual};
 	struct ek_norm_policy policy = (backward ? ek_backward_policy : ek_forward_policy)(&form, limits);
 	policy.tiles = 0;
 	return policy;
+}
+
+static inline struct ek_norm_policy policy_for(bool backward, ek_dtype dtype, int64_t cols, int access,
+					       const struct ek_gpu_limits *limits)
+{
+	return policy_with(backward, false, dtype, cols, access, limits);
 }
 
 /* The next width at which a row of the policy's tables may end: in the first segment each, in the first eight each eighth. */

@@ -27,6 +27,7 @@ static const char *program, *only, *running;
 static int passed, failed, skipped, messages;
 static char why_skipped[600];
 static uint64_t seed = 1, draws; /* of the run; of the running test */
+static int slice_calls;          /* of the running test */
 
 void test_add(const char *name, void (*test)(void))
 {
@@ -61,6 +62,7 @@ static void run(const char *name, void (*test)(void))
 	running = name;
 	messages = 0;
 	draws = 0;
+	slice_calls = 0;
 	why_skipped[0] = '\0';
 	clock_t began = clock();
 	test();
@@ -123,6 +125,17 @@ uint64_t test_seed(void)
 	for (const char *letter = running; *letter; letter++)
 		bits = random_mixed(bits + (unsigned char)*letter);
 	return bits;
+}
+
+bool test_in_slice(void)
+{
+	const char *text = getenv("EVENKEEL_TEST_SLICE");
+	int first = 0, step = 1;
+	if (text && (sscanf(text, "%d/%d", &first, &step) != 2 || first < 0 || first >= step)) {
+		printf("EVENKEEL_TEST_SLICE=%s: must be such as 0/4, 1/4, 2/4 or 3/4\n", text);
+		exit(1);
+	}
+	return slice_calls++ % step == first;
 }
 
 bool test_sampled(int64_t one_in)

@@ -53,6 +53,9 @@ void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Of a product too large to run: one of one_in calls is true, as the seed chooses; in short mode one of ten times as
  * many, in long mode every call. $EVENKEEL_TEST_SEED is the seed, 1 where it is not set; a failure prints it. */
 bool test_sampled(int64_t one_in);
+/* $EVENKEEL_TEST_SLICE K/N: true for every N-th call of a test from K on, for N processes at once; without it, for every call.
+ * A GPU's kernels take their time to compile. */
+bool test_in_slice(void);
 /* count in default mode, a tenth (at least 1) in short mode, ten times in long mode. */
 int64_t test_scaled(int64_t count);
 /* The seed of the run, mixed with the name of the running test: for random cases. */

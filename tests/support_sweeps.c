@@ -1,6 +1,8 @@
 /* The sweeps of support_sweeps.h. SPDX-License-Identifier: MIT */
 #include "support_sweeps.h"
 
+#include <string.h>
+
 struct shape {
 	int64_t rows, cols;
 };
@@ -10,7 +12,7 @@ void sweep_widths(sweep_check *check, int64_t most, int64_t one_in)
 	for (int64_t cols = 1; cols <= most; cols++)
 		for (int k = 0; k < OPS; k++) {
 			/* Tails and single registers are where kernels differ most. */
-			if (cols > 40 && !test_sampled(one_in))
+			if (!op_in_turn(k, cols) || (cols > 40 && !test_sampled(one_in)))
 				continue;
 			struct test_case c = op_case(k, 1 + (cols + k) % 4, cols);
 			check(&c);
@@ -23,7 +25,7 @@ void sweep_row_counts(sweep_check *check, int64_t one_in)
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int64_t rows = 0; rows <= 70; rows++)
 			for (int k = 0; k < OPS; k++) {
-				if (rows > 9 && !test_sampled(one_in))
+				if (!op_in_turn(k, rows) || (rows > 9 && !test_sampled(one_in)))
 					continue;
 				struct test_case c = op_case(k, rows, widths[w]);
 				check(&c);
@@ -41,7 +43,8 @@ void sweep_slots_and_chunks(sweep_check *check, int64_t most_cols, int64_t one_i
 		for (int k = 0; k < OPS; k++) {
 			bool always =
 				k == 4 * (s % DTYPE_PAIRS) + 1; /* LayerNorm's backward, each dtype in turn */
-			if (shapes[s].cols > most_cols || (!always && !test_sampled(one_in)))
+			if (shapes[s].cols > most_cols || !op_in_turn(k, s) ||
+			    (!always && !test_sampled(one_in)))
 				continue;
 			struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 			check(&c);
@@ -51,17 +54,16 @@ void sweep_slots_and_chunks(sweep_check *check, int64_t most_cols, int64_t one_i
 /* The case with these operands, in place and not, accumulating and not, with statistics of forward and arbitrary. */
 static void check_form(sweep_check *check, struct test_case c, uint32_t present, int64_t one_in)
 {
-	const struct ek_op *op = case_op(&c);
-	for (int choice = 0; choice < 4 * (op->operand_count + 1); choice++) {
+	c.present = present;
+	for (int choice = 0; case_set_over(&c, choice >> 2); choice++) {
 		struct test_case form = c;
-		form.present = present;
 		form.accumulate = choice & 1;
 		form.arbitrary = choice >> 1 & 1;
-		form.over = (uint8_t)(choice >> 2);
 		struct test_case allowed = form;
 		case_normalise(&allowed);
 		if (allowed.present != present || allowed.accumulate != form.accumulate ||
-		    allowed.arbitrary != form.arbitrary || allowed.over != form.over)
+		    allowed.arbitrary != form.arbitrary ||
+		    memcmp(allowed.over, form.over, sizeof form.over) != 0)
 			continue;
 		if (test_sampled(one_in))
 			check(&form);
@@ -73,10 +75,15 @@ void sweep_operand_forms(sweep_check *check, int64_t one_in)
 	static const struct shape shapes[] = {{5, 1}, {5, 37}, {3, 515}, {40, 260}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++) {
+			if (!test_in_slice())
+				continue;
 			struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 			uint32_t optional = case_optional(&c), absent = optional;
+			/* Of the larger sets that ops with more operands have, about as many. */
+			int64_t more = (INT64_C(1) << __builtin_popcount(optional)) / 64;
 			do { /* every set of optional operands */
-				check_form(check, c, c.present & ~absent, one_in);
+				check_form(check, c, c.present & ~absent,
+					   one_in * (more > 0 ? more * more : 1));
 				absent = (absent - 1) & optional;
 			} while (absent != optional);
 		}
@@ -92,7 +99,7 @@ void sweep_special_values(sweep_check *check, int64_t one_in)
 	static const double eps[] = {0, 1e-5, 1e-40};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++)
-			for (int f = 0; f < COUNT_OF(forms); f++)
+			for (int f = 0; f < COUNT_OF(forms) && op_in_turn(k, s); f++)
 				/* fill_rows makes another kind of trouble of each row: one row needs many seeds */
 				for (uint64_t seed = 0; seed < (shapes[s].rows == 1 ? 20 : 2); seed++) {
 					if (seed > 0 && !test_sampled(one_in))
@@ -109,6 +116,8 @@ void sweep_special_values(sweep_check *check, int64_t one_in)
 static void check_constants(sweep_check *check, int64_t cols, bool given)
 {
 	for (int k = 0; k < OPS; k++) {
+		if (!op_in_turn(k, cols))
+			continue;
 		struct test_case c = op_case(k, 100, cols);
 		c.filling = FILL_CONSTANT;
 		case_drop(&c, given ? "" : STATISTICS);
@@ -130,6 +139,8 @@ static void check_clamped(sweep_check *check, int64_t cols)
 static void check_underflow(sweep_check *check, int64_t cols, bool given)
 {
 	for (int k = 0; k < OPS; k++) {
+		if (!op_in_turn(k, cols))
+			continue;
 		struct test_case c = op_case(k, 3, cols);
 		c.filling = FILL_UNDERFLOW;
 		case_set(&c, given ? "dx dweight dbias bias rstd arbitrary" : "dx dweight dbias bias weight");
@@ -176,8 +187,36 @@ void sweep_strides(sweep_check *check, int64_t one_in)
 	static const int64_t widths[] = {1, 13, 64, 100, 513};
 	for (int k = 0; k < OPS; k++)
 		for (int w = 0; w < COUNT_OF(widths); w++)
-			for (int p = 0; p < COUNT_OF(pads); p++) {
+			for (int p = 0; p < COUNT_OF(pads) && op_in_turn(k, w); p++) {
 				struct test_case c = op_case(k, 6, widths[w]);
 				check_strides(check, &c, pads[p], one_in);
 			}
+}
+
+void sweep_choices(sweep_check *check, int64_t one_in)
+{
+	static const struct shape shapes[] = {{5, 37}, {3, 1500}, {1, 3}, {40, 260}};
+	static const char *const forms[] = {"all",
+					    "x_bias weight dx_bias dx mean rstd mean_lo",
+					    "residual weight bias h dh dx dresidual dy rstd",
+					    "residual x_bias dh dresidual dweight dx_bias accumulate",
+					    "weight dy dweight dx all_in_place",
+					    "residual h dh dresidual h_over_x dx dresidual_over_dh"};
+	int turn = 0;
+	for (int k = 0; k < OPEN_OPS * PASS_COUNT * DTYPE_PAIRS; k++)
+		for (int f = 0; f < COUNT_OF(forms); f++) {
+			struct test_case c = case_make(&open_ops[k % OPEN_OPS],
+						       k / OPEN_OPS % PASS_COUNT ? BACKWARD : FORWARD,
+						       dtype_pairs[k / OPEN_OPS / PASS_COUNT], 1, 1);
+			for (int choice = 0; choice < case_choice_count(&c); choice++) {
+				struct test_case chosen = c;
+				const struct shape *shape = &shapes[turn++ % COUNT_OF(shapes)];
+				chosen.rows = shape->rows, chosen.cols = shape->cols;
+				chosen.seed = (uint64_t)turn;
+				case_choose(&chosen, choice);
+				case_set(&chosen, forms[f]);
+				if (test_sampled(one_in) && test_in_slice())
+					check(&chosen);
+			}
+		}
 }

@@ -17,6 +17,8 @@ void sweep_row_counts(sweep_check *check, int64_t one_in);
 void sweep_slots_and_chunks(sweep_check *check, int64_t most_cols, int64_t one_in);
 /* Every combination of operands that may be absent, in place, accumulating, given. */
 void sweep_operand_forms(sweep_check *check, int64_t one_in);
+/* Every combination of dtypes and options that a call may choose, in some forms each, with operands that no named op has. */
+void sweep_choices(sweep_check *check, int64_t one_in);
 /* NaN, infinities, zeros, subnormals, huge numbers, with eps 0 and subnormal. */
 void sweep_special_values(sweep_check *check, int64_t one_in);
 /* Constant rows, rows whose variance is clamped, sums whose sign only the final +0 decides. */

@@ -2,8 +2,11 @@
  * sizes and the policy alone; support_traffic.h says what. SPDX-License-Identifier: MIT */
 #include "support_traffic.h"
 
+#include <string.h>
+
 #include "core/sizes.h"
 #include "core/slots.h"
+#include "ops/norm/plan.h"
 #include "verify/memory.h"
 
 /* ---- a call ---- */
@@ -67,7 +70,7 @@ static int64_t real_bytes(const struct test_case *c)
 	return c->dtype == EK_F64 ? 8 : 4;
 }
 
-static int access_of(const struct test_case *c)
+static int alignment_of(const struct test_case *c)
 {
 	int64_t bits = 0;
 	for (int i = 0; i < case_op(c)->operand_count; i++)
@@ -78,19 +81,26 @@ static int access_of(const struct test_case *c)
 					      : ACCESS_ELEMENTS;
 }
 
+/* Whether the operand is one of the sums over the rows. */
+static bool is_sum(const struct test_case *c, int number)
+{
+	return case_op(c)->operands[number].flags & EK_ACCUMULATES;
+}
+
 static int64_t sums_of(const struct test_case *c)
 {
-	return case_has(c, "dweight") + case_has(c, "dbias");
+	int64_t sums = 0;
+	for (int i = 0; i < case_op(c)->output_count; i++)
+		sums += c->present >> i & 1 && is_sum(c, i);
+	return sums;
 }
 
 static struct ek_norm_form form_of(const struct test_case *c)
 {
-	return (struct ek_norm_form){.dtype = c->dtype,
-				     .weight_dtype = c->weight_dtype,
-				     .cols = c->cols,
-				     .access = access_of(c),
-				     .given = case_has(c, "rstd"),
-				     .sums = c->pass == BACKWARD ? (int)sums_of(c) : 0};
+	union op_args args;
+	case_args_nowhere(c, &args);
+	return c->pass == BACKWARD ? ek_norm_backward_form(&args.backward, alignment_of(c))
+				   : ek_norm_forward_form(&args.forward, alignment_of(c));
 }
 
 static struct ek_norm_policy policy_of(const struct call *call)
@@ -130,11 +140,28 @@ static void read_rows(struct launch *launch, const struct test_case *c, const ch
 		moved->read_in_all_at_most += c->rows * quotient_up(c->cols, 1024) * 32;
 }
 
+/* Of all tensors that are there but one. */
+static void read_all_rows(struct launch *launch, const struct test_case *c, bool shifted, const char *but)
+{
+	const struct ek_op *op = case_op(c);
+	for (int i = op->output_count; i < op->operand_count; i++)
+		if (c->present >> i & 1 && op->operands[i].rank > 1 && strcmp(op->operands[i].name, but) != 0)
+			read_rows(launch, c, op->operands[i].name, shifted);
+}
+
 static void write_operand(struct launch *launch, const struct test_case *c, const char *name)
 {
 	int i = operand_number(case_op(c), name);
 	if (c->present >> i & 1)
 		launch->of[i].written = operand_bytes(c, i);
+}
+
+/* All outputs but the sums over the rows. */
+static void write_rows(struct launch *launch, const struct test_case *c)
+{
+	for (int i = 0; i < case_op(c)->output_count; i++)
+		if (!is_sum(c, i))
+			write_operand(launch, c, case_op(c)->operands[i].name);
 }
 
 /* staged.cu makes several passes over a row, and fetches again what shared memory has no room for. */
@@ -157,11 +184,11 @@ static void plan_forward(struct plan *plan, const struct call *call, const struc
 	const struct test_case *c = call->c;
 	bool staged = policy->unit_segments > 0;
 	struct launch *launch = add_launch(plan, staged ? "_forward_staged_" : "_forward_");
-	read_rows(launch, c, "x", !staged && access_of(c) == ACCESS_SHIFTED);
-	read_operand(launch, c, "weight");
-	read_operand(launch, c, "bias");
-	for (int i = 0; i < case_op(c)->output_count; i++)
-		write_operand(launch, c, case_op(c)->operands[i].name);
+	read_all_rows(launch, c, !staged && form_of(c).access == ACCESS_SHIFTED, "");
+	for (int i = case_op(c)->output_count; i < case_op(c)->operand_count; i++)
+		if (case_op(c)->operands[i].rank == 1)
+			read_operand(launch, c, case_op(c)->operands[i].name);
+	write_rows(launch, c);
 	if (staged)
 		read_again(launch, call, policy, statistics_passes(c) + 1);
 }
@@ -184,12 +211,12 @@ static void plan_folds(struct plan *plan, const struct test_case *c, int64_t par
 	}
 	struct launch *final = add_launch(plan, "_backward_final_");
 	final->of[WORKSPACE].read = final->of[WORKSPACE].read_in_all_at_most = partials * sums_bytes(c);
-	static const char *const sums[] = {"dweight", "dbias"};
-	for (int i = 0; i < COUNT_OF(sums); i++) {
-		write_operand(final, c, sums[i]);
-		if (c->accumulate)
-			read_operand(final, c, sums[i]);
-	}
+	for (int i = 0; i < case_op(c)->output_count; i++)
+		if (is_sum(c, i)) {
+			write_operand(final, c, case_op(c)->operands[i].name);
+			if (c->accumulate)
+				read_operand(final, c, case_op(c)->operands[i].name);
+		}
 }
 
 /* Sums of chunks that shared memory has no room for. */
@@ -205,19 +232,24 @@ static int64_t chunks_of(const struct call *call, const struct ek_norm_policy *p
 	       ek_policy_cluster(policy);
 }
 
+static bool needs_dx(const struct test_case *c)
+{
+	return case_has(c, "dx") || case_has(c, "dresidual") || case_has(c, "dx_bias");
+}
+
 static void plan_in_registers(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
 {
 	const struct test_case *c = call->c;
-	const bool shifted = access_of(c) == ACCESS_SHIFTED;
+	const bool shifted = form_of(c).access == ACCESS_SHIFTED;
 	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), ek_policy_slots(policy));
 	const int64_t chunks = chunks_of(call, policy);
 	struct launch *launch = add_launch(plan, "_backward_");
-	read_rows(launch, c, "x", shifted);
-	read_rows(launch, c, "dy", shifted);
+	read_all_rows(launch, c, shifted, "");
 	read_statistics(launch, c);
-	if (case_has(c, "dx"))
+	read_operand(launch, c, "x_bias");
+	if (needs_dx(c))
 		read_operand(launch, c, "weight");
-	write_operand(launch, c, "dx");
+	write_rows(launch, c);
 	launch->of[WORKSPACE] = (struct moved){.read = chunks, .written = partials * sums_bytes(c) + chunks};
 	if (sums_of(c))
 		plan_folds(plan, c, partials);
@@ -228,7 +260,7 @@ static int64_t walked_slots(const struct call *call)
 {
 	const struct test_case *c = call->c;
 	int64_t slots = ek_slot_count(c->rows, c->cols),
-		strips = quotient_up(c->cols * element_bytes(c), 512), walk = 1;
+		strips = quotient_up(c->cols * (int64_t)ek_dtype_size(form_of(c).dtype), 512), walk = 1;
 	while (walk < MOST_WALK_SLOTS && walk < slots &&
 	       slots * strips / (2 * walk) >= (int64_t)call->gpu->limits.multiprocessors * 16)
 		walk *= 2;
@@ -240,29 +272,31 @@ static int64_t walked_slots(const struct call *call)
 static void plan_staged(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)
 {
 	const struct test_case *c = call->c;
-	const bool given = case_has(c, "rstd"), dx = case_has(c, "dx"), sums = sums_of(c) > 0;
+	const bool given = case_has(c, "rstd"), dx = needs_dx(c), sums = sums_of(c) > 0;
 	struct launch *rows = add_launch(plan, "_backward_staged_rows_");
 	read_statistics(rows, c);
-	if (dx || !given)
+	if (dx || !given) {
 		read_rows(rows, c, "x", false);
+		read_operand(rows, c, "x_bias");
+	}
 	if (dx) {
-		read_rows(rows, c, "dy", false);
+		read_all_rows(rows, c, false, sums ? "dh" : "");
 		read_operand(rows, c, "weight");
 	}
 	read_again(rows, call, policy, (given ? 0 : statistics_passes(c)) + 1 + !sums);
 	if (!sums) {
-		write_operand(rows, c, "dx");
+		write_rows(rows, c);
 		return;
 	}
 	enum { USED_NUMBERS = 5 }; /* of the ROW_NUMBERS that make whole quads */
 	rows->of[WORKSPACE].written = c->rows * USED_NUMBERS * real_bytes(c);
 	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), walked_slots(call));
 	struct launch *columns = add_launch(plan, "_backward_staged_columns_");
-	read_rows(columns, c, "x", false);
-	read_rows(columns, c, "dy", false);
+	read_all_rows(columns, c, false, "");
+	read_operand(columns, c, "x_bias");
 	if (dx)
 		read_operand(columns, c, "weight");
-	write_operand(columns, c, "dx");
+	write_rows(columns, c);
 	columns->of[WORKSPACE] = (struct moved){.read = c->rows * ROW_NUMBERS * real_bytes(c),
 						.written = partials * sums_bytes(c)};
 	plan_folds(plan, c, partials);

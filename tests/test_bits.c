@@ -24,7 +24,7 @@ TEST(large_widths)
 	int last = COUNT_OF(widths) - (test_mode == TEST_SHORT ? 4 : 0);
 	for (int w = 0; w < last; w++)
 		for (int k = 0; k < OPS; k++) {
-			if (widths[w] > 1000000 && k >= 8 && test_mode != TEST_LONG)
+			if ((widths[w] > 1000000 && k >= 8 && test_mode != TEST_LONG) || !op_in_turn(k, w))
 				continue;
 			struct test_case c = op_case(k, 2 + (w + k) % 2 * 3, widths[w]);
 			case_expect(&c);
@@ -94,7 +94,7 @@ TEST(bits_do_not_depend_on_threads)
 	static const int counts[] = {2, 3, 7};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++) {
-			if (!test_sampled(1))
+			if (!op_in_turn(k, s) || !test_sampled(1))
 				continue;
 			struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 			case_expect(&c);
@@ -118,11 +118,11 @@ TEST(bits_do_not_depend_on_base_offsets)
 				if (id >= case_op(&c)->operand_count)
 					break;
 				c.offset[id] = offset;
-				if (test_sampled(2))
+				if (test_sampled(2) && test_in_slice())
 					case_check_levels(&c);
 			}
 			for (int w = 0; w < COUNT_OF(widths); w++) {
-				if (!test_sampled(1))
+				if (!test_sampled(1) || !test_in_slice())
 					continue;
 				struct test_case c = op_case(k, 4, widths[w]);
 				for (int id = 0; id < EK_MOST_OPERANDS; id++)
@@ -149,12 +149,44 @@ TEST(every_operand_form)
 	sweep_operand_forms(case_check_levels, 3);
 }
 
+TEST(every_choice_of_dtypes_and_options)
+{
+	sweep_choices(case_check_levels, 1);
+}
+
+/* Each output alone has the bits that it has beside all others. */
+TEST(bits_do_not_depend_on_which_outputs_are_asked_for)
+{
+	static const int64_t shapes[][2] = {{5, 37}, {35, 300}, {3, 2049}, {2, 20001}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < OPS; k++) {
+			struct test_case all = op_case(k, shapes[s][0], shapes[s][1]);
+			if (!op_in_turn(k, s) || !test_sampled(1))
+				continue;
+			case_expect(&all); /* and case_inputs for the others */
+			for (int output = 0; output < case_op(&all)->output_count; output++) {
+				struct test_case one = all;
+				struct difference difference;
+				one.present &= ~case_outputs_of(&all) | UINT32_C(1) << output;
+				case_normalise(&one);
+				for (int i = 0; i < level_count(); i++) {
+					case_run(
+						context_of((struct setting){level_name(i), 1 + s % 3, PLAIN}),
+						&one, &case_actual);
+					EXPECT(outputs_equal(&case_expected, &case_actual, &difference),
+					       "%s, level %s: %s", case_text(&one), level_name(i),
+					       difference_text(&difference));
+				}
+			}
+		}
+}
+
 TEST(streaming_on_and_off)
 {
 	static const struct shape shapes[] = {{3, 1}, {7, 65}, {3, 1000}, {40, 1024}, {33, 4099}, {2, 70001}};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int k = 0; k < OPS; k++)
-			for (int variant = 0; variant < 4; variant++) {
+			for (int variant = 0; variant < 4 && op_in_turn(k, s); variant++) {
 				struct test_case c = op_case(k, shapes[s].rows, shapes[s].cols);
 				c.offset[0] = variant * 6; /* y, dx */
 				c.pad[0] = variant == 2 ? 5 : 0;
@@ -185,7 +217,8 @@ TEST(shapes_that_users_bring)
 	for (int s = 0; s < COUNT_OF(small); s++)
 		for (int k = 0; k < OPS; k++) {
 			struct test_case c = op_case(k, small[s].rows, small[s].cols);
-			if (small[s].rows * small[s].cols < 100000 || (k / 4 + s) % DTYPE_PAIRS == 0)
+			if (op_in_turn(k, s) &&
+			    (small[s].rows * small[s].cols < 100000 || (k / 4 + s) % DTYPE_PAIRS == 0))
 				case_check_levels(&c);
 		}
 	for (int s = 0; s < count; s++)
@@ -212,8 +245,10 @@ TEST(a_row_does_not_depend_on_the_rows_around_it)
 	enum { ROWS = 33 };
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < OPS; k++) {
+			if (!op_in_turn(k, w))
+				continue;
 			struct test_case c = op_case(k, ROWS, widths[w]);
-			case_drop(&c, "dweight dbias");
+			case_drop(&c, "dweight dbias dx_bias");
 			case_expect(&c);
 			for (int i = 0; i < level_count(); i++) {
 				ek_context *ctx = context_of((struct setting){level_name(i), 1, PLAIN});
@@ -237,6 +272,8 @@ TEST(fillings_of_the_command_line)
 						FILL_DECIMALS, FILL_EXTREME,  FILL_NOT_FINITE};
 	for (int f = 0; f < COUNT_OF(fillings); f++)
 		for (int k = 0; k < OPS; k++) {
+			if (!test_in_slice())
+				continue;
 			struct test_case c = op_case(k, 37, 515);
 			c.filling = fillings[f];
 			case_check_levels(&c);
@@ -270,8 +307,10 @@ TEST(rows_whose_squares_overflow_become_bias)
 	static const int64_t widths[] = {2, 40, 768, 1500, 5000};
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < OPS; k++)
-			for (int given = 0; given < 2; given++) {
+			for (int given = 0; given < 2 && op_in_turn(k, w); given++) {
 				struct test_case c = op_case(k, 5, widths[w]);
+				if (c.op->in_forward.needs || case_has(&c, "dh"))
+					continue; /* of the norm alone */
 				if (c.dtype == EK_F16 || (given && c.pass == FORWARD))
 					continue; /* no sum of f16's squares overflows */
 				c.filling = FILL_OVERFLOW;

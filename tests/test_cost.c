@@ -365,10 +365,104 @@ TEST(formulas_give_the_numbers_and_kernels_the_total)
 		args.dtype = dtypes[take(&at, COUNT_OF(dtypes))];
 		args.hidden_size = widths[take(&at, COUNT_OF(widths))];
 		args.absent = at;
+		args.with = (const int[]){0, 1, 2, 3, 4, 6}[i / 5 % 6];
+		args.h_dtype = i % 3 ? (ek_dtype)0 : args.dtype == EK_F64 ? EK_F64 : EK_F32;
+		args.y_dtype = i % 7 ? (ek_dtype)0 : args.dtype == EK_F64 ? EK_F64 : EK_F32;
+		args.gradient_dtype = i % 5 ? (ek_dtype)0 : args.h_dtype;
+		args.weight_offset = i / 11 % 2;
 		args.compute_dtype = EK_F32;
 		args.batch_size = 1 + i % 7;
 		expect_formulas_give_numbers(cost_of(&args));
 	}
+}
+
+/* ---- beside the norm ---- */
+
+/* 2 x 3 rows of 8: 48 elements. What lies beside the norm, in turn with each variant's kernels. */
+TEST(a_residual_is_the_count_by_hand)
+{
+	static const struct {
+		ek_norm norm;
+		ek_pass pass;
+		ek_variant variant;
+		int with;
+		ek_dtype h_dtype;
+		const char *kernels;
+		int64_t flops, read, written;
+	} counts[] = {
+		/* 48 + 8 * 48 + 2 * 6; 192 + 3 * 96 + 3 * 12 + 2 * 16; 96 + 2 * 96 + 3 * 12 */
+		{EK_LAYER_NORM, EK_FORWARD, EK_REFERENCE, EK_WITH_RESIDUAL, 0,
+		 "add_residual var_mean rsqrt normalize affine", 444, 548, 324},
+		/* 48 + 12 * 48 + 18; 192 + 96 + 32; 96 + 96 + 48 */
+		{EK_LAYER_NORM, EK_FORWARD, EK_PYTORCH, EK_WITH_RESIDUAL, 0,
+		 "vectorized_elementwise_kernel vectorized_layer_norm_kernel", 642, 320, 240},
+		/* 11 * 48 + 12 * 6; x and residual 192, weights 32; y and h 192, statistics 72 */
+		{EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL, EK_WITH_RESIDUAL, 0, "forward", 600, 224, 264},
+		/* one addition more, a bias of 16 bytes */
+		{EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL, EK_WITH_RESIDUAL | EK_WITH_X_BIAS, 0, "forward", 648,
+		 240, 264},
+		/* residual and h of 4 bytes: 96 + 192 + 32; 192 + 96 + 72 */
+		{EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL, EK_WITH_RESIDUAL, EK_F32, "forward", 600, 320, 360},
+		/* after the norm: as before it, without h */
+		{EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL, EK_WITH_RESIDUAL_AFTER, 0, "forward", 600, 224, 168},
+		/* 12 * 48 + 18 + 48; 96 + 32 + 192; 96 + 48 + 96 */
+		{EK_LAYER_NORM, EK_FORWARD, EK_PYTORCH, EK_WITH_RESIDUAL_AFTER, 0,
+		 "vectorized_layer_norm_kernel vectorized_elementwise_kernel", 642, 320, 240},
+		/* x_bias alone: no h */
+		{EK_LAYER_NORM, EK_FORWARD, EK_EVENKEEL, EK_WITH_X_BIAS, 0, "forward", 600, 144, 168},
+		/* (8 + 4 + 2) * 48 + 12, 5 * 48, 48; 192 + 48 + 16, 192 + 48, 192; 96, 32, 96 */
+		{EK_LAYER_NORM, EK_BACKWARD, EK_PYTORCH, EK_WITH_RESIDUAL, 0,
+		 "layer_norm_grad_input_kernel_vectorized GammaBetaBackwardCUDAKernelTemplate "
+		 "vectorized_elementwise_kernel",
+		 972, 688, 224},
+	};
+	for (int i = 0; i < COUNT_OF(counts); i++) {
+		ek_cost_args args = args_of(counts[i].norm, counts[i].pass, counts[i].variant);
+		args.batch_size = 2;
+		args.seq_len = 3;
+		args.hidden_size = 8;
+		args.with = counts[i].with;
+		args.h_dtype = counts[i].h_dtype;
+		const ek_cost *cost = cost_of(&args);
+		expect_kernels(cost, counts[i].kernels);
+		expect_numbers(&cost->total, counts[i].flops, counts[i].read, counts[i].written);
+	}
+}
+
+/* Where the dtypes agree dx is also dresidual; else there are two. */
+TEST(backward_of_a_residual_reads_three_tensors_and_writes_one_or_two)
+{
+	ek_cost_args args = args_of(EK_RMS_NORM, EK_BACKWARD, EK_EVENKEEL);
+	args.device = EK_CPU;
+	args.with = EK_WITH_RESIDUAL;
+	args.absent = EK_NO_BIAS;
+	expect_formulas(&cost_of(&args)->total,
+			"10*batch_size*seq_len*hidden_size + batch_size*seq_len + hidden_size*slots",
+			"3*batch_size*seq_len*hidden_size*a_bytes + batch_size*seq_len*s_bytes + "
+			"hidden_size*w_bytes",
+			"batch_size*seq_len*hidden_size*a_bytes + hidden_size*w_bytes");
+	args.h_dtype = EK_F32;
+	args.y_dtype = EK_F32;
+	args.gradient_dtype = EK_F32;
+	args.weight_offset = 1;
+	expect_formulas(&cost_of(&args)->total,
+			"10*batch_size*seq_len*hidden_size + batch_size*seq_len + hidden_size*slots + "
+			"hidden_size",
+			"2*batch_size*seq_len*hidden_size*h_bytes + batch_size*seq_len*hidden_size*y_bytes + "
+			"batch_size*seq_len*s_bytes + hidden_size*w_bytes",
+			"batch_size*seq_len*hidden_size*a_bytes + batch_size*seq_len*hidden_size*h_bytes + "
+			"hidden_size*g_bytes");
+}
+
+/* What 0.1 has of the struct is a plain norm, whatever lies behind it. */
+TEST(arguments_of_0_1_are_a_plain_norm)
+{
+	ek_cost_args plain = args_of(EK_LAYER_NORM, EK_BACKWARD, EK_EVENKEEL), first = plain;
+	const ek_cost_kernel total = cost_of(&plain)->total;
+	first.size = offsetof(ek_cost_args, with);
+	first.with = first.weight_offset = 0x5a5a;
+	EXPECT(memcmp(&cost_of(&first)->total.symbols, &total.symbols, sizeof total.symbols) == 0,
+	       "fields behind the struct are read");
 }
 
 /* ---- bad arguments ---- */
@@ -417,6 +511,14 @@ TEST(bad_arguments_are_refused_by_name)
 	REFUSED(stats_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "stats_dtype (9)");
 	REFUSED(intermediate_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "intermediate_dtype (9)");
 	REFUSED(absent, 16, EK_ERROR_ARGUMENT, "absent (16)");
+	REFUSED(with, 8, EK_ERROR_ARGUMENT, "with (8) has bits beyond");
+	REFUSED(with, 5, EK_ERROR_ARGUMENT, "with (5) has both EK_WITH_RESIDUAL and EK_WITH_RESIDUAL_AFTER");
+	REFUSED(h_dtype, EK_F16, EK_ERROR_DTYPE, "h_dtype f16 does not go with dtype bf16");
+	REFUSED(y_dtype, EK_F64, EK_ERROR_DTYPE, "y_dtype f64 does not go with dtype bf16");
+	REFUSED(gradient_dtype, EK_F16, EK_ERROR_DTYPE,
+		"gradient_dtype f16 does not go with weight_dtype bf16");
+	REFUSED(weight_offset, 2, EK_ERROR_ARGUMENT, "weight_offset (2) must be 0 or 1");
+	REFUSED(rounding, (ek_rounding)2, EK_ERROR_ARGUMENT, "rounding (2)");
 	REFUSED(arch, -1, EK_ERROR_ARGUMENT, "arch (-1)");
 	REFUSED(multiprocessors, -1, EK_ERROR_ARGUMENT, "multiprocessors (-1)");
 	expect_refused(NULL, EK_ERROR_ARGUMENT, "args is NULL");

@@ -37,12 +37,14 @@ struct sweep {
 	bool backward;
 	ek_dtype dtype; /* its size counts */
 	int access;
+	bool residual; /* with every operand beside the norm */
 };
 
 static struct ek_norm_policy policy_at(const struct sweep *s, int64_t cols)
 {
 	const struct ek_gpu *gpu = gpu_of(context_on(s->model));
-	struct ek_norm_policy policy = policy_for(s->backward, s->dtype, cols, s->access, &gpu->limits);
+	struct ek_norm_policy policy =
+		policy_with(s->backward, s->residual, s->dtype, cols, s->access, &gpu->limits);
 	int64_t held = policy.warp_segments * SEGMENT;
 	if (policy.unit_segments == 0 && policy.row_warps == (cols + held - 1) / held)
 		policy.row_warps = 0; /* one row of a table, whatever the width */
@@ -67,7 +69,8 @@ static bool is_new_policy(struct sweep s, const struct ek_norm_policy *policy)
 		s.access = ACCESS_ELEMENTS;
 	for (int i = 0; i < count; i++)
 		if (seen[i].sweep.backward == s.backward && seen[i].sweep.dtype == s.dtype &&
-		    seen[i].sweep.access == s.access && same_policy(&seen[i].policy, policy))
+		    seen[i].sweep.residual == s.residual && seen[i].sweep.access == s.access &&
+		    same_policy(&seen[i].policy, policy))
 			return false;
 	if (count == COUNT_OF(seen)) {
 		test_fail("there are over %d policies", count);
@@ -93,12 +96,28 @@ static bool is_main(const struct sweep *s)
 /* Where few rows have a kernel of their own, those of the case are too many for a GPU of one multiprocessor. */
 static void check_on_both(const struct sweep *s, const struct test_case *c)
 {
-	const struct ek_norm_form form = {
-		.dtype = c->dtype, .weight_dtype = c->weight_dtype, .cols = c->cols, .access = s->access};
+	const struct ek_norm_form form = {.dtype = c->dtype,
+					  .weight_dtype = c->weight_dtype,
+					  .cols = c->cols,
+					  .access = s->access,
+					  .tensors = 1 + s->residual};
 	struct ek_norm_policy few;
 	check_on(s->model, c);
 	if (!s->backward && ek_forward_few_policy(&form, &few))
 		check_on((struct model){s->model.arch, 1}, c);
+}
+
+/* All operands, with choices that keep the dtype in which rows are held: 1 + weight, gradients in f32. */
+static void add_neighbours(struct test_case *c)
+{
+	uint64_t seed = c->seed;
+	*c = case_make(&open_ops[c->op->kind == EK_RMS_NORM], c->pass,
+		       (struct dtype_pair){c->dtype, c->weight_dtype}, c->rows, c->cols);
+	c->seed = seed;
+	c->weight_offset = (int)(seed % 2);
+	c->gradient_dtype = EK_F32;
+	case_drop(c, c->pass == BACKWARD ? "x_bias" : "");
+	case_normalise(c);
 }
 
 /* In long mode all dtypes of the size and both norms, else they take turns. */
@@ -114,6 +133,8 @@ static void check_width(const struct sweep *s, int64_t cols)
 		for (int norm = 0; norm < 2; norm++) {
 			struct test_case c =
 				case_for(s->backward, norm, dtype_pairs[d], rows_for(cols), cols);
+			if (s->residual)
+				add_neighbours(&c);
 			case_lay_out(&c, s->access, (turn / 2 + turn / 8) % 4);
 			if (all || norm == turn % 2)
 				check_on_both(s, &c);
@@ -171,12 +192,26 @@ static void sweep_access(int access)
 	int count = all ? COUNT_OF(models) : 1;
 	for (int m = 0; m < count; m++)
 		for (int k = 0; k < 2 * COUNT_OF(sizes); k++)
-			sweep_policies(&(struct sweep){models[m], k % 2, sizes[k / 2], access});
+			sweep_policies(&(struct sweep){models[m], k % 2, sizes[k / 2], access, false});
 }
 
 TEST(every_policy_of_aligned_rows)
 {
 	sweep_access(ACCESS_QUADS);
+}
+
+/* In registers, in clusters, staged: rows that come from two tensors or three. */
+TEST(every_policy_with_a_residual)
+{
+	static const ek_dtype sizes[] = {EK_BF16, EK_F32, EK_F64};
+	int count = test_mode == TEST_LONG ? COUNT_OF(models) : 1;
+	for (int m = 0; m < count; m++)
+		for (int k = 0; k < 2 * COUNT_OF(sizes); k++)
+			sweep_policies(&(struct sweep){.model = models[m],
+						       .backward = k % 2,
+						       .dtype = sizes[k / 2],
+						       .access = ACCESS_QUADS,
+						       .residual = true});
 }
 
 TEST(every_policy_of_shifted_rows)
@@ -197,7 +232,7 @@ TEST(widths_between)
 					 8191, 16383, 40000, 70001, 131071, 300000, 1000001};
 	for (int w = 0; w < COUNT_OF(widths); w++)
 		for (int k = 0; k < OPS; k++) {
-			bool chosen = w * 5 % (2 * DTYPE_PAIRS) == k / 2;
+			bool chosen = w * 5 % (2 * DTYPE_PAIRS) == k / 2 % (2 * DTYPE_PAIRS);
 			if (widths[w] > SEGMENT && (w & 1) != (k & 1)) /* narrow rows have both passes */
 				chosen = false;
 			if (test_mode == TEST_SHORT && (w % 4 > 0 || widths[w] > 10000))
@@ -218,6 +253,9 @@ enum { MOST_VALUES = 8 };
 enum axis {
 	NORM,
 	DTYPES,
+	NEIGHBOURS, /* operands beside the norm */
+	TYPES,      /* dtypes that a call chooses */
+	FLAVOUR,    /* its options */
 	ROWS,
 	COLS,
 	FILLING,
@@ -299,14 +337,21 @@ static void set_form(struct test_case *c, const int choice[AXES])
 	static const char *const returned[] = {"", STATISTICS, "rstd", "mean", "mean_lo rstd"};
 	static const char *const given[] = {"", "rstd", STATISTICS, "rstd arbitrary",
 					    (STATISTICS " arbitrary")};
-	static const char *const places[] = {"", "in_place", "over_x"};
+	static const char *const places[] = {"", "in_place", "over_x", "all_in_place"};
+	/* Half of them are none: the plain kernels have the most ways to differ. */
+	static const char *const neighbours[] = {"", "residual h dh",
+						 "", "x_bias dx_bias",
+						 "", "residual h x_bias dh dresidual dx_bias",
+						 "", "residual dh dresidual"};
 	int gradients = choice[GRADIENTS] + 1;
-	char words[128];
-	(void)snprintf(words, sizeof words, "%s %s %s %s %s %s %s",
+	bool no_dy = c->pass == BACKWARD && choice[NEIGHBOURS] % 2 == 1 && choice[GRADIENTS] == 0;
+	char words[160];
+	(void)snprintf(words, sizeof words, "%s %s %s %s %s %s %s %s %s",
 		       (c->pass == BACKWARD ? given : returned)[choice[GIVEN]],
 		       choice[WEIGHTS] & 1 ? "weight" : "", choice[WEIGHTS] & 2 ? "bias accumulate" : "",
 		       gradients & 1 ? "dx" : "", gradients & 2 ? "dweight" : "",
-		       gradients & 4 ? "dbias" : "", places[choice[PLACE]]);
+		       gradients & 4 ? "dbias" : "", places[choice[PLACE]], neighbours[choice[NEIGHBOURS]],
+		       no_dy ? "" : "dy");
 	case_set(c, words);
 }
 
@@ -316,23 +361,39 @@ static int offset_at(int choice, int element, bool odd)
 	return choice == 0 ? 0 : choice == 1 ? element : choice == 2 ? 16 + element : odd ? 3 : 48;
 }
 
+/* Every other value of the axes is the default. */
+static void choose(struct test_case *c, int types, int flavour)
+{
+	static const ek_dtype wider[] = {EK_F32, EK_F32, EK_F16, EK_BF16};
+	if (types % 2) {
+		c->h_dtype = types & 2 ? EK_F32 : (ek_dtype)0;
+		c->y_dtype = wider[types / 2 % 4];
+		c->gradient_dtype = types & 4 ? EK_F32 : (ek_dtype)0;
+	}
+	c->weight_offset = flavour == 1 || flavour == 3;
+	c->rounding = flavour >= 2;
+	case_normalise(c);
+}
+
 static struct test_case case_at(bool backward, const int choice[AXES], uint64_t seed)
 {
 	static const int64_t rows[] = {1, 2, 5, 33}, cols[] = {8, 100, 300, 2050, 9000, 20000};
 	static const enum filling fillings[] = {FILL_NORMAL,   FILL_SPECIAL, FILL_OFFSET,
 						FILL_CONSTANT, FILL_CLAMP,   FILL_UNDERFLOW};
 	static const double eps[] = {1e-5, 0, 1e-40};
-	struct test_case c = case_of(backward, choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
-				     dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
+	struct test_case c = case_make(&open_ops[choice[NORM]], backward ? BACKWARD : FORWARD,
+				       dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
 	static const struct {
 		const char *name;
 		enum axis axis;
 		int more;
-	} places[] = {{"weight", AT_WEIGHT, 0},   {"bias", AT_BIAS, 0},          {"mean", AT_STATISTICS, 0},
-		      {"rstd", AT_STATISTICS, 1}, {"mean_lo", AT_STATISTICS, 2}, {"dweight", AT_GRADIENTS, 0},
-		      {"dbias", AT_GRADIENTS, 2}};
+	} places[] = {
+		{"weight", AT_WEIGHT, 0},   {"bias", AT_BIAS, 0},          {"mean", AT_STATISTICS, 0},
+		{"rstd", AT_STATISTICS, 1}, {"mean_lo", AT_STATISTICS, 2}, {"dweight", AT_GRADIENTS, 0},
+		{"dbias", AT_GRADIENTS, 2}, {"x_bias", AT_WEIGHT, 1},      {"dx_bias", AT_GRADIENTS, 1}};
 	bool odd = choice[ACCESS] == ACCESS_ELEMENTS;
 	c.rows = c.cols > 4000 && c.rows > 5 ? 7 : c.rows;
+	choose(&c, choice[TYPES], choice[FLAVOUR]);
 	set_form(&c, choice);
 	c.filling = fillings[choice[FILLING]];
 	c.eps = eps[choice[EPS]];
@@ -363,8 +424,10 @@ static void check_pairs(bool backward, const int values[AXES], uint64_t seed)
 
 TEST(operand_forms_in_pairs)
 {
-	static const int forward[AXES] = {2, DTYPE_PAIRS, 4, 6, 6, 3, 2, 3, 4, 2, 4, 5, 1, 4, 4, 4, 1};
-	static const int backward[AXES] = {2, DTYPE_PAIRS, 4, 6, 6, 3, 2, 3, 4, 3, 4, 5, 7, 4, 1, 4, 4};
+	static const int forward[AXES] = {2, DTYPE_PAIRS, 8, 8, 4, 4, 6, 6, 3, 2,
+					  3, 4,           4, 4, 5, 1, 4, 4, 4, 1};
+	static const int backward[AXES] = {2, DTYPE_PAIRS, 8, 8, 4, 4, 6, 6, 3, 2,
+					   3, 4,           4, 4, 5, 7, 4, 1, 4, 4};
 	for (uint64_t seed = 1; seed <= (test_mode == TEST_LONG ? 4 : 1); seed++) {
 		check_pairs(false, forward, seed);
 		check_pairs(true, backward, seed);
@@ -398,7 +461,7 @@ TEST(row_counts)
 		for (int k = 0; k < OPS; k++) {
 			if (test_mode != TEST_LONG && (k / 4 + (k >> 1 & 1) + w) % 3 > 0)
 				continue;
-			if (test_mode == TEST_SHORT && w != k / 8)
+			if (test_mode == TEST_SHORT && w != k % PLAIN_OPS / 8)
 				continue;
 			for (int r = 0; r < COUNT_OF(counts); r++) {
 				struct test_case c = op_case(k, counts[r], widths[w]);
@@ -554,7 +617,7 @@ TEST(a_row_does_not_depend_on_the_rows_around_it)
 			if (test_mode == TEST_SHORT && w % 2 > 0)
 				continue;
 			struct test_case c = op_case(k, 21, widths[w]);
-			case_drop(&c, "dweight dbias");
+			case_drop(&c, "dweight dbias dx_bias");
 			case_expect(&c);
 			case_outputs(ctx, &c, &case_actual);
 			for (int64_t p = 0, first = 0; p < COUNT_OF(parts); first += parts[p++])

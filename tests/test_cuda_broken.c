@@ -36,8 +36,8 @@ static const struct mutation mutations[] = {
 	{"\t\tmbarrier_wait(mbarrier_of(b, b->round), b->round >> 1);", "\t\t;", KIND_BACKWARD, EK_RMS_NORM,
 	 EK_BF16, 5, 12288, FILL_NORMAL, ACCESS_QUADS},
 	/* a slot's sums are added before they are there */
-	{"\t\t\tput_sums(at, sums, thread);\n\t\tsync_block();", "\t\t\tput_sums(at, sums, thread);",
-	 KIND_BACKWARD, EK_RMS_NORM, EK_F32, 40, 300, FILL_NORMAL, ACCESS_QUADS},
+	{"\telse\n\t\tsync_block();\n\tfor (int item", "\tfor (int item", KIND_BACKWARD, EK_RMS_NORM, EK_F32,
+	 40, 300, FILL_NORMAL, ACCESS_QUADS},
 	/* rows are read while they are still being fetched */
 	{"FETCH_WAIT(STAGES - 1)", "FETCH_WAIT(STAGES)", KIND_BACKWARD, EK_RMS_NORM, EK_F16, 5, 1000,
 	 FILL_NORMAL, ACCESS_QUADS},

@@ -65,14 +65,26 @@ static void compare(const struct call *call, const struct plan *plan)
 
 /* ---- the cost model ---- */
 
-static void drop_absent(struct test_case *c, int absent)
+/* The operands that the model speaks of: those of a plain norm unless they are absent, others with a flag. */
+static void set_operands(struct test_case *c, int absent, int with)
 {
+	bool own_dresidual = with & EK_WITH_RESIDUAL && c->h_dtype;
 	case_drop(c, absent & EK_NO_WEIGHT ? "weight dweight" : "");
 	case_drop(c, absent & EK_NO_BIAS ? "bias dbias" : "");
 	case_drop(c, absent & EK_NO_STATISTICS ? STATISTICS : absent & EK_NO_MEAN_LO ? "mean_lo" : "");
+	case_drop(c, with & EK_WITH_RESIDUAL ? "" : "residual h dh");
+	case_add(c, with & EK_WITH_RESIDUAL_AFTER && c->pass == FORWARD ? "residual_after" : "");
+	case_drop(c, own_dresidual ? "" : "dresidual");
+	case_drop(c, with & EK_WITH_X_BIAS ? "" : "x_bias dx_bias");
+	case_drop(c, c->pass == BACKWARD && with & EK_WITH_RESIDUAL ? "x_bias" : "");
 }
 
-static ek_cost cost_of(const struct call *call, int absent)
+/* absent: below 0: the model does not speak of this form. */
+struct priced {
+	int absent, with;
+};
+
+static ek_cost cost_of(const struct call *call, struct priced priced)
 {
 	const struct test_case *c = call->c;
 	ek_cost cost = {.size = sizeof cost};
@@ -86,7 +98,13 @@ static ek_cost cost_of(const struct call *call, int absent)
 			     .batch_size = 1,
 			     .seq_len = c->rows,
 			     .hidden_size = c->cols,
-			     .absent = absent,
+			     .absent = priced.absent,
+			     .with = priced.with,
+			     .h_dtype = c->h_dtype,
+			     .y_dtype = c->y_dtype,
+			     .gradient_dtype = c->gradient_dtype,
+			     .weight_offset = c->weight_offset,
+			     .rounding = (ek_rounding)c->rounding,
 			     .arch = call->model.arch,
 			     .multiprocessors = call->model.multiprocessors};
 	EXPECT(ek_norm_cost(&args, &cost) == EK_OK, "%s: %s", case_text(c), ek_error(NULL));
@@ -94,9 +112,9 @@ static ek_cost cost_of(const struct call *call, int absent)
 }
 
 /* Launch by launch, of all tensors together. */
-static void compare_with_model(const struct call *call, int absent)
+static void compare_with_model(const struct call *call, struct priced priced)
 {
-	const ek_cost cost = cost_of(call, absent);
+	const ek_cost cost = cost_of(call, priced);
 	struct standin_traffic all[EK_COST_KERNELS] = {0}, record;
 	int launches = 0;
 	for (int i = 0; standin.traffic_get(i, &record) && record.launch < EK_COST_KERNELS; i++) {
@@ -119,15 +137,14 @@ static void compare_with_model(const struct call *call, int absent)
 	}
 }
 
-/* absent: of ek_cost_args; below 0: no form that the model has. */
-static void check_absent(struct model model, const struct test_case *c, int absent)
+static void check_priced(struct model model, const struct test_case *c, struct priced priced)
 {
 	struct call call = {.c = c, .model = model};
 	if (call_run(&call)) {
 		struct plan plan = plan_of(&call);
 		compare(&call, &plan);
-		if (absent >= 0)
-			compare_with_model(&call, absent);
+		if (priced.absent >= 0)
+			compare_with_model(&call, priced);
 	}
 	call_free(&call);
 }
@@ -198,7 +215,7 @@ TEST(launches_move_each_operand_once)
 				 shapes[shape].rows, shapes[shape].cols);
 		case_set(&c, form_at(c.pass == BACKWARD, turn / 2));
 		lay_out(&c, shapes[shape].layout, turn / 2);
-		check_absent(shapes[shape].model, &c, -1);
+		check_priced(shapes[shape].model, &c, (struct priced){.absent = -1});
 	}
 }
 
@@ -207,7 +224,7 @@ TEST(chunks_without_room_in_shared_memory)
 {
 	struct test_case c = case_for(true, 1, dtype_pairs[2], rows_of_slots(16385, CHUNK_ROWS + 1), 16385);
 	if (test_mode != TEST_SHORT)
-		check_absent((struct model){120, 20}, &c, 0);
+		check_priced((struct model){120, 20}, &c, (struct priced){0});
 }
 
 /* Dense rows, which the model is about, in every form that it knows. */
@@ -230,7 +247,38 @@ TEST(the_cost_model_has_what_is_counted)
 			int absent = statistics[form % 3] | (form / 3 & (EK_NO_WEIGHT | EK_NO_BIAS));
 			struct test_case c = case_for(k, turn / 2 & 1, dtype_pairs[turn / 4 % DTYPE_PAIRS],
 						      shapes[shape].rows, shapes[shape].cols);
-			drop_absent(&c, absent);
-			check_absent(*shapes[shape].model, &c, absent);
+			set_operands(&c, absent, 0);
+			check_priced(*shapes[shape].model, &c, (struct priced){.absent = absent});
 		}
+}
+
+/* Rows of one kernel, of several warps, of clusters and of staged.cu, with residual, bias of x and every choice of dtypes, by
+ * turns. */
+TEST(fused_calls_move_each_operand_once_as_the_model_says)
+{
+	static const struct model other = {80, 108};
+	static const int with[] = {EK_WITH_RESIDUAL, EK_WITH_RESIDUAL | EK_WITH_X_BIAS, EK_WITH_X_BIAS,
+				   EK_WITH_RESIDUAL_AFTER, 0};
+	static const int absent[] = {0, EK_NO_WEIGHT, EK_NO_BIAS | EK_NO_STATISTICS,
+				     EK_NO_WEIGHT | EK_NO_BIAS};
+	static const struct {
+		const struct model *model;
+		int64_t rows, cols;
+	} shapes[] = {{&h200, 70, 8},    {&h200, 33, 100},   {&h200, 40, 768},
+		      {&h200, 3, 5001},  {&h200, 2, 16384},  {&h200, 2, 70001},
+		      {&h200, 2050, 24}, {&other, 2, 50000}, {&h200, 5, 4096}};
+	const int each = test_mode == TEST_LONG ? 48 : test_mode == TEST_DEFAULT ? 6 : 2;
+	for (int turn = 0; turn < COUNT_OF(shapes) * each; turn++) {
+		const int shape = turn / each, k = turn % each;
+		struct test_case c = case_make(&open_ops[turn / 3 % OPEN_OPS], turn & 1 ? BACKWARD : FORWARD,
+					       dtype_pairs[(turn / 2 + shape) % DTYPE_PAIRS],
+					       shapes[shape].rows, shapes[shape].cols);
+		struct priced priced = {.absent = absent[(k / 2 + shape) % COUNT_OF(absent)],
+					.with = with[(k / 2 + shape / 4) % COUNT_OF(with)]};
+		case_choose(&c, turn % 5 == 0 ? 0 : turn * 7 % case_choice_count(&c));
+		if (!(priced.with & EK_WITH_RESIDUAL))
+			c.h_dtype = (ek_dtype)0; /* the model's x then has dtype */
+		set_operands(&c, priced.absent, priced.with);
+		check_priced(*shapes[shape].model, &c, priced);
+	}
 }

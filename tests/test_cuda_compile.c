@@ -302,10 +302,13 @@ static void compile_all(void)
 /* What tells it from others of its name. */
 static const char *describe(const struct ek_recipe *recipe)
 {
-	static char text[200];
+	static char text[400];
 	static const char *const names[] = {"WEIGHT_ELEMENT", "ACCESS",     "WEIGHT_ACCESS",
 					    "BYTES",          "HAS_WEIGHT", "HAS_BIAS",
-					    "GIVEN",          "WANT_DX",    "WANT_DWEIGHT"};
+					    "HAS_RESIDUAL",   "HAS_H",      "HAS_RESIDUAL_AFTER",
+					    "HAS_X_BIAS",     "HAS_DH",     "HAS_DX_BIAS",
+					    "X_ELEMENT",      "Y_ELEMENT",  "DX_ELEMENT",
+					    "HAS_RSTD",       "HAS_DX",     "HAS_DWEIGHT"};
 	int length = 0;
 	for (int i = 0; i < COUNT_OF(names); i++)
 		if (recipe_constant(recipe, names[i]) >= 0)
@@ -367,6 +370,46 @@ static void check_arch(int capability)
 TEST(kernels_for_sm_90_spill_nothing)
 {
 	check_arch(90);
+}
+
+/* Of norms with their neighbours: every so many-th of the usual calls and, in long mode, of the choices of dtypes. */
+static void list_fused(void)
+{
+	static const char *const operands[] = {"residual h dh", "residual x_bias h dh dx_bias",
+					       "residual_after x_bias dx_bias"};
+	static const int64_t widths[] = {64, 1000, 1024, 2048, 3336, 4096, 8192, 16384, 65536, 131072};
+	static const struct dtype_pair dtypes[] = {{EK_BF16, EK_BF16}, {EK_F32, EK_F32}, {EK_F16, EK_F32}};
+	static const int steps[] = {17, 5, 1};
+	enum { CALLS = OPEN_OPS * PASS_COUNT * COUNT_OF(operands) * COUNT_OF(dtypes) };
+	kernel_count = 0;
+	for (int i = 0; i < CALLS * COUNT_OF(widths); i += steps[test_mode]) {
+		const int call = i / COUNT_OF(widths), k = call / (OPEN_OPS * PASS_COUNT);
+		struct test_case plain = case_make(
+			&open_ops[call % OPEN_OPS], call / OPEN_OPS % PASS_COUNT ? BACKWARD : FORWARD,
+			dtypes[k % COUNT_OF(dtypes)], 1 << 20, widths[i % COUNT_OF(widths)]);
+		const int choices = test_mode == TEST_LONG ? case_choice_count(&plain) : 1;
+		for (int choice = 0; choice < choices; choice++) {
+			struct test_case c = plain;
+			union op_args args;
+			struct ek_recipe recipes[MOST_OF_A_CALL];
+			case_set(&c, operands[k / COUNT_OF(dtypes)]);
+			case_add(&c, "weight bias dy dx dweight dbias " STATISTICS);
+			case_choose(&c, choice);
+			case_args_nowhere(&c, &args);
+			int count = list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);
+			for (int r = 0; r < count; r++)
+				add_kernel(&recipes[r]);
+		}
+	}
+}
+
+TEST(fused_kernels_for_sm_90_spill_nothing)
+{
+	if (!has_nvrtc())
+		return;
+	arch = MEASURED_ARCH;
+	list_fused();
+	check_listed();
 }
 
 TEST(kernels_compile_for_sm_80)

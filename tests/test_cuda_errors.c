@@ -113,6 +113,9 @@ static void host_refused(struct work *w, bool backward, int operand, void *here,
 	const char *name = op->operands[operand].name;
 	union op_args args;
 	memcpy(&args, backward ? (void *)&w->backward : &w->forward, op->args_size);
+	int needed = op->operands[operand].needs.number;
+	if (needed && !ek_operand_pointer(&op->operands[needed - 1], &args))
+		ek_operand_set(&op->operands[needed - 1], &args, w->forward.x);
 	ek_operand_set(&op->operands[operand], &args, here);
 	expect_status(name, op->call(w->ctx, &args), EK_ERROR_ARGUMENT, SAYS(address, "host memory"));
 	EXPECT(strncmp(ek_error(w->ctx), name, strlen(name)) == 0 &&

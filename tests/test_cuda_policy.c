@@ -107,7 +107,8 @@ static void check_policy(const struct plan *p)
 					  .weight_dtype = p->dtypes.weight_dtype,
 					  .cols = p->cols,
 					  .access = p->access,
-					  .sums = p->backward ? 2 : 0};
+					  .sums = p->backward ? 2 : 0,
+					  .tensors = p->backward ? 2 : 1};
 	struct ek_norm_policy policy = (p->backward ? ek_backward_policy : ek_forward_policy)(&form, &limits);
 	if (ek_policy_is_staged(&policy))
 		return; /* check_recipe has it */

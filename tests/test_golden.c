@@ -51,6 +51,52 @@ static int golden_cases(struct golden *cases, int room)
 	return count;
 }
 
+/* Operands beside the norm and choices of dtypes and options, appended: what is above keeps its digests. Ops, forms and choices
+ * are named and not counted, so that the list stays as it is when there are more of them. */
+static int fused_cases(struct golden *cases, int count, int room, const char *const *ops, int op_count)
+{
+	static const int64_t shapes[][2] = {{1, 1},    {3, 17},   {2, 64},    {4, 100},  {3, 257}, {33, 300},
+					    {2, 1025}, {3, 2049}, {1, 10007}, {1025, 3}, {2050, 5}};
+	static const char *const forms[] = {
+		"weight bias h x_bias dh dx dresidual dweight dbias dx_bias arbitrary " STATISTICS,
+		"weight h dh dx dweight",
+		"weight bias x_bias dx dresidual dweight dbias dx_bias rstd arbitrary accumulate",
+		"bias h dh dx dresidual dx_bias"};
+	static const struct {
+		ek_dtype h_dtype, y_dtype, gradient_dtype; /* left out where they do not go with the dtype */
+		int weight_offset, rounding;
+	} choices[] = {{0, 0, 0, 0, 0},
+		       {EK_F32, 0, 0, 0, 0},
+		       {0, EK_F32, EK_F32, 1, 0},
+		       {EK_F32, EK_BF16, 0, 0, 1},
+		       {0, EK_F16, 0, 1, 1},
+		       {EK_F32, EK_F32, EK_F32, 0, 1},
+		       {0, 0, 0, 1, 1}};
+	static const enum filling fillings[] = {FILL_NORMAL, FILL_SPECIAL, FILL_OFFSET, FILL_INTEGERS,
+						FILL_NORMAL};
+	const struct ek_op_entry *op = ek_ops;
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < PASS_COUNT * op_count && count < room; k++) {
+			for (op = ek_ops; strcmp(op->name, ops[k / 2]) != 0;)
+				op++;
+			struct test_case c = case_make(op, k % 2 ? BACKWARD : FORWARD,
+						       dtype_pairs[(s + k * 5 / 2) % DTYPE_PAIRS],
+						       shapes[s][0], shapes[s][1]);
+			int chosen = (s * 3 + k) % COUNT_OF(choices);
+			bool residual = op->in_forward.needs && (c.pass == FORWARD || case_has(&c, "dh"));
+			c.h_dtype = residual ? choices[chosen].h_dtype : (ek_dtype)0;
+			c.y_dtype = choices[chosen].y_dtype;
+			c.gradient_dtype = choices[chosen].gradient_dtype;
+			c.weight_offset = choices[chosen].weight_offset;
+			c.rounding = choices[chosen].rounding;
+			c.filling = fillings[(s + k) % COUNT_OF(fillings)];
+			c.seed = (uint64_t)count;
+			case_set(&c, forms[(s + k / 2) % COUNT_OF(forms)]);
+			cases[count++].c = c;
+		}
+	return count;
+}
+
 static uint64_t digest_case(const struct test_case *c, const char *level)
 {
 	ek_context *ctx = context_of((struct setting){level, strcmp(level, "reference") == 0 ? 1 : 2, PLAIN});
@@ -78,7 +124,7 @@ static void write_file(void)
 	}
 	fprintf(file,
 		"# Digests of the reference's results, numerics version %d: what the case is, then 64-bit FNV-1a of all\n"
-		"# outputs (y, mean, rstd, mean_lo or dx, dweight, dbias; little-endian; NaN as 0x7ff8).\n"
+		"# outputs (y, mean, rstd, mean_lo, h or dx, dweight, dbias, dresidual, dx_bias; little-endian; NaN as 0x7ff8).\n"
 		"# `make golden` writes this file; it changes only with EK_NUMERICS_VERSION.\n",
 		ek_numerics_version());
 	for (int i = 0; i < count; i++)
@@ -88,26 +134,15 @@ static void write_file(void)
 	printf("%d digests written to %s\n", count, path);
 }
 
-/* $EVENKEEL_TEST_SLICE K/N: of the cases every N-th from K on, for N processes at once; a GPU's kernels take their time
- * to compile. */
-static int slice_first, slice_step = 1;
-
-static void read_slice(void)
-{
-	const char *slice = getenv("EVENKEEL_TEST_SLICE");
-	if (slice && (sscanf(slice, "%d/%d", &slice_first, &slice_step) != 2 || slice_first < 0 ||
-		      slice_first >= slice_step)) {
-		printf("EVENKEEL_TEST_SLICE=%s: must be such as 0/4, 1/4, 2/4 or 3/4\n", slice);
-		exit(1);
-	}
-}
-
 SETUP()
 {
 	if (test_argument)
 		path = test_argument;
+	static const char *const before[] = {"add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"};
+	static const char *const after[] = {"layer_norm_residual", "rms_norm_residual"};
 	count = golden_cases(cases, COUNT_OF(cases));
-	read_slice();
+	count = fused_cases(cases, count, COUNT_OF(cases), before, COUNT_OF(before));
+	count = fused_cases(cases, count, COUNT_OF(cases), after, COUNT_OF(after));
 	if (test_update)
 		write_file();
 }
@@ -142,7 +177,9 @@ TEST(the_file_lists_these_cases)
 
 static void check_level(const char *level)
 {
-	for (int i = slice_first; i < count; i += slice_step * (test_mode == TEST_SHORT ? 5 : 1)) {
+	for (int i = 0; i < count; i += test_mode == TEST_SHORT ? 5 : 1) {
+		if (!test_in_slice())
+			continue;
 		uint64_t digest = digest_case(&cases[i].c, level);
 		EXPECT(digest == cases[i].digest, "%s, level %s: digest %016llx, the file has %016llx",
 		       case_text(&cases[i].c), level, (unsigned long long)digest,

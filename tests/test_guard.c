@@ -80,6 +80,11 @@ TEST(operand_forms)
 	sweep_operand_forms(check_alone, 10);
 }
 
+TEST(choices_of_dtypes_and_options)
+{
+	sweep_choices(check_alone, 4);
+}
+
 TEST(strided_rows)
 {
 	sweep_strides(check_non_temporal, 2);

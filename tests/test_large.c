@@ -23,12 +23,13 @@ static unsigned char *reserve(size_t bytes)
 }
 
 /* Rows of a dense operand spread over a huge one, or gathered from it. */
-static void move_rows(unsigned char *sparse, size_t stride_bytes, unsigned char *dense, int64_t rows,
-		      size_t row_bytes, bool spread)
+static void move_rows(unsigned char *sparse, int64_t stride, const struct operand *dense, bool spread)
 {
-	for (int64_t r = 0; sparse && dense && r < rows; r++) {
-		unsigned char *far = sparse + (size_t)r * stride_bytes, *near = dense + (size_t)r * row_bytes;
-		memcpy(spread ? far : near, spread ? near : far, row_bytes);
+	size_t element = ek_dtype_size(dense->dtype), row = (size_t)dense->cols * element;
+	for (int64_t r = 0; r < dense->rows; r++) {
+		unsigned char *far = sparse + (size_t)(r * stride) * element,
+			      *near = dense->buffer.data + (size_t)r * row;
+		memcpy(spread ? far : near, spread ? near : far, row);
 	}
 }
 
@@ -36,25 +37,25 @@ static void move_rows(unsigned char *sparse, size_t stride_bytes, unsigned char 
 static void check_spread(struct test_case c, int64_t stride, const char *level, int threads)
 {
 	const struct ek_op *op = case_op(&c);
-	size_t element = ek_dtype_size(c.dtype), row = (size_t)c.cols * element;
-	size_t map_bytes = ((size_t)(c.rows - 1) * (size_t)stride + (size_t)c.cols) * element;
+	size_t map_bytes = ((size_t)(c.rows - 1) * (size_t)stride + (size_t)c.cols) * ek_dtype_size(EK_F64);
 	ek_context *ctx = context_of((struct setting){level, threads, PLAIN});
 	unsigned char *map[EK_MOST_OPERANDS] = {NULL};
 	case_outputs(ctx, &c, &case_actual);
 	union op_args args = case_args_in(&c, &case_actual);
 	for (int i = 0; i < op->operand_count; i++) {
-		if (op->operands[i].rank < 2)
+		if (op->operands[i].rank < 2 || !(c.present >> i & 1))
 			continue;
 		map[i] = reserve(map_bytes);
 		if (i >= op->output_count)
-			move_rows(map[i], (size_t)stride * element, case_inputs.of[i].buffer.data, c.rows,
-				  row, true);
+			move_rows(map[i], stride, &case_inputs.of[i], true);
 		ek_operand_set(&op->operands[i], &args, map[i]);
 		memcpy(ek_field(&args, op->operands[i].dims[0].stride), &stride, sizeof stride);
 	}
 	EXPECT(op->call(ctx, &args) == EK_OK, "%s, stride %lld: %s", case_text(&c), (long long)stride,
 	       ek_error(ctx));
-	move_rows(map[0], (size_t)stride * element, case_actual.of[0].buffer.data, c.rows, row, false);
+	for (int i = 0; i < op->output_count; i++)
+		if (map[i])
+			move_rows(map[i], stride, &case_actual.of[i], false);
 	case_compare(&c, level, threads, &case_actual);
 	for (int i = 0; i < op->operand_count; i++)
 		if (map[i])

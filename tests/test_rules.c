@@ -82,6 +82,11 @@ TEST(operand_forms)
 	sweep_operand_forms(check, 6);
 }
 
+TEST(choices_of_dtypes_and_options)
+{
+	sweep_choices(check, 1);
+}
+
 TEST(special_values)
 {
 	sweep_special_values(check, 2);

@@ -2,8 +2,9 @@
  * sample of all of them at once. Each axis alone is swept in test_bits.c. SPDX-License-Identifier: MIT */
 #include "support.h"
 
-enum axis { PASS, NORM, DTYPES, ROWS, COLS, OFFSETS, PADS, FORM, FILLING, EPS, SETTING, AXES };
-static const int values_of_axis[AXES] = {2, 2, DTYPE_PAIRS, 9, 16, 6, 4, 8, 4, 3, 9};
+enum axis { PASS, OP, DTYPES, CHOICES, ROWS, COLS, OFFSETS, PADS, FORM, FILLING, EPS, SETTING, AXES };
+/* Of the choices of dtypes and options 0 is none, the others are drawn by the seed of the case. */
+static const int values_of_axis[AXES] = {2, EK_OP_COUNT, DTYPE_PAIRS, 8, 9, 16, 6, 4, 11, 4, 3, 9};
 
 static struct setting setting_at(int choice, const char *level)
 {
@@ -23,16 +24,20 @@ static struct test_case case_at(const int choice[AXES], uint64_t seed)
 				       256, 257, 1000, 1023, 1024, 1025, 2049, 4100};
 	static const double eps[] = {1e-5, 1e-6, 0};
 	static const enum filling fillings[] = {FILL_NORMAL, FILL_INTEGERS, FILL_OFFSET, FILL_SPECIAL};
-	static const char *const forms[] = {"all",
-					    "dx",
-					    "dweight dbias rstd",
-					    "weight dx in_place rstd",
-					    "weight dx over_x dbias bias",
-					    "bias dx dweight accumulate",
-					    (STATISTICS " dx arbitrary dbias"),
-					    "weight rstd arbitrary dx dweight"};
-	struct test_case c = case_of(choice[PASS], choice[NORM] ? EK_RMS_NORM : EK_LAYER_NORM,
-				     dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
+	static const char *const forms[] = {
+		"all",
+		"dx",
+		"dweight dbias rstd",
+		"weight dx in_place rstd",
+		"weight dx over_x dbias bias",
+		"bias dx dweight accumulate",
+		(STATISTICS " dx arbitrary dbias"),
+		"weight rstd arbitrary dx dweight",
+		"all all_in_place",
+		"weight h x_bias h_over_residual dresidual_over_dh dresidual dx_bias",
+		"h h_over_x dh dx dresidual dx_over_dh dresidual_over_dy rstd"};
+	struct test_case c = case_make(&ek_ops[choice[OP]], choice[PASS] ? BACKWARD : FORWARD,
+				       dtype_pairs[choice[DTYPES]], rows[choice[ROWS]], cols[choice[COLS]]);
 	if (c.rows * c.cols > 60000) /* the reference's time */
 		c.rows = 60000 / c.cols;
 	for (int id = 0; id < case_op(&c)->operand_count; id++) {
@@ -44,6 +49,9 @@ static struct test_case case_at(const int choice[AXES], uint64_t seed)
 	c.filling = fillings[choice[FILLING]];
 	c.eps = eps[choice[EPS]];
 	c.seed = seed;
+	if (choice[CHOICES])
+		case_choose(&c, (int)(random_mixed(seed * 8 + (uint64_t)choice[CHOICES]) %
+				      (uint64_t)case_choice_count(&c)));
 	case_set(&c, forms[choice[FORM]]);
 	return c;
 }
@@ -69,17 +77,25 @@ TEST(every_pair_of_values_of_two_axes)
 							(int)random_below(&state, values_of_axis[axis]);
 					choice[a] = va;
 					choice[b] = vb;
-					if (test_sampled(1))
+					if (test_sampled(1) && test_in_slice())
 						check_choice(choice, random_bits(&state) % 1000);
 				}
+}
+
+/* Every third case has the operands of a plain norm alone. */
+static uint32_t plain_or_all(const struct test_case *c, uint64_t *state)
+{
+	const struct ek_named_operands *plain =
+		c->pass == BACKWARD ? &ek_ops[0].in_backward : &ek_ops[0].in_forward;
+	return random_below(state, 3) ? ~UINT32_C(0) : plain->has;
 }
 
 /* Anything that is allowed, with sizes and distances that nobody thought of. */
 static struct test_case random_case(uint64_t *state)
 {
-	struct test_case c =
-		case_of(random_below(state, 2), random_below(state, 2) ? EK_RMS_NORM : EK_LAYER_NORM,
-			dtype_pairs[random_below(state, DTYPE_PAIRS)], 1, 1);
+	struct test_case c = case_make(&open_ops[random_below(state, OPEN_OPS)],
+				       random_below(state, 2) ? BACKWARD : FORWARD,
+				       dtype_pairs[random_below(state, DTYPE_PAIRS)], 1, 1);
 	int64_t elements = INT64_C(1) << random_below(state, random_below(state, 20) == 0 ? 21 : 16);
 	c.cols = 1 + random_below(state, elements);
 	c.rows = random_below(state, elements / c.cols + 3);
@@ -88,10 +104,12 @@ static struct test_case random_case(uint64_t *state)
 		c.rows = c.cols;
 		c.cols = rows > 0 ? rows : 1;
 	}
-	c.present = (uint32_t)random_bits(state);
+	c.present = (uint32_t)random_bits(state) & plain_or_all(&c, state);
+	case_choose(&c, random_below(state, 3) ? (int)random_below(state, case_choice_count(&c)) : 0);
 	c.accumulate = random_below(state, 2);
 	c.arbitrary = random_below(state, 2);
-	c.over = (uint8_t)random_below(state, 2 * case_op(&c)->operand_count);
+	if (!case_set_over(&c, (int)random_below(state, 2 * case_op(&c)->operand_count)))
+		(void)case_set_over(&c, 0);
 	c.filling = (enum filling)random_below(state, 5);
 	c.eps = (double)random_below(state, 4) * 1e-6;
 	c.seed = random_bits(state) % 100000;
@@ -109,6 +127,8 @@ TEST(random_cases)
 	for (int64_t n = test_scaled(2500); n > 0; n--) {
 		struct test_case c = random_case(&state);
 		int choice = (int)random_below(&state, values_of_axis[SETTING]);
+		if (!test_in_slice())
+			continue;
 		case_expect(&c);
 		for (int i = 0; i < level_count(); i++)
 			case_check(&c, setting_at(choice, level_name(i)));

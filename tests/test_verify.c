@@ -127,7 +127,7 @@ TEST(operands_come_and_go_with_what_they_need)
 	case_drop(&c, "mean");
 	EXPECT(!(c.present & case_statistics(&c)), "%s", case_text(&c));
 	case_set(&c, "dweight over_x arbitrary accumulate");
-	EXPECT(!c.over && !c.arbitrary && c.accumulate && !case_has(&c, "dx"), "%s", case_text(&c));
+	EXPECT(!c.over[0] && !c.arbitrary && c.accumulate && !case_has(&c, "dx"), "%s", case_text(&c));
 	c = case_of(true, EK_RMS_NORM, dtype_pairs[0], 1, 1);
 	EXPECT(!case_has(&c, "mean") && case_has(&c, "rstd"), "%s", case_text(&c));
 	case_set(&c, "all over_x");

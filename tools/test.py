@@ -26,11 +26,12 @@ SANITIZED_LEVELS = "scalar;avx2" if os.uname().machine == "x86_64" else ""  # AV
 # of cuda_bits move: slow, with no memory of ours that other tests do not touch
 NOT_SANITIZED = "^(rules|cuda_compile|cuda_bytes)$"
 # The programs that hand the library bad arguments, guard pages, damaged files and failing allocations.
-SANITIZED_IN_SHORT = "^(arguments|cache|context|cuda_errors|guard|memory|pack|table|threads)$"
+SANITIZED_IN_SHORT = "^(arguments|cache|context|cuda_errors|guard|memory|overlaps|pack|table|threads)$"
 # qemu-user cannot fork a program that has threads, and is slow on huge mappings; of the bits, sentences that take it
 # over half a minute are left to the golden digests, which have such shapes. The tests of the CUDA backend call the
 # compiler of the build, which is not an emulated one.
-UNDER_QEMU = ("accuracy", "arguments", "context", "golden", "gradients", "guard", "sample", "unload")
+UNDER_QEMU = ("accuracy", "arguments", "context", "golden", "gradients", "guard", "math", "overlaps", "sample",
+              "unload")
 BITS_UNDER_QEMU = ("all_widths_to_2100", "large_widths", "row_counts_to_70", "bits_do_not_depend_on_base_offsets",
                    "bits_do_not_depend_on_strides", "every_operand_form", "shapes_that_users_bring",
                    "special_values", "a_row_does_not_depend_on_the_rows_around_it",

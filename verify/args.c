@@ -28,6 +28,15 @@ static void set_strides(const struct test_case *c, const struct ek_operand *oper
 	}
 }
 
+/* Resolved, so that the sizes of operands can be told: a dtype of 0 is the one that it follows. */
+static int choice_of(const struct test_case *c, const struct ek_op *op, int number)
+{
+	const struct ek_choice *choice = &op->choices[number];
+	if (c->choices[number] || !choice->is_dtype)
+		return c->choices[number];
+	return choice->follows ? choice_of(c, op, choice->follows - 1) : (int)c->dtype;
+}
+
 static void set_fields(const struct test_case *c, const struct ek_op *op, union op_args *args)
 {
 	memset(args, 0, sizeof *args);
@@ -39,8 +48,8 @@ static void set_fields(const struct test_case *c, const struct ek_op *op, union 
 	args->size = op->args_size;
 	set_int(args, op->kind, c->op->kind);
 	set_int(args, op->accumulate, c->accumulate);
-	for (int i = 0; i < op->operand_count; i++)
-		set_int(args, op->operands[i].dtype, (int)c->weight_dtype);
+	for (int i = 0; i < op->choice_count; i++)
+		set_int(args, op->choice[i], choice_of(c, op, i));
 	set_int(args, op->dtype, (int)c->dtype);
 	if (op->eps)
 		memcpy(ek_field(args, op->eps), &c->eps, sizeof c->eps);
@@ -53,7 +62,7 @@ void case_args(const struct test_case *c, void *const at[EK_MOST_OPERANDS], unio
 	const struct ek_op *op = case_op(c);
 	set_fields(c, op, args);
 	for (int i = 0; i < op->operand_count; i++) {
-		int from = c->over == i + 1 ? operand_over(op, i) : i;
+		int from = case_over(c, i) >= 0 ? case_over(c, i) : i;
 		set_strides(c, &op->operands[i], c->pad[from], args);
 		if (at && c->present >> i & 1)
 			ek_operand_set(&op->operands[i], args, at[from]);

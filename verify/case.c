@@ -1,4 +1,4 @@
-/* Cases and their argument structs, by the tables of their ops; case.h says what. SPDX-License-Identifier: MIT */
+/* Cases by words: made from them, and described by them; case.h says what. SPDX-License-Identifier: MIT */
 #include "case.h"
 
 #include <stdarg.h>
@@ -18,98 +18,20 @@ const struct dtype_pair dtype_pairs[DTYPE_PAIRS] = {EK_NORM_DTYPES(PAIR)};
 _Static_assert(offsetof(struct test_case, rows) == offsetof(struct test_case, sizes[EK_NORM_ROWS]) &&
 		       offsetof(struct test_case, cols) == offsetof(struct test_case, sizes[EK_NORM_COLS]),
 	       "rows and cols are the sizes of the norms");
+_Static_assert(offsetof(struct test_case, weight_dtype) == offsetof(struct test_case, choices) &&
+		       offsetof(struct test_case, rounding) ==
+			       offsetof(struct test_case, choices[EK_NORM_ROUNDING]),
+	       "the choices of the norms by name");
 _Static_assert(EK_MOST_OPERANDS < 32, "operands are bits of a mask");
 _Static_assert((int)EK_FORWARD_OPERANDS <= EK_MOST_OPERANDS && (int)EK_BACKWARD_OPERANDS <= EK_MOST_OPERANDS,
 	       "arrays by number have room for all operands");
-
-/* ---- which operands there are ---- */
 
 static uint32_t bit(int number)
 {
 	return UINT32_C(1) << number;
 }
 
-/* All operands that this kind of op has. */
-static uint32_t operands_of(const struct test_case *c)
-{
-	const struct ek_op *op = case_op(c);
-	uint32_t all = 0;
-	for (int i = 0; i < op->operand_count; i++)
-		all |= ek_operand_has_kind(&op->operands[i], c->op->kind) ? bit(i) : 0;
-	return all;
-}
-
-uint32_t case_optional(const struct test_case *c)
-{
-	const struct ek_op *op = case_op(c);
-	uint32_t optional = 0;
-	for (int i = 0; i < op->operand_count; i++)
-		optional |= op->operands[i].flags & EK_OPTIONAL ? bit(i) : 0;
-	return optional & operands_of(c);
-}
-
-uint32_t case_statistics(const struct test_case *c)
-{
-	const struct ek_op *op = case_op(c);
-	uint32_t statistics = 0;
-	for (int i = op->output_count; i < op->operand_count && c->pass == BACKWARD; i++) {
-		int returned = ek_operand_named(c->op->forward, op->operands[i].name);
-		statistics |= returned >= 0 && returned < c->op->forward->output_count ? bit(i) : 0;
-	}
-	return statistics & operands_of(c);
-}
-
-uint32_t case_outputs_of(const struct test_case *c)
-{
-	return bit(case_op(c)->output_count) - 1;
-}
-
-/* The operand that another one needs; none: 0. */
-static uint32_t needed_by(const struct test_case *c, int number)
-{
-	const struct ek_operand *operand = &case_op(c)->operands[number];
-	bool needs = operand->needs.number &&
-		     (operand->needs.kinds == 0 || operand->needs.kinds >> c->op->kind & 1);
-	return needs ? bit(operand->needs.number - 1) : 0;
-}
-
-/* The output that may take the memory of this input. */
-int operand_over(const struct ek_op *op, int input)
-{
-	for (int i = 0; i < op->output_count; i++)
-		if (op->operands[i].in_place >> input & 1)
-			return i;
-	return -1;
-}
-
-void case_normalise(struct test_case *c)
-{
-	const struct ek_op *op = case_op(c);
-	uint32_t all = operands_of(c);
-	c->present = (c->present & all) | (all & ~case_optional(c));
-	if (!(c->present & case_outputs_of(c)))
-		c->present |= bit(0);
-	for (int turn = 0; turn < op->operand_count; turn++)
-		for (int i = 0; i < op->operand_count; i++)
-			c->present |= c->present >> i & 1 ? needed_by(c, i) : 0;
-	c->arbitrary = c->arbitrary && c->present & case_statistics(c);
-	c->accumulate = c->accumulate && op->accumulate;
-	int output = c->over ? operand_over(op, c->over - 1) : -1;
-	if (output < 0 || !(c->present >> output & 1) || !(c->present >> (c->over - 1) & 1))
-		c->over = 0;
-}
-
-void case_drop_operands(struct test_case *c, uint32_t operands)
-{
-	const struct ek_op *op = case_op(c);
-	for (int turn = 0; turn < op->operand_count; turn++)
-		for (int i = 0; i < op->operand_count; i++)
-			operands |= needed_by(c, i) & operands ? bit(i) : 0;
-	c->present &= ~operands;
-	case_normalise(c);
-}
-
-/* ---- by words ---- */
+/* ---- operands by words ---- */
 
 static void unknown(const char *name, const char *of)
 {
@@ -125,27 +47,40 @@ int operand_number(const struct ek_op *op, const char *name)
 	return number;
 }
 
-/* The input, from 1, that a word such as over_x or in_place has an output written over; 0: none in this pass. */
-static int over_of(const struct ek_op *op, const char *word)
+/* Whether a word such as over_x or h_over_residual is this output over this input. */
+static bool says_over(const char *word, const struct ek_operand *output, const struct ek_operand *input)
 {
-	for (int i = 0; i < op->output_count; i++)
-		for (int input = op->output_count; input < op->operand_count; input++)
-			if (op->operands[i].in_place >> input & 1 &&
-			    (strcmp(word, "in_place") == 0 ||
-			     strcmp(word + 5, op->operands[input].name) == 0))
-				return input + 1;
-	return 0;
+	const char *over = strstr(word, "over_");
+	size_t length = over && over > word ? (size_t)(over - word) - 1 : 0;
+	if (!over || strcmp(over + 5, input->name) != 0)
+		return false;
+	return over == word || (strlen(output->name) == length && memcmp(word, output->name, length) == 0);
 }
 
-static bool is_over(const char *word)
+/* Sets over, by outputs, to what the word says; false: it is not a word of this op in place. */
+static bool set_over(const struct ek_op *op, const char *word, uint8_t *over)
 {
-	return strcmp(word, "in_place") == 0 || strncmp(word, "over_", 5) == 0;
+	bool first = strcmp(word, "in_place") == 0, all = strcmp(word, "all_in_place") == 0;
+	uint32_t taken = 0;
+	for (int i = 0; i < op->output_count; i++)
+		for (int input = op->output_count; input < op->operand_count; input++) {
+			if (!(op->operands[i].in_place >> input & 1 & ~(taken >> input)) ||
+			    !(first || all || says_over(word, &op->operands[i], &op->operands[input])))
+				continue;
+			over[i] = (uint8_t)(input + 1);
+			taken |= bit(input);
+			if (!all)
+				return true;
+			break;
+		}
+	return taken != 0;
 }
 
 /* Adds the word to a form, in which present has the words' operands alone. */
 static void add_word(const struct test_case *c, const char *word, struct test_case *form)
 {
 	int number = ek_operand_named(case_op(c), word);
+	uint8_t ignored[EK_MOST_OPERANDS]; /* a form of the other pass */
 	if (number >= 0)
 		form->present |= bit(number);
 	else if (strcmp(word, "all") == 0)
@@ -154,9 +89,9 @@ static void add_word(const struct test_case *c, const char *word, struct test_ca
 		form->accumulate = true;
 	else if (strcmp(word, "arbitrary") == 0)
 		form->arbitrary = true;
-	else if (is_over(word) && over_of(c->op->forward, word) + over_of(c->op->backward, word) > 0)
-		form->over = (uint8_t)over_of(case_op(c), word);
-	else if (ek_operand_named(c->op->forward, word) < 0 && ek_operand_named(c->op->backward, word) < 0)
+	else if (!set_over(case_op(c), word, form->over) && !set_over(c->op->forward, word, ignored) &&
+		 !set_over(c->op->backward, word, ignored) && ek_operand_named(c->op->forward, word) < 0 &&
+		 ek_operand_named(c->op->backward, word) < 0)
 		unknown(word, c->op->name);
 }
 
@@ -176,7 +111,7 @@ void case_set(struct test_case *c, const char *words)
 	c->present = form.present;
 	c->accumulate = form.accumulate;
 	c->arbitrary = form.arbitrary;
-	c->over = form.over;
+	memcpy(c->over, form.over, sizeof c->over);
 	case_normalise(c);
 }
 
@@ -186,7 +121,8 @@ void case_add(struct test_case *c, const char *words)
 	c->present |= form.present;
 	c->accumulate |= form.accumulate;
 	c->arbitrary |= form.arbitrary;
-	c->over = form.over ? form.over : c->over;
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		c->over[i] = form.over[i] ? form.over[i] : c->over[i];
 	case_normalise(c);
 }
 
@@ -195,15 +131,19 @@ void case_drop(struct test_case *c, const char *words)
 	struct test_case form = form_of(c, words);
 	c->accumulate &= !form.accumulate;
 	c->arbitrary &= !form.arbitrary;
-	c->over = form.over ? 0 : c->over;
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		c->over[i] = form.over[i] ? 0 : c->over[i];
 	case_drop_operands(c, form.present);
 }
 
 bool case_has(const struct test_case *c, const char *word)
 {
 	struct test_case form = form_of(c, word);
-	return c->present & form.present || (c->accumulate && form.accumulate) ||
-	       (c->arbitrary && form.arbitrary) || (c->over && c->over == form.over);
+	bool over = false;
+	for (int i = 0; i < EK_MOST_OPERANDS; i++)
+		over = over || (c->over[i] && c->over[i] == form.over[i]);
+	return over || c->present & form.present || (c->accumulate && form.accumulate) ||
+	       (c->arbitrary && form.arbitrary);
 }
 
 struct test_case case_make(const struct ek_op_entry *op, enum pass pass, struct dtype_pair dtypes,
@@ -222,27 +162,39 @@ struct test_case case_make(const struct ek_op_entry *op, enum pass pass, struct 
 	return c;
 }
 
+/* Backward's x has the dtype of forward's sum with the residual, which is the plain norm's x here. */
 struct test_case case_forward(const struct test_case *c)
 {
+	const struct ek_op *op = c->op->forward;
 	struct test_case forward = *c;
+	uint32_t wanted = 0;
 	forward.pass = FORWARD;
-	forward.present = 0;
-	forward.over = 0;
+	forward.dtype = operand_dtype(c, operand_number(c->op->backward, "x"));
+	if (forward.dtype != c->dtype)
+		forward.weight_dtype = forward.dtype;
+	memset(forward.choices + 1, 0, sizeof forward.choices - sizeof *forward.choices);
+	forward.accumulate = forward.arbitrary = false;
+	memset(forward.over, 0, sizeof forward.over);
 	memset(forward.pad, 0, sizeof forward.pad);
 	memset(forward.offset, 0, sizeof forward.offset);
 	for (int i = 0; i < c->op->backward->operand_count; i++) {
-		int number = ek_operand_named(c->op->forward, c->op->backward->operands[i].name);
+		int number = ek_operand_named(op, c->op->backward->operands[i].name);
 		if (number < 0)
 			continue;
-		forward.present |= (c->present & case_statistics(c)) >> i & 1 ? bit(number) : 0;
+		bool input =
+			number >= op->output_count && operand_dtype(&forward, number) == operand_dtype(c, i);
+		wanted |=
+			(c->present & (input ? ~UINT32_C(0) : case_statistics(c))) >> i & 1 ? bit(number) : 0;
 		forward.pad[number] = c->pad[i];
 		forward.offset[number] = c->offset[i];
 	}
-	case_normalise(&forward);
+	for (int i = 0; i < op->operand_count; i++)
+		wanted |= op->operands[i].flags & EK_OPTIONAL ? 0 : bit(i);
+	forward.present = wanted; /* no residual, also where the op of this name needs one */
 	return forward;
 }
 
-/* ---- words ---- */
+/* ---- a case in words ---- */
 
 struct text {
 	char *at;
@@ -271,8 +223,10 @@ static void add_operands(struct text *text, const struct test_case *c)
 			add_text(text, " %s", op->operands[i].name);
 	}
 	add_text(text, "%s%s", c->accumulate ? " accumulate" : "", c->arbitrary ? " arbitrary" : "");
-	if (c->over)
-		add_text(text, " over_%s", op->operands[c->over - 1].name);
+	for (int i = 0; i < op->output_count; i++)
+		if (c->over[i])
+			add_text(text, " %s_over_%s", op->operands[i].name,
+				 op->operands[c->over[i] - 1].name);
 }
 
 const char *case_text(const struct test_case *c)
@@ -284,6 +238,13 @@ const char *case_text(const struct test_case *c)
 		 (long long)c->rows, (long long)c->cols, ek_dtype_name(c->dtype),
 		 ek_dtype_name(c->weight_dtype), c->eps, filling_names[c->filling]);
 	add_operands(&text, c);
+	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < op->choice_count; i++) {
+		if (c->choices[i] && op->choices[i].is_dtype)
+			add_text(&text, " %s %s", op->choices[i].name,
+				 ek_dtype_name((ek_dtype)c->choices[i]));
+		else if (c->choices[i])
+			add_text(&text, " %s %d", op->choices[i].name, c->choices[i]);
+	}
 	for (int i = 0; i < op->operand_count; i++) {
 		if (c->pad[i])
 			add_text(&text, " %s_pad %lld", op->operands[i].name, (long long)c->pad[i]);

@@ -15,7 +15,14 @@ extern const char *const pass_names[PASS_COUNT];
 struct test_case {
 	const struct ek_op_entry *op;
 	enum pass pass;
-	ek_dtype dtype, weight_dtype; /* of the op, and of operands that have a field of their own */
+	ek_dtype dtype; /* of the op */
+	union {
+		int choices[EK_MOST_CHOICES]; /* by number; dtypes of 0 are the op's */
+		struct {
+			ek_dtype weight_dtype, h_dtype, y_dtype, gradient_dtype; /* of the norms */
+			int weight_offset, rounding;
+		};
+	};
 	union {
 		int64_t sizes[EK_MOST_SIZES]; /* by number */
 		struct {
@@ -25,7 +32,8 @@ struct test_case {
 	uint32_t present; /* operands, by number */
 	bool accumulate;
 	bool arbitrary; /* inputs that forward returns are not those of forward */
-	uint8_t over;   /* the input, numbered from 1, whose memory an output takes; 0: none */
+	uint8_t over
+		[EK_MOST_OPERANDS]; /* of outputs: the input, numbered from 1, whose memory it takes; 0: none */
 	enum placement placement;
 	int64_t pad[EK_MOST_OPERANDS]; /* elements between rows, by number */
 	int offset[EK_MOST_OPERANDS];  /* bytes past a 64-byte boundary */
@@ -52,8 +60,9 @@ static inline const struct ek_op *case_op(const struct test_case *c)
 }
 
 /* ---- which operands there are ----
- * Words are names of operands, "all" of them, "accumulate", "arbitrary", "in_place" (over the first input that the table
- * allows) and "over_NAME", with spaces between them. Those that this pass or this op does not have are left out; a word that no pass
+ * Words are names of operands, "all" of them, "accumulate", "arbitrary", "in_place" (the first output over the first input
+ * that the table allows), "over_INPUT" (the first output that may be), "OUTPUT_over_INPUT" and "all_in_place" (each output
+ * over an input that is left), with spaces between them. Those that this pass or this op does not have are left out; a word that no pass
  * of the op has ends the program. What an operand needs comes with it, and goes with it. */
 void case_set(struct test_case *c, const char *words); /* these optional ones alone */
 void case_add(struct test_case *c, const char *words);
@@ -61,13 +70,22 @@ void case_drop(struct test_case *c, const char *words);
 bool case_has(const struct test_case *c, const char *word);
 /* The same by numbers. */
 void case_drop_operands(struct test_case *c, uint32_t operands);
-/* Makes any bits of present, accumulate, arbitrary and over a call that is allowed. */
+/* Makes any bits of present, accumulate, arbitrary, over and choices a call that is allowed. */
 void case_normalise(struct test_case *c);
 /* Operands that may be absent; outputs; inputs that forward returns. */
 uint32_t case_optional(const struct test_case *c);
 uint32_t case_outputs_of(const struct test_case *c);
 uint32_t case_statistics(const struct test_case *c);
 #define STATISTICS "mean rstd mean_lo"
+
+/* In-place form number i: none, each output over each input that it may take, all outputs. false: there are fewer. */
+bool case_set_over(struct test_case *c, int i);
+/* The output that takes the memory of this input; -1: none. */
+int case_over(const struct test_case *c, int input);
+
+/* Combinations of the dtypes and options that a call of this dtype and weight_dtype may choose; 0 is the default of all. */
+int case_choice_count(const struct test_case *c);
+void case_choose(struct test_case *c, int number);
 
 /* Of a case of backward: forward with those outputs alone that backward is given. */
 struct test_case case_forward(const struct test_case *c);
@@ -97,8 +115,6 @@ void args_take_rows(const struct ek_op *op, void *args, int64_t first, int64_t c
 
 /* The number of the operand of that name, which must be there. */
 int operand_number(const struct ek_op *op, const char *name);
-/* The output that may take the memory of this input; -1: none. */
-int operand_over(const struct ek_op *op, int input);
 /* Bytes of an operand without gaps between rows, and from a row to the next. */
 int64_t operand_bytes(const struct test_case *c, int number);
 int64_t stride_bytes(const struct test_case *c, int number);

@@ -10,9 +10,10 @@
 static const struct {
 	const char *name;
 	enum role role;
-} roles[] = {{"x", ROLE_X},          {"dy", ROLE_DY},       {"weight", ROLE_WEIGHT},
-	     {"bias", ROLE_BIAS},    {"mean", ROLE_MEAN},   {"rstd", ROLE_RSTD},
-	     {"mean_lo", ROLE_MEAN}, {"dweight", ROLE_SUM}, {"dbias", ROLE_SUM}};
+} roles[] = {{"x", ROLE_X},        {"dy", ROLE_DY},      {"weight", ROLE_WEIGHT}, {"bias", ROLE_BIAS},
+	     {"mean", ROLE_MEAN},  {"rstd", ROLE_RSTD},  {"mean_lo", ROLE_MEAN},  {"dweight", ROLE_SUM},
+	     {"dbias", ROLE_SUM},  {"residual", ROLE_X}, {"x_bias", ROLE_BIAS},   {"dh", ROLE_DY},
+	     {"dx_bias", ROLE_SUM}};
 enum { ROLES = sizeof roles / sizeof roles[0] };
 
 struct operand *operand_named(struct operands *set, const char *name)
@@ -149,8 +150,8 @@ static void fill_outputs(const struct test_case *c, const struct operands *input
 	for (int i = 0; i < op->output_count; i++) {
 		if (c->accumulate && op->operands[i].flags & EK_ACCUMULATES)
 			operand_fill(c, i, &outputs->of[i]);
-		if (c->over && op->operands[i].in_place >> (c->over - 1) & 1)
-			copy_rows(&outputs->of[i], &inputs->of[c->over - 1]);
+		if (c->over[i])
+			copy_rows(&outputs->of[i], &inputs->of[c->over[i] - 1]);
 	}
 }
 

@@ -33,6 +33,13 @@ typedef enum ek_absent {
 	EK_NO_MEAN_LO = 8     /* EK_EVENKEEL: mean and rstd alone */
 } ek_absent;
 
+/* Operands that a call has beside those of a plain norm. */
+typedef enum ek_with {
+	EK_WITH_RESIDUAL = 1, /* h = x + residual, y = norm(h), both written; backward: dh, and dresidual */
+	EK_WITH_X_BIAS = 2,   /* added to x; backward: dx_bias */
+	EK_WITH_RESIDUAL_AFTER = 4 /* y = norm(x) + residual_after; not beside EK_WITH_RESIDUAL */
+} ek_with;
+
 typedef struct ek_cost_args {
 	size_t size; /* sizeof(ek_cost_args) */
 	ek_norm norm;
@@ -53,6 +60,15 @@ typedef struct ek_cost_args {
 	/* EK_EVENKEEL on EK_CUDA: how many partial sums a GPU writes depends on these. 0: an H200 (90, 132). */
 	int arch; /* compute capability, 90 is 9.0 */
 	int multiprocessors;
+
+	/* Added after 0.1. */
+	int with; /* EK_WITH_RESIDUAL | …; 0: a plain norm */
+	ek_dtype
+		h_dtype; /* of residuals, h and its gradient; 0: dtype. Where it is, dx serves as dresidual */
+	ek_dtype y_dtype;        /* of y and dy; 0: dtype */
+	ek_dtype gradient_dtype; /* of dweight, dbias and dx_bias; 0: weight_dtype */
+	int weight_offset;       /* as of ek_norm_forward */
+	ek_rounding rounding;
 } ek_cost_args;
 
 #define EK_COST_TEXT 1024

@@ -150,6 +150,16 @@ ek_status ek_fail_kind(const struct ek_op *op, const struct ek_operand *operand,
 		       op->kind_names[*(const int *)ek_field(args, op->kind)], operand->name);
 }
 
+ek_status ek_fail_excluded(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	const struct ek_operand *other = op->operands;
+	while (!(operand->excludes >> (other - op->operands) & 1) || !ek_operand_pointer(other, args))
+		other++;
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) does not go with %s (%p): one of them must be NULL",
+		       operand->name, ek_operand_pointer(operand, args), other->name,
+		       ek_operand_pointer(other, args));
+}
+
 ek_status ek_fail_needs(const struct ek_op *op, const struct ek_operand *operand, const void *args)
 {
 	const char *needed = op->operands[operand->needs.number - 1].name;

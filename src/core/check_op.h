@@ -97,7 +97,7 @@ EK_INLINE bool ek_is_empty(const struct ek_op *op, const struct ek_operand *oper
 EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 {
 	int kind = *(const int *)ek_field(args, op->kind);
-	uint32_t outputs = 0, required_outputs = 0;
+	uint32_t outputs = 0, required_outputs = 0, present = 0;
 	EK_UNROLL for (int i = 0; i < op->operand_count; i++)
 	{
 		const struct ek_operand *operand = &op->operands[i];
@@ -109,12 +109,19 @@ EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 		}
 		if (needed && __builtin_expect(!given, 0) && !ek_is_empty(op, operand, args))
 			return ek_fail_missing(op, operand, args);
+		if (operand->instead && !given &&
+		    __builtin_expect(!ek_operand_pointer(&op->operands[operand->instead - 1], args), 0) &&
+		    !ek_is_empty(op, operand, args))
+			return ek_fail_missing(op, operand, args);
 		if (operand->kinds && given && __builtin_expect(!ek_operand_has_kind(operand, kind), 0))
 			return ek_fail_kind(op, operand, args);
 		if (operand->needs.number && given &&
 		    (!operand->needs.kinds || operand->needs.kinds >> kind & 1) &&
 		    __builtin_expect(!ek_operand_pointer(&op->operands[operand->needs.number - 1], args), 0))
 			return ek_fail_needs(op, operand, args);
+		present |= (uint32_t)given << i;
+		if (operand->excludes && given && __builtin_expect((operand->excludes & present) != 0, 0))
+			return ek_fail_excluded(op, operand, args);
 	}
 	if (!required_outputs && __builtin_expect(!outputs, 0))
 		return ek_fail_no_output(op);

@@ -38,3 +38,17 @@ int ek_operand_named(const struct ek_op *op, const char *name)
 			return i;
 	return -1;
 }
+
+static bool has_16_bits(ek_dtype dtype)
+{
+	return dtype == EK_F16 || dtype == EK_BF16;
+}
+
+bool ek_choice_allows(const struct ek_choice *choice, ek_dtype of, int value)
+{
+	if (!choice->is_dtype)
+		return value >= 0 && value <= choice->most;
+	ek_dtype dtype = (ek_dtype)value;
+	return value == 0 || dtype == of || (dtype == EK_F32 && has_16_bits(of)) ||
+	       (choice->narrows && of == EK_F32 && has_16_bits(dtype));
+}

@@ -13,7 +13,7 @@ struct ek_gpu_limits;
 struct ek_plan;
 
 /* Masks of operands have 32 bits. */
-enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24 };
+enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 6 };
 
 /* Offsets are those of fields of the op's argument struct; 0, where .size is, stands for "no such field". */
 
@@ -50,10 +50,21 @@ struct ek_operand {
 	struct ek_dim dims[EK_MOST_DIMS]; /* outermost first; the last has no stride */
 	uint32_t in_place;                /* of an output: the inputs, by number, whose memory it may share */
 	uint32_t kinds;                   /* the kinds of the op that have it, a bit each; 0: all */
+	uint32_t excludes; /* operands before it that must be absent where it is given, a bit each */
 	struct {
 		uint8_t number; /* an operand that must be there beside it, numbered from 1; 0: none */
 		uint32_t kinds; /* for these kinds alone; 0: all */
 	} needs;
+	uint8_t instead; /* of an optional input: must be there where this one is not, numbered from 1; 0: none */
+};
+
+/* A dtype of its own that some operands have, or an option: a field of four bytes, of which 0 is the default. */
+struct ek_choice {
+	const char *name;
+	bool is_dtype;
+	int most;        /* of an option: its values are 0 to that */
+	uint8_t follows; /* of a dtype: the choice that 0 stands for, numbered from 1; 0: the op's dtype */
+	bool narrows;    /* of a dtype: may have 16 bits where that is f32 */
 };
 
 /* A direction of an op: forward or backward. */
@@ -65,7 +76,10 @@ struct ek_op {
 	const struct ek_operand *operands;
 	/* Fields that are neither sizes nor operands. */
 	uint16_t kind, dtype, eps, accumulate, workspace, workspace_size, stream;
-	const char *const *kind_names; /* by the value of .kind */
+	const char *const *kind_names;   /* by the value of .kind */
+	const struct ek_choice *choices; /* the same list for forward and backward */
+	uint8_t choice_count;
+	uint16_t choice[EK_MOST_CHOICES]; /* their offsets; 0: this direction has no such field */
 	/* The public functions. */
 	ek_status (*call)(ek_context *ctx, const void *args);
 	ek_status (*prepare)(ek_context *ctx, const void *args);
@@ -128,6 +142,10 @@ int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *opera
 int64_t ek_operand_elements(const struct ek_op *op, const struct ek_operand *operand, const void *args);
 /* Bytes from its first element to its last, gaps included; 0 without elements. */
 size_t ek_operand_bytes(const struct ek_op *op, const struct ek_operand *operand, const void *args);
+
+/* Whether a choice may have that value, where `of` is the dtype that it follows: of a dtype 0, that dtype, f32 beside 16 bits
+ * and, where the choice narrows, 16 bits beside f32. */
+bool ek_choice_allows(const struct ek_choice *choice, ek_dtype of, int value);
 
 /* The number of the operand of that name; -1: there is none. */
 int ek_operand_named(const struct ek_op *op, const char *name);

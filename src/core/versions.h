@@ -7,14 +7,14 @@
 #include "require.h"
 
 /* X(struct, its bytes in the first version that had it, offset of the first field added since). */
-#define EK_VERSIONED_STRUCTS(X)                                      \
-	X(ek_options, 80, offsetof(ek_options, start_threads))       \
-	X(ek_description, 136, offsetof(ek_description, workers))    \
-	X(ek_norm_forward_args, 128, sizeof(ek_norm_forward_args))   \
-	X(ek_norm_backward_args, 176, sizeof(ek_norm_backward_args)) \
-	X(ek_cost_args, 80, sizeof(ek_cost_args))                    \
-	X(ek_cost, 44504, sizeof(ek_cost))                           \
-	X(ek_cuda_info, 1560, sizeof(ek_cuda_info))                  \
+#define EK_VERSIONED_STRUCTS(X)                                                 \
+	X(ek_options, 80, offsetof(ek_options, start_threads))                  \
+	X(ek_description, 136, offsetof(ek_description, workers))               \
+	X(ek_norm_forward_args, 128, offsetof(ek_norm_forward_args, h_dtype))   \
+	X(ek_norm_backward_args, 176, offsetof(ek_norm_backward_args, h_dtype)) \
+	X(ek_cost_args, 80, offsetof(ek_cost_args, with))                       \
+	X(ek_cost, 44504, sizeof(ek_cost))                                      \
+	X(ek_cuda_info, 1560, sizeof(ek_cuda_info))                             \
 	X(ek_gpu_info, 128, sizeof(ek_gpu_info))
 
 #define EK_FIRST_SIZE(type, bytes, added) EK_FIRST_SIZE_##type = bytes,

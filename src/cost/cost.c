@@ -29,6 +29,13 @@ static ek_status check_kind(const ek_cost_args *a)
 	const int all = EK_NO_WEIGHT | EK_NO_BIAS | EK_NO_STATISTICS | EK_NO_MEAN_LO;
 	REQUIRE((a->absent & ~all) == 0, EK_ERROR_ARGUMENT, "absent (%d) has bits beyond EK_NO_… (%d)",
 		a->absent, all);
+	const int with = EK_WITH_RESIDUAL | EK_WITH_X_BIAS | EK_WITH_RESIDUAL_AFTER;
+	const int residuals = EK_WITH_RESIDUAL | EK_WITH_RESIDUAL_AFTER;
+	REQUIRE((a->with & ~with) == 0, EK_ERROR_ARGUMENT, "with (%d) has bits beyond EK_WITH_… (%d)",
+		a->with, with);
+	REQUIRE((a->with & residuals) != residuals, EK_ERROR_ARGUMENT,
+		"with (%d) has both EK_WITH_RESIDUAL and EK_WITH_RESIDUAL_AFTER: at most one is allowed",
+		a->with);
 	REQUIRE(a->arch >= 0, EK_ERROR_ARGUMENT, "arch (%d) must not be negative", a->arch);
 	REQUIRE(a->multiprocessors >= 0, EK_ERROR_ARGUMENT, "multiprocessors (%d) must not be negative",
 		a->multiprocessors);
@@ -43,6 +50,8 @@ static ek_status check_dtypes(ek_cost_args *a)
 	PASS_ON(ek_check_dtype("weight_dtype", &a->weight_dtype, a->dtype));
 	if (a->variant == EK_EVENKEEL)
 		PASS_ON(ek_norm_check_dtypes(a->dtype, &a->weight_dtype));
+	PASS_ON(ek_norm_check_choices(a->dtype, a->weight_dtype, &a->h_dtype, &a->y_dtype, &a->gradient_dtype,
+				      a->weight_offset, a->rounding));
 	PASS_ON(ek_check_dtype("compute_dtype", &a->compute_dtype, a->dtype));
 	PASS_ON(ek_check_dtype("stats_dtype", &stats, a->dtype));
 	PASS_ON(ek_check_dtype("intermediate_dtype", &intermediate, a->dtype));
@@ -113,7 +122,8 @@ ek_status ek_cost_fill(ek_cost_kernel *kernel, const struct ek_metrics *metrics,
 	return EK_OK;
 }
 
-_Static_assert(EK_SYMBOL_COUNT <= (int)EK_COST_SYMBOLS, "a formula may use all symbols");
+/* Of T_BYTES and ROW_BLOCKS evenkeel's formulas have none, and of slots, partial sums and chunks the others have none. */
+_Static_assert(EK_SYMBOL_COUNT - 2 <= (int)EK_COST_SYMBOLS, "a formula may use all symbols of its variant");
 
 void ek_cost_use_symbols(bool *used, const struct ek_metrics *metrics)
 {
@@ -127,7 +137,7 @@ void ek_cost_list_symbols(ek_cost *cost, const bool *used, const int64_t *values
 {
 	cost->symbol_count = 0;
 	for (int symbol = 0; symbol < EK_SYMBOL_COUNT; symbol++)
-		if (used[symbol])
+		if (used[symbol] && cost->symbol_count < EK_COST_SYMBOLS)
 			cost->symbols[cost->symbol_count++] =
 				(ek_cost_symbol){.name = ek_symbol_name((enum ek_symbol)symbol),
 						 .origin = ek_symbol_origin((enum ek_symbol)symbol),
@@ -159,15 +169,27 @@ static const char *path_of(const ek_cost_args *a)
 		 "evenkeel.torch.LayerNorm.forward -> evenkeel.torch.layer_norm -> ek_norm_backward"},
 		{"evenkeel.torch.RMSNorm.forward -> evenkeel.torch.rms_norm -> ek_norm_forward",
 		 "evenkeel.torch.RMSNorm.forward -> evenkeel.torch.rms_norm -> ek_norm_backward"}};
-	return (a->variant == EK_EVENKEEL ? ours : torch)[a->norm == EK_RMS_NORM][a->pass == EK_BACKWARD];
+	static const char *const added[2][2] = {{"evenkeel.torch.add_layer_norm -> ek_norm_forward",
+						 "evenkeel.torch.add_layer_norm -> ek_norm_backward"},
+						{"evenkeel.torch.add_rms_norm -> ek_norm_forward",
+						 "evenkeel.torch.add_rms_norm -> ek_norm_backward"}};
+	static const char *const after[2][2] = {{"ek_norm_forward", "ek_norm_backward"},
+						{"ek_norm_forward", "ek_norm_backward"}};
+	return (a->variant != EK_EVENKEEL          ? torch
+		: a->with & EK_WITH_RESIDUAL       ? added
+		: a->with & EK_WITH_RESIDUAL_AFTER ? after
+						   : ours)[a->norm == EK_RMS_NORM][a->pass == EK_BACKWARD];
 }
 
 static void name_kernel(ek_cost_kernel *kernel, const struct ek_cost_row *row, const ek_cost_args *a)
 {
 	kernel->type = row->type;
 	(void)snprintf(kernel->name, sizeof kernel->name, "%s", row->name);
-	(void)snprintf(kernel->origin, sizeof kernel->origin, "%s%s%s", path_of(a), row->call ? " -> " : "",
-		       row->call ? row->call : "");
+	if (row->call && *row->call == '=')
+		(void)snprintf(kernel->origin, sizeof kernel->origin, "%s", row->call + 1);
+	else
+		(void)snprintf(kernel->origin, sizeof kernel->origin, "%s%s%s", path_of(a),
+			       row->call ? " -> " : "", row->call ? row->call : "");
 }
 
 static const char *read_row(const struct ek_facts *facts, const struct ek_cost_row *row,

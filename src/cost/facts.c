@@ -42,7 +42,7 @@ void ek_facts_add_bytes(struct ek_facts *facts, const char *name, const struct e
 			continue;
 		struct ek_term *bytes = &fact->terms[fact->count++];
 		*bytes = (struct ek_term){.factor = 1};
-		bytes->power[symbols->dtype(op, operand)]++;
+		bytes->power[symbols->dtype(op, operand, args)]++;
 		for (int dim = 0; dim < operand->rank; dim++)
 			for (int k = 0; k < symbols->size_count[operand->dims[dim].size]; k++)
 				bytes->power[symbols->size[operand->dims[dim].size][k]]++;

@@ -6,7 +6,7 @@
 #include "core/operand.h"
 #include "expression.h"
 
-enum { EK_MOST_FACTS = 46 };
+enum { EK_MOST_FACTS = 64 };
 
 /* A sum of terms, one for each operand that it counts. */
 struct ek_fact {
@@ -30,7 +30,7 @@ void ek_facts_add_symbol(struct ek_facts *facts, const char *name, enum ek_symbo
 struct ek_cost_symbols {
 	int size_count[EK_MOST_SIZES]; /* symbols of a size */
 	enum ek_symbol size[EK_MOST_SIZES][2];
-	enum ek_symbol (*dtype)(const struct ek_op *op, const struct ek_operand *operand);
+	enum ek_symbol (*dtype)(const struct ek_op *op, const struct ek_operand *operand, const void *args);
 };
 /* Adds a fact: the bytes of those operands of the mask that args have. */
 void ek_facts_add_bytes(struct ek_facts *facts, const char *name, const struct ek_op *op, const void *args,

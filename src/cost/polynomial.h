@@ -21,7 +21,10 @@
 	X(CHUNK_BYTES, chunk_bytes, "sums of chunks of 32 rows that shared memory has no room for")        \
 	X(ROW_BLOCKS, row_blocks, "partial column sums of PyTorch: 8 for every 256 rows")                  \
 	X(A_BYTES, a_bytes, "size of input.dtype")                                                         \
+	X(H_BYTES, h_bytes, "size of residual.dtype")                                                      \
+	X(Y_BYTES, y_bytes, "size of the result's dtype")                                                  \
 	X(W_BYTES, w_bytes, "size of weight.dtype")                                                        \
+	X(G_BYTES, g_bytes, "size of the dtype of weight.grad")                                            \
 	X(S_BYTES, s_bytes, "size of a statistic's dtype")                                                 \
 	X(T_BYTES, t_bytes, "size of the dtype of the tensors between the casts")
 

@@ -11,7 +11,8 @@ enum ek_metric { EK_METRIC_FLOPS, EK_METRIC_READ, EK_METRIC_WRITE, EK_METRIC_COU
 /* A kernel. `when` and `of` are expressions (expression.h) of names (facts.h). */
 struct ek_cost_row {
 	const char *name, *type;
-	const char *call; /* what comes last in its origin; NULL: nothing after the native op */
+	/* What comes last in its origin; NULL: nothing after the native op. "=torch.add": not inside the native op, and all. */
+	const char *call;
 	const char *when; /* 0: it is not launched */
 	const char *of[EK_METRIC_COUNT];
 };

@@ -2,6 +2,7 @@
  * A level's simd_*.h defines, for binary32 registers `vf` and binary64 registers `vd` (here `v`):
  *     v_WIDTH                  lanes of a register
  *     v_splat v_add v_sub v_mul v_fma(a, b, c) = a*b + c, v_fnma = -a*b + c
+ *     v_num (a register), v_magnitude v_at_least v_at_most v_if_less v_reciprocal v_power    as math/math.inc.h says
  *     v_store(p, a)            a whole register of real numbers, in a workspace
  *     v_first(a, n)            lanes from n on set to +0, n in 0 … WIDTH
  *     v_narrow(a)              the first steps of the tree of rule 2 over the lanes of GROUP registers side by

@@ -35,6 +35,35 @@ INLINE __m256i first_double_words(int n)
 INLINE vf vf_first(vf a, int n) { return _mm256_and_ps(a, _mm256_castsi256_ps(first_words(n))); }
 INLINE vd vd_first(vd a, int n) { return _mm256_and_pd(a, _mm256_castsi256_pd(first_double_words(n))); }
 
+/* ---- words of math/math.inc.h; min and max return their second operand where one is NaN or both are zeros ---- */
+
+typedef vf vf_num;
+typedef vd vd_num;
+INLINE vf vf_magnitude(vf a) { return _mm256_andnot_ps(vf_splat(-0.0f), a); }
+INLINE vf vf_at_least(vf a, vf c) { return _mm256_max_ps(c, a); }
+INLINE vf vf_at_most(vf a, vf c) { return _mm256_min_ps(c, a); }
+INLINE vf vf_if_less(vf a, vf b, vf x, vf y)
+{
+	return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+INLINE vf vf_reciprocal(vf a)
+{
+	return _mm256_and_ps(_mm256_cmp_ps(a, vf_splat(0x1p126f), _CMP_NGT_UQ), _mm256_div_ps(vf_splat(1), a));
+}
+INLINE vf vf_power(vf m) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(m), 23)); }
+INLINE vd vd_magnitude(vd a) { return _mm256_andnot_pd(vd_splat(-0.0), a); }
+INLINE vd vd_at_least(vd a, vd c) { return _mm256_max_pd(c, a); }
+INLINE vd vd_at_most(vd a, vd c) { return _mm256_min_pd(c, a); }
+INLINE vd vd_if_less(vd a, vd b, vd x, vd y)
+{
+	return _mm256_blendv_pd(y, x, _mm256_cmp_pd(a, b, _CMP_LT_OQ));
+}
+INLINE vd vd_reciprocal(vd a)
+{
+	return _mm256_and_pd(_mm256_cmp_pd(a, vd_splat(0x1p1022), _CMP_NGT_UQ), _mm256_div_pd(vd_splat(1), a));
+}
+INLINE vd vd_power(vd m) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(m), 52)); }
+
 /* ---- folds: a step adds neighbours and halves the registers ---- */
 
 INLINE vf fold_floats(vf a, vf b)

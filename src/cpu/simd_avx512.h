@@ -26,6 +26,35 @@ INLINE vd vd_first(vd a, int n) { return _mm512_maskz_mov_pd((__mmask8)((1u << n
 INLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 INLINE void vd_store(double *p, vd a) { _mm512_storeu_pd(p, a); }
 
+/* ---- words of math/math.inc.h; min and max return their second operand where one is NaN or both are zeros ---- */
+
+typedef vf vf_num;
+typedef vd vd_num;
+INLINE vf vf_magnitude(vf a) { return _mm512_abs_ps(a); }
+INLINE vf vf_at_least(vf a, vf c) { return _mm512_max_ps(c, a); }
+INLINE vf vf_at_most(vf a, vf c) { return _mm512_min_ps(c, a); }
+INLINE vf vf_if_less(vf a, vf b, vf x, vf y)
+{
+	return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+INLINE vf vf_reciprocal(vf a)
+{
+	return _mm512_maskz_div_ps(_mm512_cmp_ps_mask(a, vf_splat(0x1p126f), _CMP_NGT_UQ), vf_splat(1), a);
+}
+INLINE vf vf_power(vf m) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(m), 23)); }
+INLINE vd vd_magnitude(vd a) { return _mm512_abs_pd(a); }
+INLINE vd vd_at_least(vd a, vd c) { return _mm512_max_pd(c, a); }
+INLINE vd vd_at_most(vd a, vd c) { return _mm512_min_pd(c, a); }
+INLINE vd vd_if_less(vd a, vd b, vd x, vd y)
+{
+	return _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_LT_OQ), y, x);
+}
+INLINE vd vd_reciprocal(vd a)
+{
+	return _mm512_maskz_div_pd(_mm512_cmp_pd_mask(a, vd_splat(0x1p1022), _CMP_NGT_UQ), vd_splat(1), a);
+}
+INLINE vd vd_power(vd m) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(m), 52)); }
+
 /* ---- folds: a step adds neighbours and halves the registers ---- */
 
 INLINE vf fold_floats(vf a, vf b)

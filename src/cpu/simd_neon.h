@@ -24,6 +24,31 @@ INLINE vd vd_fnma(vd a, vd b, vd c) { return vfmsq_f64(c, a, b); }
 INLINE void vf_store(float *p, vf a) { vst1q_f32(p, a); }
 INLINE void vd_store(double *p, vd a) { vst1q_f64(p, a); }
 
+/* ---- words of math/math.inc.h; min and max give NaN where one operand is NaN, and +0 is more than -0 ---- */
+
+typedef vf vf_num;
+typedef vd vd_num;
+INLINE vf vf_magnitude(vf a) { return vabsq_f32(a); }
+INLINE vf vf_at_least(vf a, vf c) { return vmaxq_f32(a, c); }
+INLINE vf vf_at_most(vf a, vf c) { return vminq_f32(a, c); }
+INLINE vf vf_if_less(vf a, vf b, vf x, vf y) { return vbslq_f32(vcltq_f32(a, b), x, y); }
+INLINE vf vf_reciprocal(vf a)
+{
+	uint32x4_t flushed = vcgtq_f32(a, vf_splat(0x1p126f));
+	return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(vdivq_f32(vf_splat(1), a)), flushed));
+}
+INLINE vf vf_power(vf m) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(m), 23)); }
+INLINE vd vd_magnitude(vd a) { return vabsq_f64(a); }
+INLINE vd vd_at_least(vd a, vd c) { return vmaxq_f64(a, c); }
+INLINE vd vd_at_most(vd a, vd c) { return vminq_f64(a, c); }
+INLINE vd vd_if_less(vd a, vd b, vd x, vd y) { return vbslq_f64(vcltq_f64(a, b), x, y); }
+INLINE vd vd_reciprocal(vd a)
+{
+	uint64x2_t flushed = vcgtq_f64(a, vd_splat(0x1p1022));
+	return vreinterpretq_f64_u64(vbicq_u64(vreinterpretq_u64_f64(vdivq_f64(vd_splat(1), a)), flushed));
+}
+INLINE vd vd_power(vd m) { return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(m), 52)); }
+
 /* All ones in the first n lanes: a window into ones followed by zeros. */
 static const uint32_t word_window[8] = {~0u, ~0u, ~0u, ~0u};
 static const uint64_t double_word_window[4] = {~0ull, ~0ull};

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/half.h"
+#include "math/plain.h"
 
 typedef float vf;
 typedef double vd;
@@ -30,6 +31,10 @@ enum { vf_WIDTH = 1, vd_WIDTH = 1, REGISTERS = 16, GROUP = 4, vf_BLOCKS = 64, vd
 	}
 SCALAR_WORDS(vf, float, fmaf)
 SCALAR_WORDS(vd, double, fma)
+#define SCALAR_F32(word) vf_##word
+#define SCALAR_F64(word) vd_##word
+EK_PLAIN_WORDS(INLINE, SCALAR_F32, float, uint32_t, 23, 0x1p-126f)
+EK_PLAIN_WORDS(INLINE, SCALAR_F64, double, uint64_t, 52, 0x1p-1022)
 
 INLINE void vf_store(float *p, vf a) { *p = a; }
 INLINE void vd_store(double *p, vd a) { *p = a; }

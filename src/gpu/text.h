@@ -8,5 +8,8 @@ extern const char ek_text_division[];
 extern const char ek_text_order[];
 extern const char ek_text_copy[];
 extern const char ek_text_flops[];
+extern const char ek_text_math_constants[]; /* then math_words, then math: math/kernel.cu */
+extern const char ek_text_math_words[];
+extern const char ek_text_math[];
 
 #endif

@@ -8,9 +8,38 @@
 #include "norm/cuda.h"
 #include "norm/reference.h"
 
+/* ---- the norms ---- */
+
+#define BIT(number) (UINT32_C(1) << (number))
+enum {
+	PLAIN_FORWARD = BIT(EK_FORWARD_Y) | BIT(EK_FORWARD_MEAN) | BIT(EK_FORWARD_RSTD) |
+			BIT(EK_FORWARD_MEAN_LO) | BIT(EK_FORWARD_X) | BIT(EK_FORWARD_WEIGHT) |
+			BIT(EK_FORWARD_BIAS),
+	PLAIN_BACKWARD = BIT(EK_BACKWARD_DX) | BIT(EK_BACKWARD_DWEIGHT) | BIT(EK_BACKWARD_DBIAS) |
+			 BIT(EK_BACKWARD_DY) | BIT(EK_BACKWARD_X) | BIT(EK_BACKWARD_WEIGHT) |
+			 BIT(EK_BACKWARD_MEAN) | BIT(EK_BACKWARD_RSTD) | BIT(EK_BACKWARD_MEAN_LO),
+	ADD_FORWARD = PLAIN_FORWARD | BIT(EK_FORWARD_X_BIAS) | BIT(EK_FORWARD_RESIDUAL) | BIT(EK_FORWARD_H),
+	AFTER_FORWARD = PLAIN_FORWARD | BIT(EK_FORWARD_X_BIAS) | BIT(EK_FORWARD_RESIDUAL_AFTER),
+	AFTER_BACKWARD = PLAIN_BACKWARD | BIT(EK_BACKWARD_X_BIAS) | BIT(EK_BACKWARD_DX_BIAS),
+	ADD_BACKWARD =
+		PLAIN_BACKWARD | BIT(EK_BACKWARD_DH) | BIT(EK_BACKWARD_DRESIDUAL) | BIT(EK_BACKWARD_DX_BIAS)
+};
+#define NORM(name, kind, forward, backward, needed)                                       \
+	{                                                                                 \
+		name, &ek_norm_forward_op, &ek_norm_backward_op, kind, {forward, needed}, \
+		{                                                                         \
+			backward, BIT(EK_BACKWARD_DY)                                     \
+		}                                                                         \
+	}
+
 const struct ek_op_entry ek_ops[EK_OP_COUNT] = {
-	{"layer_norm", &ek_norm_forward_op, &ek_norm_backward_op, EK_LAYER_NORM},
-	{"rms_norm", &ek_norm_forward_op, &ek_norm_backward_op, EK_RMS_NORM},
+	NORM("layer_norm", EK_LAYER_NORM, PLAIN_FORWARD, PLAIN_BACKWARD, 0),
+	NORM("rms_norm", EK_RMS_NORM, PLAIN_FORWARD, PLAIN_BACKWARD, 0),
+	NORM("add_layer_norm", EK_LAYER_NORM, ADD_FORWARD, ADD_BACKWARD, BIT(EK_FORWARD_RESIDUAL)),
+	NORM("add_rms_norm", EK_RMS_NORM, ADD_FORWARD, ADD_BACKWARD, BIT(EK_FORWARD_RESIDUAL)),
+	NORM("layer_norm_residual", EK_LAYER_NORM, AFTER_FORWARD, AFTER_BACKWARD,
+	     BIT(EK_FORWARD_RESIDUAL_AFTER)),
+	NORM("rms_norm_residual", EK_RMS_NORM, AFTER_FORWARD, AFTER_BACKWARD, BIT(EK_FORWARD_RESIDUAL_AFTER)),
 };
 
 const struct ek_backend ek_backend_reference = {

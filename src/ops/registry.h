@@ -8,12 +8,16 @@ struct ek_op_entry {
 	const char *name; /* "layer_norm" */
 	const struct ek_op *forward, *backward;
 	int kind; /* of their field .kind */
+	/* Operands that the op of that name has, and those of them that are always there, optional ones too. */
+	struct ek_named_operands {
+		uint32_t has, needs;
+	} in_forward, in_backward;
 };
 
 /* The first byte of the keys of GPU kernels (gpu/recipe.h). */
 enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS };
 
-enum { EK_OP_COUNT = 2 };
+enum { EK_OP_COUNT = 6 };
 extern const struct ek_op_entry ek_ops[EK_OP_COUNT];
 
 #endif

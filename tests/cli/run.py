@@ -247,7 +247,7 @@ def check_support(support, devices, fine, checks):
     dtypes = ("f32", "f16", "bf16", "f64")
     goes = {(d, w) for d in dtypes for w in dtypes if d == w or (d in ("f16", "bf16") and w == "f32")}
     wanted = {(device, op, direction, d, w): fine if (d, w) in goes else "EK_ERROR_DTYPE"
-              for device in devices for op in ("layer_norm", "rms_norm") for direction in ("forward", "backward")
+              for device in devices for op in ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "layer_norm_residual", "rms_norm_residual") for direction in ("forward", "backward")
               for d in dtypes for w in dtypes}
     found = {(s["device"], s["op"], s["pass"], s["dtype"], s["weight_dtype"]): s["status"] for s in support}
     checks.check(f"info --json has the support of {' and '.join(devices)}: {fine}",

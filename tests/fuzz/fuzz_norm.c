@@ -152,13 +152,27 @@ static int int_at(const struct call *call, uint16_t offset)
 	return value;
 }
 
-/* 0 is the op's. */
+/* Of a choice: as given, or the dtype that it follows. */
+static int chosen_dtype(const struct call *call, int number)
+{
+	const struct ek_op *op = call->op;
+	int own = op->choice[number] ? int_at(call, op->choice[number]) : 0,
+	    follows = op->choices[number].follows;
+	if (own)
+		return own;
+	return follows ? chosen_dtype(call, follows - 1) : int_at(call, op->dtype);
+}
+
 static ek_dtype dtype_of(const struct call *call, const struct ek_operand *operand)
 {
-	int dtype = int_at(call, call->op->dtype), own = operand->dtype ? int_at(call, operand->dtype) : 0;
+	const struct ek_op *op = call->op;
+	int dtype = int_at(call, op->dtype);
 	if (!operand->dtype)
 		return dtype == EK_F64 ? EK_F64 : EK_F32;
-	return (ek_dtype)(own ? own : dtype);
+	for (int i = 0; i < op->choice_count; i++)
+		if (op->choice[i] == operand->dtype)
+			return (ek_dtype)chosen_dtype(call, i);
+	return (ek_dtype)dtype;
 }
 
 static void set(struct call *call, uint16_t offset, const void *value, size_t bytes)
@@ -226,18 +240,35 @@ static bool wrong_strides(const struct call *call, const struct ek_operand *oper
 	return false;
 }
 
+/* The same, f32 beside 16 bits, and of y 16 bits beside f32. */
+static bool may_follow(const char *name, int of, int dtype)
+{
+	bool short_of = of == EK_F16 || of == EK_BF16, is_short = dtype == EK_F16 || dtype == EK_BF16;
+	return dtype == of || (short_of && dtype == EK_F32) ||
+	       (strcmp(name, "y_dtype") == 0 && of == EK_F32 && is_short);
+}
+
 static void take_dtypes(struct input *in, struct call *call)
 {
-	int dtype = take_enum(in, EK_F64), other = take(in, 1) % 2 ? 0 : take_enum(in, EK_F64);
-	for (int i = 0; i < call->op->operand_count; i++)
-		if (call->op->operands[i].dtype)
-			set(call, call->op->operands[i].dtype, &other, sizeof other);
-	set(call, call->op->dtype, &dtype, sizeof dtype);
-	call->wrong = true;
-	for (int i = 0; i < DTYPE_PAIRS; i++)
-		if ((int)dtype_pairs[i].dtype == dtype &&
-		    (int)dtype_pairs[i].weight_dtype == (other ? other : dtype))
-			call->wrong = false;
+	const struct ek_op *op = call->op;
+	int dtype = take_enum(in, EK_F64);
+	set(call, op->dtype, &dtype, sizeof dtype);
+	call->wrong = dtype < EK_F32 || dtype > EK_F64;
+	for (int i = 0; i < op->choice_count; i++) {
+		const struct ek_choice *choice = &op->choices[i];
+		uint64_t how = take(in, 1);
+		int value = how < 200          ? 0
+			    : choice->is_dtype ? take_enum(in, EK_F64)
+					       : take_enum(in, choice->most);
+		if (how >= 100 && how < 200) /* mostly what may be */
+			value = choice->is_dtype ? (int)EK_F32 : 1;
+		if (!op->choice[i])
+			continue;
+		set(call, op->choice[i], &value, sizeof value);
+		int of = choice->follows ? chosen_dtype(call, choice->follows - 1) : dtype;
+		call->wrong = call->wrong || (choice->is_dtype ? value && !may_follow(choice->name, of, value)
+							       : value < 0 || value > choice->most);
+	}
 }
 
 static void take_sizes(struct input *in, struct call *call)
@@ -278,7 +309,7 @@ static bool take_presence(struct input *in, const struct call *call, int i, uint
 		return take(in, 1) == 0;
 	if (needed >= 0 && needed < i && (needed_by(call, needed) == i || !operand_at(call, needed)))
 		return choice < 4 ? !operand_at(call, needed) : operand_at(call, needed) != NULL;
-	return choice >= (operand->flags & EK_OPTIONAL ? 100 : 4);
+	return choice >= (operand->flags & EK_OPTIONAL && !operand->instead ? 100 : 4);
 }
 
 /* Lays an operand out: absent, after those before it, over another one, or anywhere. */
@@ -314,10 +345,11 @@ static bool wrong_presence(const struct call *call)
 		int needed = needed_by(call, i);
 		bool there = operand_at(call, i);
 		bool optional = op->operands[i].flags & EK_OPTIONAL;
+		int instead = op->operands[i].instead;
 		any_output = any_output || (i < op->output_count && (there || !optional));
 		if (there ? !ek_operand_has_kind(&op->operands[i], int_at(call, op->kind)) ||
 				    (needed >= 0 && !operand_at(call, needed))
-			  : !optional && !empty)
+			  : (!optional || (instead > 0 && !operand_at(call, instead - 1))) && !empty)
 			return true;
 	}
 	return !any_output;

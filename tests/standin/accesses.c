@@ -97,19 +97,20 @@ static void read_source(struct fetch *fetch)
 }
 
 /* Between the fetch and the end of the wait nobody can rely on what is there, nor on when the source is read. */
-void accesses_fetch(void *to, const void *from, int bytes, const struct standin_place *place)
+void accesses_fetch(void *to, const void *from, int size, int bytes, const struct standin_place *place)
 {
 	struct thread *self = emulator_cluster.running;
-	(void)own_offset(to, 16, place);
-	if (bytes < 0 || bytes > 16)
-		emulator_report(place, "%d bytes are not from 0 to 16", bytes);
+	(void)own_offset(to, (size_t)size, place);
+	if (bytes < 0 || bytes > size)
+		emulator_report(place, "%d bytes are not from 0 to %d", bytes, size);
 	if (bytes > 0)
-		look_at(from, (size_t)bytes, 16, TRAFFIC_READ, place);
+		look_at(from, (size_t)bytes, (size_t)size, TRAFFIC_READ, place);
 	if (self->fetch_end == self->fetch_room)
 		make_room(self);
 	struct fetch *fetch = &self->fetches[self->fetch_end++];
-	*fetch = (struct fetch){.to = to, .from = from, .bytes = bytes, .group = self->groups_closed};
-	memset(to, POISON, 16);
+	*fetch = (struct fetch){
+		.to = to, .from = from, .size = size, .bytes = bytes, .group = self->groups_closed};
+	memset(to, POISON, (size_t)size);
 	if (order_whim())
 		read_source(fetch);
 }
@@ -124,7 +125,7 @@ static void finish_oldest(struct thread *thread)
 	struct fetch *fetch = &thread->fetches[thread->fetch_first++];
 	if (!fetch->read)
 		read_source(fetch);
-	memcpy(fetch->to, fetch->data, 16);
+	memcpy(fetch->to, fetch->data, (size_t)fetch->size);
 	if (thread->fetch_first == thread->fetch_end)
 		thread->fetch_first = thread->fetch_end = 0;
 }

@@ -42,7 +42,7 @@ extern const struct standin_machine emulator_machine;
 struct fetch {
 	unsigned char *to;
 	const unsigned char *from;
-	int bytes;
+	int size, bytes;
 	unsigned group;
 	bool read; /* data has been read already */
 	unsigned char data[16];
@@ -128,7 +128,7 @@ void *letters_send(const void *own, int rank, int bytes, const void *box, const 
 /* accesses.c */
 const void *accesses_reading(const void *address, size_t bytes, const struct standin_place *place);
 void *accesses_writing(void *address, size_t bytes, const struct standin_place *place);
-void accesses_fetch(void *to, const void *from, int bytes, const struct standin_place *place);
+void accesses_fetch(void *to, const void *from, int size, int bytes, const struct standin_place *place);
 void accesses_fetch_close(void);
 void accesses_fetch_wait(int open, const struct standin_place *place);
 void accesses_thread_ended(struct thread *thread); /* finishes the fetches that nobody waited for */

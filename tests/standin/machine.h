@@ -35,7 +35,8 @@ struct standin_machine {
 	const void *(*reading)(const void *address, size_t bytes, const struct standin_place *place);
 	void *(*writing)(void *address, size_t bytes, const struct standin_place *place);
 
-	void (*start_fetch)(void *to, const void *from, int bytes, const struct standin_place *place);
+	void (*start_fetch)(void *to, const void *from, int size, int bytes,
+			    const struct standin_place *place);
 	void (*fetch_close)(void);
 	void (*fetch_wait)(int open, const struct standin_place *place);
 

@@ -94,6 +94,12 @@ DEVICE void standin_store(void *to, quad v, const struct standin_place *place)
 #define load_once(from) standin_load(from, STANDIN_PLACE("load_once"))
 #define load_shared_by_all(from) standin_load(from, STANDIN_PLACE("load_shared_by_all"))
 #define store_once(to, v) standin_store(to, v, STANDIN_PLACE("store_once"))
+#define load_shared_by_all_8(from) \
+	(*(const u64 *)standin_machine->reading(from, sizeof(u64), STANDIN_PLACE("load_shared_by_all_8")))
+#define load_once_8(from) \
+	(*(const u64 *)standin_machine->reading(from, sizeof(u64), STANDIN_PLACE("load_once_8")))
+#define store_once_8(to, v) \
+	(*(u64 *)standin_machine->writing(to, sizeof(u64), STANDIN_PLACE("store_once_8")) = (v))
 #define store_kept(to, v) standin_store(to, v, STANDIN_PLACE("store_kept"))
 #define load_one(type, from) \
 	(*(const type *)standin_machine->reading(from, sizeof(type), STANDIN_PLACE("load_one")))
@@ -107,8 +113,12 @@ DEVICE u8 *shared_memory(void)
 	return (*standin_machine->here)->shared;
 }
 
-#define fetch(to, from) standin_machine->start_fetch(to, from, 16, STANDIN_PLACE("fetch"))
-#define fetch_some(to, from, bytes) standin_machine->start_fetch(to, from, bytes, STANDIN_PLACE("fetch_some"))
+#define fetch(to, from) standin_machine->start_fetch(to, from, 16, 16, STANDIN_PLACE("fetch"))
+#define fetch_8(to, from) standin_machine->start_fetch(to, from, 8, 8, STANDIN_PLACE("fetch_8"))
+#define fetch_some(to, from, bytes) \
+	standin_machine->start_fetch(to, from, 16, bytes, STANDIN_PLACE("fetch_some"))
+#define fetch_some_8(to, from, bytes) \
+	standin_machine->start_fetch(to, from, 8, bytes, STANDIN_PLACE("fetch_some_8"))
 #define load_fetched(shared)                                                          \
 	(*(const quad *)standin_machine->remote(shared, cluster_rank(), sizeof(quad), \
 						STANDIN_PLACE("load_fetched")))
@@ -193,6 +203,36 @@ DEVICE float sqrt_f32(float a)
 DEVICE double sqrt_f64(double a)
 {
 	return __builtin_sqrt(a);
+}
+
+DEVICE float magnitude_f32(float a)
+{
+	return __builtin_fabsf(a);
+}
+
+DEVICE double magnitude_f64(double a)
+{
+	return __builtin_fabs(a);
+}
+
+DEVICE float at_least_f32(float a, float c)
+{
+	return a < c ? c : a;
+}
+
+DEVICE float at_most_f32(float a, float c)
+{
+	return a > c ? c : a;
+}
+
+DEVICE float reciprocal_f32(float a)
+{
+	return a > 0x1p126f ? 0 : 1 / a;
+}
+
+DEVICE double reciprocal_f64(double a)
+{
+	return a > 0x1p1022 ? 0 : 1 / a;
 }
 
 DEVICE float f32_of_bits(u32 bits)

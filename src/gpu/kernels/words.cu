@@ -73,7 +73,27 @@ DEVICE quad load_shared_by_all(const void *from)
 	return v;
 }
 
+DEVICE u64 load_shared_by_all_8(const void *from)
+{
+	u64 v;
+	asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(from));
+	return v;
+}
+
+/* 8 bytes, read once; their address is a multiple of 8. */
+DEVICE u64 load_once_8(const void *from)
+{
+	u64 v;
+	asm volatile("ld.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
+	return v;
+}
+
 /* Not read again soon. */
+DEVICE void store_once_8(void *to, u64 v)
+{
+	asm volatile("st.global.cs.u64 [%0], %1;" : : "l"(to), "l"(v) : "memory");
+}
+
 DEVICE void store_once(void *to, quad v)
 {
 	asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"
@@ -110,11 +130,24 @@ DEVICE void fetch(void *to_shared, const void *from)
 	asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" : : "r"(to), "l"(from) : "memory");
 }
 
+/* The same of 8 bytes. */
+DEVICE void fetch_8(void *to_shared, const void *from)
+{
+	u32 to = (u32)__cvta_generic_to_shared(to_shared);
+	asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8;" : : "r"(to), "l"(from) : "memory");
+}
+
 /* The same of the first `bytes` (0 to 16), the rest zeros. */
 DEVICE void fetch_some(void *to_shared, const void *from, int bytes)
 {
 	u32 to = (u32)__cvta_generic_to_shared(to_shared);
 	asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+DEVICE void fetch_some_8(void *to_shared, const void *from, int bytes)
+{
+	u32 to = (u32)__cvta_generic_to_shared(to_shared);
+	asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* A quad of shared memory, read where it is written: the compiler may not keep it instead for a later look. */
@@ -276,6 +309,46 @@ DEVICE float sqrt_f32(float a)
 DEVICE double sqrt_f64(double a)
 {
 	return __dsqrt_rn(a);
+}
+
+DEVICE float magnitude_f32(float a)
+{
+	return fabsf(a);
+}
+
+DEVICE double magnitude_f64(double a)
+{
+	return fabs(a);
+}
+
+/* a < c ? c : a and a > c ? c : a; NaN stays, +0 is more than -0. */
+DEVICE float at_least_f32(float a, float c)
+{
+	float value;
+	asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(c));
+	return value;
+}
+
+DEVICE float at_most_f32(float a, float c)
+{
+	float value;
+	asm("min.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(c));
+	return value;
+}
+
+/* 1 / a of a normal number above 0, correctly rounded; +0 where that is subnormal. Two fused multiply-adds after an estimate
+ * that errs by an ulp: what `/` does, without its branch for other numbers. tests/gpu_math.c tries every number. */
+DEVICE float reciprocal_f32(float a)
+{
+	float estimate, value;
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(a));
+	asm("fma.rn.ftz.f32 %0, %1, %2, %1;" : "=f"(value) : "f"(estimate), "f"(__fmaf_rn(-a, estimate, 1.0f)));
+	return value;
+}
+
+DEVICE double reciprocal_f64(double a)
+{
+	return a > 0x1p1022 ? 0 : __drcp_rn(a);
 }
 
 DEVICE float f32_of_bits(u32 bits)

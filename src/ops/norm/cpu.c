@@ -20,6 +20,12 @@ enum { TASKS_A_THREAD = 8 };
 #define LEVEL_ROW(name, usable) [EK_LEVEL_ID_##name] = &ek_norm_##name,
 static const struct ek_norm_kernels *const levels[EK_LEVEL_COUNT] = {EK_LEVELS(LEVEL_ROW)};
 
+static const struct ek_fused_kernel *fused_kernel_for(const ek_context *ctx, ek_dtype dtype)
+{
+	const struct ek_norm_kernels *k = levels[ctx->level->id];
+	return dtype == EK_F64 ? k->f64_fused : k->f32_fused;
+}
+
 static const struct ek_norm_kernel *kernel_for(const ek_context *ctx, ek_dtype dtype, ek_dtype weight_dtype)
 {
 	const struct ek_norm_kernels *k = levels[ctx->level->id];
@@ -60,7 +66,7 @@ static int64_t task_rows(const ek_context *ctx, int64_t rows, int64_t row_bytes)
 /* ---- forward ---- */
 
 struct forward_call {
-	const struct ek_norm_kernel *kernel;
+	void (*rows)(const ek_norm_forward_args *args, int64_t first, int64_t end, bool nontemporal);
 	const ek_norm_forward_args *args;
 	int64_t task_rows;
 	bool nontemporal;
@@ -70,25 +76,62 @@ static void forward_task(void *arg, int64_t i)
 {
 	const struct forward_call *f = arg;
 	int64_t first = i * f->task_rows;
-	f->kernel->forward(f->args, first, smaller(first + f->task_rows, f->args->rows), f->nontemporal);
+	f->rows(f->args, first, smaller(first + f->task_rows, f->args->rows), f->nontemporal);
+}
+
+/* Whether the kernels of a plain norm serve: no flavour, one dtype, and x + residual in rows that they can keep. */
+static bool forward_is_uniform(const ek_norm_forward_args *a, int64_t row_bytes)
+{
+	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
+	       (!a->residual || row_bytes <= MADE_BYTES / 2);
+}
+
+/* Past the caches where y and h are: in place of x or a residual, and with elements across lines, they are not. */
+static bool fused_forward_is_nontemporal(const ek_context *ctx, const ek_norm_forward_args *a)
+{
+	size_t y_element = ek_dtype_size(a->y_dtype), h_element = ek_dtype_size(a->h_dtype);
+	int64_t bytes = a->rows * a->cols * (int64_t)y_element;
+	const void *residual = a->residual ? a->residual : a->residual_after;
+	return is_nontemporal(ctx, a->y, a->x, residual, bytes, y_element) &&
+	       (!a->h || is_nontemporal(ctx, a->h, a->x, residual, bytes, h_element));
+}
+
+static void run_fused_forward(const ek_context *ctx, const ek_norm_forward_args *args)
+{
+	int64_t row_bytes = args->cols * (int64_t)ek_dtype_size(args->y_dtype);
+	struct forward_call f = {
+		.rows = forward_is_uniform(args, row_bytes)
+				? kernel_for(ctx, args->dtype, args->weight_dtype)->forward_neighbours
+				: fused_kernel_for(ctx, args->dtype)->forward,
+		.args = args,
+		.nontemporal = fused_forward_is_nontemporal(ctx, args),
+	};
+	bool one_thread = one_thread_is_enough(ctx, args->rows, 4 * row_bytes);
+	f.task_rows = one_thread ? args->rows : task_rows(ctx, args->rows, row_bytes);
+	ek_run_tasks(ctx, quotient_up(args->rows, f.task_rows), forward_task, &f);
 }
 
 static void run_forward(const ek_context *ctx, const ek_norm_forward_args *args)
 {
+	if (__builtin_expect(ek_norm_forward_is_fused(args), 0)) {
+		run_fused_forward(ctx, args);
+		return;
+	}
 	size_t element = ek_dtype_size(args->dtype);
 	int64_t row_bytes = args->cols * (int64_t)element;
+	const struct ek_norm_kernel *kernel = kernel_for(ctx, args->dtype, args->weight_dtype);
 	struct forward_call f = {
-		.kernel = kernel_for(ctx, args->dtype, args->weight_dtype),
+		.rows = kernel->forward,
 		.args = args,
 		.task_rows = args->rows,
 		.nontemporal = is_nontemporal(ctx, args->y, args->x, NULL, args->rows * row_bytes, element),
 	};
 	if (one_thread_is_enough(ctx, args->rows, 2 * row_bytes)) {
-		f.kernel->forward(args, 0, args->rows, f.nontemporal);
+		kernel->forward(args, 0, args->rows, f.nontemporal);
 		return;
 	}
 	if (ek_split_pays(ctx, args->rows, args->cols, row_bytes)) {
-		ek_split_forward(ctx, f.kernel, args, f.nontemporal);
+		ek_split_forward(ctx, kernel, args, f.nontemporal);
 		return;
 	}
 	f.task_rows = task_rows(ctx, args->rows, row_bytes);
@@ -100,7 +143,7 @@ static void run_forward(const ek_context *ctx, const ek_norm_forward_args *args)
 /* How the column sums are cut: each task an aligned subtree of leaves, so of rule 6's tree. */
 struct column_plan {
 	int64_t slot_rows, leaf_rows, task_leaves, tasks;
-	int64_t scratch; /* rows of [2][cols] in a task */
+	int64_t scratch; /* rows of sums in a task */
 };
 
 /* The most tasks of a call. */
@@ -130,7 +173,7 @@ static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_back
 	return p;
 }
 
-/* The rows of [2][cols] that are enough for every number of rows up to args->rows. Tasks of n leaves need most
+/* The rows of sums that are enough for every number of rows up to args->rows. Tasks of n leaves need most
  * where their number is the largest allowed, just before tasks get 2n leaves. */
 static int64_t most_workspace_rows(const ek_context *ctx, const ek_norm_backward_args *args)
 {
@@ -142,20 +185,27 @@ static int64_t most_workspace_rows(const ek_context *ctx, const ek_norm_backward
 	return task_leaves > 1 ? larger(rows, most * (1 + ek_column_scratch(task_leaves / 2))) : rows;
 }
 
-/* Bytes of [2][cols] real numbers. */
+static bool has_sums(const ek_norm_backward_args *args)
+{
+	return args->dweight || args->dbias || args->dx_bias;
+}
+
+/* Bytes of a row of sums: [2][cols] real numbers, [3][cols] with dx_bias. */
 static size_t row_size(const ek_norm_backward_args *args)
 {
-	return 2 * (size_t)args->cols * (args->dtype == EK_F64 ? sizeof(double) : sizeof(float));
+	return (args->dx_bias ? 3 : 2) * (size_t)args->cols *
+	       (args->dtype == EK_F64 ? sizeof(double) : sizeof(float));
 }
 
 static bool is_split(const ek_context *ctx, const ek_norm_backward_args *args)
 {
-	return ek_split_pays(ctx, args->rows, args->cols, args->cols * (int64_t)ek_dtype_size(args->dtype));
+	return !ek_norm_backward_is_fused(args) &&
+	       ek_split_pays(ctx, args->rows, args->cols, args->cols * (int64_t)ek_dtype_size(args->dtype));
 }
 
 static size_t backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args)
 {
-	if (!args->dweight && !args->dbias)
+	if (!has_sums(args))
 		return 0;
 	if (is_split(ctx, args))
 		return ek_split_backward_workspace(args);
@@ -163,19 +213,22 @@ static size_t backward_workspace(const ek_context *ctx, const ek_norm_backward_a
 }
 
 struct backward_call {
-	const struct ek_norm_kernel *kernel;
+	void (*rows)(const ek_norm_backward_args *args, int64_t first, int64_t end,
+		     const struct ek_column_task *task, bool nontemporal);
+	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
+			       int64_t first, int64_t end);
 	const ek_norm_backward_args *args;
 	struct column_plan plan;
 	int64_t task_rows, task_cols;
-	size_t row_size; /* bytes of [2][cols] */
+	size_t row_size;
 	bool nontemporal;
 };
 
 static void backward_task(void *arg, int64_t i)
 {
 	const struct backward_call *b = arg;
-	int64_t first = i * b->task_rows;
-	b->kernel->backward(b->args, first, smaller(first + b->task_rows, b->args->rows), b->nontemporal);
+	int64_t first = i * b->task_rows, end = smaller(first + b->task_rows, b->args->rows);
+	b->rows(b->args, first, end, NULL, b->nontemporal);
 }
 
 /* The results of all tasks come first in the workspace, then each task's scratch. */
@@ -192,33 +245,77 @@ static void backward_sums_task(void *arg, int64_t i)
 		.result = workspace + (size_t)i * b->row_size,
 		.scratch = workspace + (size_t)(p->tasks + i * p->scratch) * b->row_size,
 	};
-	b->kernel->backward_with_sums(b->args, &task, b->nontemporal);
+	b->rows(b->args, task.first_row, task.end_row, &task, b->nontemporal);
 }
 
 static void finish_columns_task(void *arg, int64_t i)
 {
 	const struct backward_call *b = arg;
 	int64_t first = i * b->task_cols;
-	b->kernel->finish_columns(b->args, b->args->workspace, b->plan.tasks, first,
-				  smaller(first + b->task_cols, b->args->cols));
+	b->finish_columns(b->args, b->args->workspace, b->plan.tasks, first,
+			  smaller(first + b->task_cols, b->args->cols));
 }
 
-static void run_backward(const ek_context *ctx, const ek_norm_backward_args *args)
+/* Whether the kernels of a plain norm serve: no flavour, one dtype and one output of it, no sums but dweight and dbias. */
+static bool backward_is_uniform(const ek_norm_backward_args *a)
 {
-	size_t element = ek_dtype_size(args->dtype);
-	int64_t row_bytes = args->cols * (int64_t)element;
-	bool one_thread = one_thread_is_enough(ctx, args->rows, 3 * row_bytes);
-	struct backward_call b = {
-		.kernel = kernel_for(ctx, args->dtype, args->weight_dtype),
-		.args = args,
-		.nontemporal = args->dx && is_nontemporal(ctx, args->dx, args->x, args->dy,
-							  args->rows * row_bytes, element),
-	};
-	if (is_split(ctx, args)) {
-		ek_split_backward(ctx, b.kernel, args, b.nontemporal);
+	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
+	       a->dy && !a->x_bias && !a->dx_bias && !(a->dx && a->dresidual);
+}
+
+/* Chooses the kernels of a fused norm; uniform: a copy of the arguments, whose dx is the one output of its size. */
+static void plan_fused_backward(const ek_context *ctx, struct backward_call *b,
+				ek_norm_backward_args *uniform)
+{
+	const struct ek_fused_kernel *fused = fused_kernel_for(ctx, uniform->dtype);
+	if (!backward_is_uniform(uniform)) {
+		b->rows = fused->backward;
+		b->finish_columns = fused->finish_columns;
 		return;
 	}
-	if (!args->dweight && !args->dbias) {
+	if (uniform->gradient_dtype != uniform->weight_dtype)
+		b->finish_columns = fused->finish_columns;
+	if (!uniform->dx) {
+		uniform->dx = uniform->dresidual;
+		uniform->dx_stride = uniform->dresidual_stride;
+	}
+	b->args = uniform;
+}
+
+/* Past the caches where dx and dresidual are: in place, and with elements across lines, they are not. */
+static bool backward_is_nontemporal(const ek_context *ctx, const ek_norm_backward_args *a, int64_t bytes)
+{
+	void *const outputs[] = {a->dx, a->dresidual};
+	const ek_dtype dtypes[] = {a->dtype, a->h_dtype};
+	for (int i = 0; i < 2; i++)
+		if (outputs[i] && (outputs[i] == a->dh || !is_nontemporal(ctx, outputs[i], a->x, a->dy, bytes,
+									  ek_dtype_size(dtypes[i]))))
+			return false;
+	return a->dx || a->dresidual;
+}
+
+static void run_backward(const ek_context *ctx, const ek_norm_backward_args *given)
+{
+	int64_t row_bytes = given->cols * (int64_t)ek_dtype_size(given->dtype);
+	bool one_thread = one_thread_is_enough(ctx, given->rows, 3 * row_bytes);
+	const struct ek_norm_kernel *kernel = kernel_for(ctx, given->dtype, given->weight_dtype);
+	struct backward_call b = {
+		.rows = kernel->backward,
+		.finish_columns = kernel->finish_columns,
+		.args = given,
+		.nontemporal = backward_is_nontemporal(ctx, given, given->rows * row_bytes),
+	};
+	ek_norm_backward_args uniform;
+	if (__builtin_expect(ek_norm_backward_is_fused(given), 0)) {
+		uniform = *given;
+		plan_fused_backward(ctx, &b, &uniform);
+	}
+	const ek_norm_backward_args *args = b.args;
+	if (is_split(ctx, args)) {
+		ek_split_backward(ctx, kernel, args, b.nontemporal);
+		return;
+	}
+	if (!has_sums(args)) {
 		b.task_rows = one_thread ? args->rows : task_rows(ctx, args->rows, row_bytes);
 		ek_run_tasks(ctx, args->rows ? quotient_up(args->rows, b.task_rows) : 0, backward_task, &b);
 		return;

@@ -1,12 +1,12 @@
 /* The backward kernel, rules 5 and 6 of docs/numerics.md. Two passes over a row: for its row sums and its part of the
  * column sums, and to write dx. Non-temporal stores keep apart from others, which would wait for them as they wait for the
  * memory: dx of the rows before is written, then come the sums of these. The rows after them are fetched meanwhile, a
- * quarter with the sums and the rest with dx. Included by cpu_kernels.inc.h.
- * Makes: N(backward), N(backward_with_sums), N(finish_columns), and for cpu_split.inc.h N(grad_rows), N(grad_row_at), N(columns).
+ * quarter with the sums and the rest with dx. dh (rule 8) is added where dx is written.
+ * Included by cpu_kernels.inc.h. Makes: N(backward), N(finish_columns), and for cpu_split.inc.h N(grad_rows), N(grad_row_at), N(columns).
  * SPDX-License-Identifier: MIT */
 
 struct N(grad_row) {
-	const T *x, *dy;
+	const T *x, *dy, *dh; /* dh: NULL if absent */
 	T *dx;
 	struct N(stats) stats;
 	real mean_g, mean_g_xhat;
@@ -24,7 +24,7 @@ INLINE vec N(dx)(vec x, vec dy, vec w, const struct N(grad_row) *r, const bool c
 
 /* Columns span. With nontemporal, dx + span.from is aligned to a line. */
 INLINE void N(write_dx)(const struct N(grad_row) *row, const struct N(affine) *affine, struct span span,
-			const struct fetch *ahead, const bool centred, const bool nontemporal)
+			const struct fetch *ahead, const bool centred, const bool has_dh, const bool nontemporal)
 {
 	struct N(grad_row) r = *row; /* copies, which no store of the loop can change */
 	struct N(affine) f = *affine;
@@ -39,6 +39,8 @@ INLINE void N(write_dx)(const struct N(grad_row) *row, const struct N(affine) *a
 		C(load2)(f.weight + (i & f.weight_mask), w);
 		UNROLL for (int k = 0; k < 2; k++)
 			x[k] = N(dx)(x[k], dy[k], w[k], &r, centred);
+		if (has_dh)
+			N(add_after)(r.dh + i, x);
 		if (nontemporal)
 			A(store2_nontemporal)(r.dx + i, x);
 		else
@@ -47,22 +49,34 @@ INLINE void N(write_dx)(const struct N(grad_row) *row, const struct N(affine) *a
 	for (; i < span.to; i += N(W)) {
 		int n = span.to - i < N(W) ? (int)(span.to - i) : N(W);
 		vec w = B(load_part)(f.weight + (i & f.weight_mask), n);
-		A(store_part)(r.dx + i, N(dx)(A(load_part)(r.x + i, n), A(load_part)(r.dy + i, n), w, &r, centred), n);
+		vec dx = N(dx)(A(load_part)(r.x + i, n), A(load_part)(r.dy + i, n), w, &r, centred);
+		A(store_part)(r.dx + i, has_dh ? V(add)(dx, A(load_part)(r.dh + i, n)) : dx, n);
 	}
 }
 
-#define WRITE_DX(name, centred)                                                                                \
+#define WRITE_DX(name, centred, has_dh)                                                                        \
 	OUTLINE void N(name)(const struct N(grad_row) *r, const struct N(affine) *f, struct span span,             \
 			     const struct fetch *ahead, bool nontemporal)                                                        \
 	{                                                                                                          \
 		if (nontemporal)                                                                                            \
-			N(write_dx)(r, f, span, ahead, centred, true);                                                     \
+			N(write_dx)(r, f, span, ahead, centred, has_dh, true);                                             \
 		else                                                                                                   \
-			N(write_dx)(r, f, span, ahead, centred, false);                                                    \
+			N(write_dx)(r, f, span, ahead, centred, has_dh, false);                                            \
 	}
-WRITE_DX(write_dx_centred, true)
-WRITE_DX(write_dx_rms, false)
+WRITE_DX(write_dx_centred, true, false)
+WRITE_DX(write_dx_rms, false, false)
+WRITE_DX(write_dx_centred_dh, true, true)
+WRITE_DX(write_dx_rms_dh, false, true)
 #undef WRITE_DX
+
+INLINE void N(write_dx_span)(const struct N(grad_row) *r, const struct N(affine) *f, struct span span,
+			     const struct fetch *ahead, const bool centred, bool nontemporal)
+{
+	if (__builtin_expect(r->dh != NULL, 0))
+		(centred ? N(write_dx_centred_dh) : N(write_dx_rms_dh))(r, f, span, ahead, nontemporal);
+	else
+		(centred ? N(write_dx_centred) : N(write_dx_rms))(r, f, span, ahead, nontemporal);
+}
 
 /* What of dx goes with segment `start`; next: the row whose segment is fetched meanwhile, or NULL. */
 INLINE void N(write_dx_segment)(const struct N(grad_row) *r, const struct N(affine) *f, int64_t start, int64_t cols,
@@ -73,8 +87,8 @@ INLINE void N(write_dx_segment)(const struct N(grad_row) *r, const struct N(affi
 	const struct fetch ahead[2] = {fetch_from(next ? next->x + at : NULL, r->x),
 				       fetch_from(next ? next->dy + at : NULL, r->dy)};
 	if (start == 0 && r->head)
-		(centred ? N(write_dx_centred) : N(write_dx_rms))(r, f, (struct span){0, r->head}, none, false);
-	(centred ? N(write_dx_centred) : N(write_dx_rms))(r, f, span_of(start, r->head, cols), ahead, nontemporal);
+		N(write_dx_span)(r, f, (struct span){0, r->head}, none, centred, false);
+	N(write_dx_span)(r, f, span_of(start, r->head, cols), ahead, centred, nontemporal);
 }
 
 /* ---- row sums and column sums ---- */
@@ -220,7 +234,7 @@ INLINE void N(add_grad_segment)(int count, const struct N(grad_row) *r, int64_t 
 /* ---- column sums: leaves into an aligned subtree ---- */
 
 struct N(column_tree) {
-	int64_t leaves, cols;
+	int64_t leaves, cols, width; /* width: of all sums */
 	real *leaf, *chunk, *pending[64];
 };
 
@@ -238,21 +252,21 @@ INLINE void N(push_leaf)(struct N(column_tree) *tree)
 {
 	int level = 0;
 	for (; tree->leaves >> level & 1; level++)
-		N(add_columns)(tree->pending[level], tree->leaf, tree->leaf, 2 * tree->cols);
+		N(add_columns)(tree->pending[level], tree->leaf, tree->leaf, tree->width);
 	real *free = tree->pending[level];
 	tree->pending[level] = tree->leaf;
 	tree->leaf = free;
 	tree->leaves++;
 }
 
-INLINE struct N(column_tree) N(tree_in)(void *scratch, int64_t rows, int64_t leaf_rows, int64_t cols)
+INLINE struct N(column_tree) N(tree_in)(void *scratch, int64_t rows, int64_t leaf_rows, int64_t cols, int sums)
 {
-	struct N(column_tree) tree = {.cols = cols};
+	struct N(column_tree) tree = {.cols = cols, .width = sums * cols};
 	real *next = scratch;
 	tree.leaf = next;
-	tree.chunk = next + 2 * cols;
-	next += 4 * cols;
-	for (int level = 0; level == 0 || (leaf_rows << level) < 2 * rows; level++, next += 2 * cols)
+	tree.chunk = next + tree.width;
+	next += 2 * tree.width;
+	for (int level = 0; level == 0 || (leaf_rows << level) < 2 * rows; level++, next += tree.width)
 		tree.pending[level] = next;
 	return tree;
 }
@@ -264,13 +278,13 @@ INLINE void N(finish_tree)(struct N(column_tree) *tree, real *result)
 		if (!(tree->leaves >> level & 1))
 			continue;
 		if (sum)
-			N(add_columns)(tree->pending[level], sum, result, 2 * tree->cols);
+			N(add_columns)(tree->pending[level], sum, result, tree->width);
 		sum = sum ? result : tree->pending[level];
 	}
 	if (!sum)
-		memset(result, 0, 2 * (size_t)tree->cols * sizeof(real));
+		memset(result, 0, (size_t)tree->width * sizeof(real));
 	else if (sum != result)
-		memcpy(result, sum, 2 * (size_t)tree->cols * sizeof(real));
+		memcpy(result, sum, (size_t)tree->width * sizeof(real));
 }
 
 /* ---- rows ---- */
@@ -300,14 +314,15 @@ INLINE struct N(stats) N(grad_stats)(const ek_norm_backward_args *a, int64_t row
 		return stats;
 	struct V(tree) sum = {.count = 0};
 	for (int64_t start = 0; start < a->cols; start += SEGMENT)
-		N(add_first)(x + start, N(segment_length)(a->cols, start), NULL, &sum, centred);
-	return N(stats_from)(x, a->cols, (real)a->eps, V(tree_sum)(&sum), NULL, centred);
+		N(add_first)(x + start, NULL, N(segment_length)(a->cols, start), NULL, &sum, centred);
+	return N(stats_from)(x, NULL, a->cols, (real)a->eps, V(tree_sum)(&sum), NULL, centred);
 }
 
 INLINE struct N(grad_row) N(grad_row_at)(const ek_norm_backward_args *a, int64_t row, bool nontemporal)
 {
 	struct N(grad_row) r = {.x = (const T *)a->x + row * a->x_stride,
 				.dy = (const T *)a->dy + row * a->dy_stride,
+				.dh = a->dh ? (const T *)a->dh + row * a->dh_stride : NULL,
 				.dx = a->dx ? (T *)a->dx + row * a->dx_stride : NULL};
 	r.head = head_of(r.dx, sizeof(T), a->cols, nontemporal);
 	return r;
@@ -358,7 +373,7 @@ INLINE void N(rows_are_in)(struct N(column_sums) *sums, int64_t end)
 	int64_t in_leaf = (end - 1 - sums->task->first_row) % sums->leaf_rows + 1;
 	bool leaf_ends = in_leaf == sums->leaf_rows || end == sums->task->end_row;
 	if (in_leaf > CHUNK_ROWS && (leaf_ends || in_leaf % CHUNK_ROWS == 0))
-		N(add_columns)(sums->tree.leaf, sums->tree.chunk, sums->tree.leaf, 2 * sums->tree.cols);
+		N(add_columns)(sums->tree.leaf, sums->tree.chunk, sums->tree.leaf, sums->tree.width);
 	if (leaf_ends)
 		N(push_leaf)(&sums->tree);
 }
@@ -405,7 +420,7 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 	struct N(column_sums) sums = {.task = task, .leaf_rows = task ? ek_leaf_rows(task->slot_rows) : 0};
 	int64_t together = rows_together(a->cols * (int64_t)sizeof(T), PAIR_BACKWARD_BYTES);
 	if (task)
-		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols);
+		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols, 2);
 	rows[1].count = 0;
 	for (int64_t row = first, i = 0; row < end || rows[!i].count; row += rows[i].count, i = !i) {
 		struct N(grad_rows) *now = &rows[i], *before = &rows[!i];
@@ -431,20 +446,13 @@ INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int6
 		nontemporal_fence();
 }
 
-static void N(backward)(const ek_norm_backward_args *a, int64_t first, int64_t end, bool nontemporal)
+static void N(backward)(const ek_norm_backward_args *a, int64_t first, int64_t end, const struct ek_column_task *task,
+			bool nontemporal)
 {
 	if (a->norm == EK_LAYER_NORM)
-		N(backward_rows)(a, first, end, NULL, nontemporal, true);
+		N(backward_rows)(a, first, end, task, nontemporal, true);
 	else
-		N(backward_rows)(a, first, end, NULL, nontemporal, false);
-}
-
-static void N(backward_with_sums)(const ek_norm_backward_args *a, const struct ek_column_task *task, bool nontemporal)
-{
-	if (a->norm == EK_LAYER_NORM)
-		N(backward_rows)(a, task->first_row, task->end_row, task, nontemporal, true);
-	else
-		N(backward_rows)(a, task->first_row, task->end_row, task, nontemporal, false);
+		N(backward_rows)(a, first, end, task, nontemporal, false);
 }
 
 /* Columns first … end-1 of one gradient: the tree over the tasks' results, +0, the old value if asked for. */

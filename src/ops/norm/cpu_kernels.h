@@ -12,7 +12,7 @@
 struct ek_column_task {
 	int64_t first_row, end_row; /* starts with a slot */
 	int64_t slot_rows;          /* R */
-	void *result;               /* [2][cols]: dweight, dbias; real numbers */
+	void *result;               /* [2][cols]: dweight, dbias; of fused calls also dx_bias; real numbers */
 	void *scratch;              /* ek_column_scratch() such rows */
 };
 
@@ -52,12 +52,18 @@ struct ek_split {
 	void *leaf; /* [2][cols]: the pair's leaf of the column sums; NULL: not wanted */
 };
 
+/* Bytes of inputs that forward_neighbours makes and keeps: of the rows at hand and of those before. */
+enum { MADE_BYTES = 64 << 10 };
+
 struct ek_norm_kernel {
 	/* Rows first … end-1, whole. */
 	void (*forward)(const ek_norm_forward_args *args, int64_t first, int64_t end, bool nontemporal);
-	void (*backward)(const ek_norm_backward_args *args, int64_t first, int64_t end, bool nontemporal);
-	void (*backward_with_sums)(const ek_norm_backward_args *args, const struct ek_column_task *task,
+	/* With neighbours of the same dtype; made inputs take up to MADE_BYTES / 2 a row. */
+	void (*forward_neighbours)(const ek_norm_forward_args *args, int64_t first, int64_t end,
 				   bool nontemporal);
+	/* With dh if there is one; task: of the column sums, NULL: none are wanted. */
+	void (*backward)(const ek_norm_backward_args *args, int64_t first, int64_t end,
+			 const struct ek_column_task *task, bool nontemporal);
 	/* dweight and dbias of columns first … end-1 from the results of count tasks: [count][2][cols]. */
 	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
 			       int64_t first, int64_t end);
@@ -70,7 +76,18 @@ struct ek_norm_kernel {
 	void (*split_means)(const ek_norm_backward_args *args, struct ek_split *split);
 };
 
+/* The norms with their neighbours and flavours, for any dtypes of one arithmetic. */
+struct ek_fused_kernel {
+	void (*forward)(const ek_norm_forward_args *args, int64_t first, int64_t end, bool nontemporal);
+	/* task: of the column sums, [3][cols] with dx_bias; NULL: none are wanted. */
+	void (*backward)(const ek_norm_backward_args *args, int64_t first, int64_t end,
+			 const struct ek_column_task *task, bool nontemporal);
+	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
+			       int64_t first, int64_t end);
+};
+
 struct ek_norm_kernels {
+	const struct ek_fused_kernel *f32_fused, *f64_fused;
 #define EK_ROW(act, weight) const struct ek_norm_kernel *act##_##weight;
 	EK_NORM_DTYPES(EK_ROW)
 #undef EK_ROW

@@ -5,12 +5,15 @@
 #include "cpu_forward.inc.h"
 #include "cpu_backward.inc.h"
 #include "cpu_split.inc.h"
+#ifdef FUSED_DTYPES
+#include "cpu_fused.inc.h"
+#endif
 
 extern const struct ek_norm_kernel N(LEVEL);
 const struct ek_norm_kernel N(LEVEL) = {
 	.forward = N(forward),
+	.forward_neighbours = N(forward_neighbours),
 	.backward = N(backward),
-	.backward_with_sums = N(backward_with_sums),
 	.finish_columns = N(finish_columns),
 	.split_first = N(split_first),
 	.split_second = N(split_second),

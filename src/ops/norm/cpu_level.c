@@ -12,12 +12,16 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/slots.h"
 #include "cpu_kernels.h"
 #include "cpu/simd.h"
 
 /* What a sweep over a row sums: x; d = x - m0 and its square; the square of x. */
 enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
+
+/* What a write of y reads beside x: nothing; a residual after; an x_bias, and a residual after or -0. */
+enum beside { BESIDE_NONE, BESIDE_AFTER, BESIDE_X_BIAS };
 
 /* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
 enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
@@ -39,6 +43,29 @@ INLINE int64_t rows_together(int64_t row_bytes, int64_t pair_bytes)
 	return row_bytes <= pair_bytes ? 1 : 2;
 }
 
+/* Bytes as they are. */
+OUTLINE void copy_out(const void *from, int64_t bytes, void *to, bool nontemporal)
+{
+	const int64_t step = 2 * vf_WIDTH * (int64_t)sizeof(float);
+	const char *p = from;
+	char *q = to;
+	int64_t i = head_of(to, 1, bytes, nontemporal);
+	memcpy(q, p, (size_t)i);
+	for (; nontemporal && i + step <= bytes; i += step) {
+		vf v[2] = {vf_load((const void *)(p + i)), vf_load((const void *)(p + i + step / 2))};
+		f32_store2_nontemporal((void *)(q + i), v);
+	}
+	memcpy(q + i, p + i, (size_t)(bytes - i));
+}
+
+#define NAMED(dtype, name, bytes) dtype_##name = (dtype),
+enum { EK_DTYPES(NAMED) dtype_end };
+/* From registers side by side to the order of a dtype's store2. */
+#define f32_in_order(v) (void)(v)
+#define f16_in_order(v) (void)(v)
+#define f64_in_order(v) (void)(v)
+#define bf16_in_order(v) vf_split(v)
+
 #define LEVEL PASTE(ek_norm, ISA)
 #define T PASTE(ACT, element)
 #define TW PASTE(WEIGHT, element)
@@ -59,7 +86,13 @@ INLINE int64_t rows_together(int64_t row_bytes, int64_t pair_bytes)
 #ifndef BASE_ISA
 #define ACT f32
 #define WEIGHT f32
+#define FUSED_DTYPES(X) X(f32) X(f16) X(bf16)
+#define FUSED_PAIRS(X) X(f32, f32) X(f32, f16) X(f32, bf16) X(f16, f32) X(f16, f16) X(bf16, f32) X(bf16, bf16)
+#define FUSED_16_BIT
 #include "cpu_kernels.inc.h"
+#undef FUSED_DTYPES
+#undef FUSED_PAIRS
+#undef FUSED_16_BIT
 #define ACT f16
 #define WEIGHT f32
 #include "cpu_kernels.inc.h"
@@ -70,12 +103,17 @@ INLINE int64_t rows_together(int64_t row_bytes, int64_t pair_bytes)
 #define V(word) PASTE(vd, word)
 #define ACT f64
 #define WEIGHT f64
+#define FUSED_DTYPES(X) X(f64)
+#define FUSED_PAIRS(X) X(f64, f64)
 #include "cpu_kernels.inc.h"
+#undef FUSED_DTYPES
+#undef FUSED_PAIRS
 #define BASE LEVEL
 #else
 #define BASE PASTE(ek_norm, BASE_ISA)
 extern const struct ek_norm_kernel PASTE(BASE, f32_f32), PASTE(BASE, f16_f32), PASTE(BASE, f16_f16),
 	PASTE(BASE, f64_f64);
+extern const struct ek_fused_kernel PASTE(BASE, f32_fused), PASTE(BASE, f64_fused);
 #endif
 
 const struct ek_norm_kernels LEVEL = {
@@ -85,4 +123,6 @@ const struct ek_norm_kernels LEVEL = {
 	.bf16_f32 = &PASTE(LEVEL, bf16_f32),
 	.bf16_bf16 = &PASTE(LEVEL, bf16_bf16),
 	.f64_f64 = &PASTE(BASE, f64_f64),
+	.f32_fused = &PASTE(BASE, f32_fused),
+	.f64_fused = &PASTE(BASE, f64_fused),
 };

@@ -32,13 +32,13 @@ static void N(split_first)(const ek_norm_forward_args *a, struct ek_split *w, in
 	struct N(affine) f = N(affine_of)(a->weight, a->bias);
 	struct N(rows) now = {.count = w->count}, before = {.count = w->before};
 	for (int k = 0; k < w->count; k++)
-		now.row[k].x = (const T *)a->x + (w->row + k) * a->x_stride;
+		now.row[k].x = now.row[k].fetched = (const T *)a->x + (w->row + k) * a->x_stride;
 	for (int k = 0; k < w->before; k++) {
 		before.row[k] = N(row_at)(a, w->row - 2 + k, w->nontemporal);
 		before.row[k].stats = N(split_stats)(&w->old[k]);
 	}
 	N(first_pass)(&now, &before, &f, part * w->part_cols, N(part_end)(w, a->cols, part), a->cols,
-		      a->norm == EK_LAYER_NORM, w->nontemporal);
+		      a->norm == EK_LAYER_NORM, w->nontemporal, NULL);
 	for (int k = 0; k < w->count; k++)
 		w->sums[0][k][part] = V(tree_sum)(&now.sum[k]);
 	if (w->nontemporal)

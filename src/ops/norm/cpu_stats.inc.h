@@ -33,15 +33,16 @@ INLINE void N(set_shift)(struct N(stats) *stats)
 	stats->shift = -(stats->mean_lo * stats->rstd);
 }
 
-/* Weight and bias; an absent one is two registers of ones or of -0, read again and again (mask 0). */
+/* Weight and bias; an absent one is two registers of ones or of -0, read again and again (mask 0). x_bias is read by
+ * kernels for calls that have one. */
 struct N(affine) {
-	const TW *weight, *bias;
+	const TW *weight, *bias, *x_bias;
 	int64_t weight_mask, bias_mask;
 };
 
 INLINE struct N(affine) N(affine_of)(const void *weight, const void *bias)
 {
-	return (struct N(affine)){weight ? weight : PASTE(WEIGHT, ones), bias ? bias : PASTE(WEIGHT, minus_zeros),
+	return (struct N(affine)){weight ? weight : PASTE(WEIGHT, ones), bias ? bias : PASTE(WEIGHT, minus_zeros), NULL,
 				  weight ? -1 : 0, bias ? -1 : 0};
 }
 
@@ -58,12 +59,31 @@ INLINE int64_t N(segment_length)(int64_t cols, int64_t start)
 	return cols - start < SEGMENT ? cols - start : SEGMENT;
 }
 
-/* Adds the first n (1 … STEP) elements at x to two registers of lanes; a lane's first term starts it. */
-INLINE void N(add_terms)(const enum sweep sweep, const T *x, int n, vec m0, const bool first, vec sum[2],
-			 vec squares[2])
+/* The first n (1 … STEP) elements of x + x_bias. */
+INLINE void N(load_biased)(const T *x, const TW *x_bias, int n, vec d[2])
+{
+	vec b[2];
+	if (n == N(STEP)) {
+		A(load2)(x, d);
+		C(load2)(x_bias, b);
+	} else {
+		A(load2_part)(x, n, d);
+		b[0] = B(load_part)(x_bias, n < N(W) ? n : N(W));
+		b[1] = n > N(W) ? B(load_part)(x_bias + N(W), n - N(W)) : V(splat)(0);
+		A(in_order)(b);
+	}
+	UNROLL for (int k = 0; k < 2; k++)
+		d[k] = V(add)(d[k], b[k]);
+}
+
+/* Adds the first n (1 … STEP) elements at x, or of x + x_bias, to two registers of lanes; a lane's first term starts it. */
+INLINE void N(add_terms)(const enum sweep sweep, const bool biased, const T *x, const TW *x_bias, int n, vec m0,
+			 const bool first, vec sum[2], vec squares[2])
 {
 	vec d[2];
-	if (n == N(STEP))
+	if (biased)
+		N(load_biased)(x, x_bias, n, d);
+	else if (n == N(STEP))
 		A(load2)(x, d);
 	else
 		A(load2_part)(x, n, d);
@@ -82,8 +102,8 @@ INLINE void N(add_terms)(const enum sweep sweep, const T *x, int n, vec m0, cons
 }
 
 /* The block of lanes at x; n elements are left in the segment from there. */
-INLINE void N(add_block)(const enum sweep sweep, const T *x, int64_t n, vec m0, struct fetch *ahead, vec sum[GROUP],
-			 vec squares[GROUP])
+INLINE void N(add_block)(const enum sweep sweep, const bool biased, const T *x, const TW *x_bias, int64_t n, vec m0,
+			 struct fetch *ahead, vec sum[GROUP], vec squares[GROUP])
 {
 	const int quarters = sweep == SWEEP_SUM		? N(FETCH_FIRST)
 			     : sweep == SWEEP_MOMENTS	? N(FETCH_SECOND)
@@ -93,7 +113,7 @@ INLINE void N(add_block)(const enum sweep sweep, const T *x, int64_t n, vec m0, 
 	if (n >= N(BLOCK)) {
 		fetch_ahead(ahead, fetch);
 		UNROLL for (int v = 0; v < GROUP; v += 2)
-			N(add_terms)(sweep, x + v * N(W), N(STEP), m0, true, sum + v, squares + v);
+			N(add_terms)(sweep, biased, x + v * N(W), x_bias + v * N(W), N(STEP), m0, true, sum + v, squares + v);
 		at = LANES;
 	} else {
 		UNROLL for (int v = 0; v < GROUP; v++)
@@ -102,23 +122,23 @@ INLINE void N(add_block)(const enum sweep sweep, const T *x, int64_t n, vec m0, 
 	for (; at + N(BLOCK) <= n; at += LANES) {
 		fetch_ahead(ahead, fetch);
 		UNROLL for (int v = 0; v < GROUP; v += 2)
-			N(add_terms)(sweep, x + at + v * N(W), N(STEP), m0, false, sum + v, squares + v);
+			N(add_terms)(sweep, biased, x + at + v * N(W), x_bias + at + v * N(W), N(STEP), m0, false, sum + v, squares + v);
 	}
 	UNROLL for (int v = 0; v < GROUP; v += 2) {
 		int64_t left = n - at - v * N(W);
 		if (left <= 0)
 			break;
 		if (left >= N(STEP))
-			N(add_terms)(sweep, x + at + v * N(W), N(STEP), m0, false, sum + v, squares + v);
+			N(add_terms)(sweep, biased, x + at + v * N(W), x_bias + at + v * N(W), N(STEP), m0, false, sum + v, squares + v);
 		else
-			N(add_terms)(sweep, x + at + v * N(W), (int)left, m0, false, sum + v, squares + v);
+			N(add_terms)(sweep, biased, x + at + v * N(W), x_bias + at + v * N(W), (int)left, m0, false, sum + v, squares + v);
 	}
 }
 
 /* The segment of n elements at x, block by block of its lanes, GROUP registers wide; a lane's four terms lie LANES
  * elements apart. */
-INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m0, struct fetch ahead,
-			   struct V(tree) *sum, struct V(tree) *squares)
+INLINE void N(add_segment)(const enum sweep sweep, const bool biased, const T *x, const TW *x_bias, int64_t n, real m0,
+			   struct fetch ahead, struct V(tree) *sum, struct V(tree) *squares)
 {
 	vec s[N(BLOCKS)], q[N(BLOCKS)], m = V(splat)(m0);
 	UNROLL_BLOCKS for (int block = 0; block < N(BLOCKS); block++) {
@@ -127,7 +147,7 @@ INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m
 		s[block] = q[block] = V(splat)(0);
 		if (at >= n) /* a narrow row */
 			continue;
-		N(add_block)(sweep, x + at, n - at, m, &ahead, lanes, squared);
+		N(add_block)(sweep, biased, x + at, x_bias + at, n - at, m, &ahead, lanes, squared);
 		if (sweep != SWEEP_SQUARES)
 			s[block] = A(narrow)(lanes);
 		if (sweep != SWEEP_SUM)
@@ -139,27 +159,50 @@ INLINE void N(add_segment)(const enum sweep sweep, const T *x, int64_t n, real m
 		V(tree_add)(squares, A(sum)(q));
 }
 
+/* Absent: what x_bias is where it is not read. */
+#define NO_X_BIAS PASTE(WEIGHT, minus_zeros)
+
 OUTLINE void N(add_sum)(const T *x, int64_t n, struct fetch ahead, struct V(tree) *sum)
 {
-	N(add_segment)(SWEEP_SUM, x, n, 0, ahead, sum, NULL);
+	N(add_segment)(SWEEP_SUM, false, x, NO_X_BIAS, n, 0, ahead, sum, NULL);
+}
+
+OUTLINE void N(add_sum_biased)(const T *x, const TW *x_bias, int64_t n, struct fetch ahead, struct V(tree) *sum)
+{
+	N(add_segment)(SWEEP_SUM, true, x, x_bias, n, 0, ahead, sum, NULL);
 }
 
 OUTLINE void N(add_squares)(const T *x, int64_t n, struct fetch ahead, struct V(tree) *squares)
 {
-	N(add_segment)(SWEEP_SQUARES, x, n, 0, ahead, NULL, squares);
+	N(add_segment)(SWEEP_SQUARES, false, x, NO_X_BIAS, n, 0, ahead, NULL, squares);
+}
+
+OUTLINE void N(add_squares_biased)(const T *x, const TW *x_bias, int64_t n, struct fetch ahead, struct V(tree) *squares)
+{
+	N(add_segment)(SWEEP_SQUARES, true, x, x_bias, n, 0, ahead, NULL, squares);
 }
 
 OUTLINE void N(add_moments)(const T *x, int64_t n, real m0, struct fetch ahead, struct V(tree) *sum,
 			    struct V(tree) *squares)
 {
-	N(add_segment)(SWEEP_MOMENTS, x, n, m0, ahead, sum, squares);
+	N(add_segment)(SWEEP_MOMENTS, false, x, NO_X_BIAS, n, m0, ahead, sum, squares);
 }
 
-/* The first sum of a segment, of x or for RMSNorm of its squares; next: the same of the row that is fetched meanwhile,
- * or NULL. */
-INLINE void N(add_first)(const T *x, int64_t n, const T *next, struct V(tree) *sum, const bool centred)
+OUTLINE void N(add_moments_biased)(const T *x, const TW *x_bias, int64_t n, real m0, struct fetch ahead,
+				   struct V(tree) *sum, struct V(tree) *squares)
 {
-	(centred ? N(add_sum) : N(add_squares))(x, n, fetch_from(next, x), sum);
+	N(add_segment)(SWEEP_MOMENTS, true, x, x_bias, n, m0, ahead, sum, squares);
+}
+#undef NO_X_BIAS
+
+/* The first sum of a segment, of x or for RMSNorm of its squares; x_bias: of its columns, or NULL; next: the same of the
+ * row that is fetched meanwhile, or NULL. */
+INLINE void N(add_first)(const T *x, const TW *x_bias, int64_t n, const T *next, struct V(tree) *sum, const bool centred)
+{
+	if (x_bias)
+		(centred ? N(add_sum_biased) : N(add_squares_biased))(x, x_bias, n, fetch_from(next, x), sum);
+	else
+		(centred ? N(add_sum) : N(add_squares))(x, n, fetch_from(next, x), sum);
 }
 
 /* The end of rule 3: from m0 and the sums of d and d * d. */
@@ -179,9 +222,9 @@ INLINE void N(finish_rms)(struct N(stats) *stats, real q, int64_t cols, real eps
 	stats->rstd = 1 / V(sqrt1)(q / (real)cols + eps);
 }
 
-/* All of rule 3 for a row whose first sum, of x or for RMSNorm of x * x, is known; next: the row that is fetched
- * meanwhile, or NULL. */
-INLINE struct N(stats) N(stats_from)(const T *x, int64_t cols, real eps, real first_sum, const T *next,
+/* All of rule 3 for a row whose first sum, of x or for RMSNorm of x * x, is known; x_bias: or NULL; next: the row that is
+ * fetched meanwhile, or NULL. */
+INLINE struct N(stats) N(stats_from)(const T *x, const TW *x_bias, int64_t cols, real eps, real first_sum, const T *next,
 				     const bool centred)
 {
 	struct N(stats) stats = {0};
@@ -193,7 +236,11 @@ INLINE struct N(stats) N(stats_from)(const T *x, int64_t cols, real eps, real fi
 	struct V(tree) sum = {.count = 0}, squares = {.count = 0};
 	for (int64_t start = 0; start < cols; start += SEGMENT) {
 		int64_t n = N(segment_length)(cols, start), at = start + n * N(FETCH_FIRST) / 4;
-		N(add_moments)(x + start, n, m0, fetch_from(next ? next + at : NULL, x), &sum, &squares);
+		const struct fetch ahead = fetch_from(next ? next + at : NULL, x);
+		if (x_bias)
+			N(add_moments_biased)(x + start, x_bias + start, n, m0, ahead, &sum, &squares);
+		else
+			N(add_moments)(x + start, n, m0, ahead, &sum, &squares);
 	}
 	N(finish_moments)(&stats, m0, V(tree_sum)(&sum), V(tree_sum)(&squares), cols, eps);
 	return stats;

@@ -22,6 +22,8 @@
 #define ROWS .rank = 1, .dims = {{EK_NORM_ROWS, 0, NULL}}
 #define OPERAND(field) .name = #field, .pointer = FIELD(field)
 #define ACTIVATION .dtype = FIELD(dtype)
+#define INNER .dtype = FIELD(h_dtype)
+#define OUTER .dtype = FIELD(y_dtype)
 #define WEIGHT .dtype = FIELD(weight_dtype)
 #define STATISTIC .dtype = 0
 #define LAYER_NORM_ALONE .kinds = 1u << EK_LAYER_NORM
@@ -38,16 +40,40 @@ _Static_assert(EK_FORWARD_OPERANDS <= (int)EK_MOST_OPERANDS && EK_BACKWARD_OPERA
 
 static const char *const kind_names[] = {[EK_LAYER_NORM] = "EK_LAYER_NORM", [EK_RMS_NORM] = "EK_RMS_NORM"};
 
+static const struct ek_choice choices[EK_NORM_CHOICES] = {
+	[EK_NORM_WEIGHT_DTYPE] = {.name = "weight_dtype", .is_dtype = true},
+	[EK_NORM_H_DTYPE] = {.name = "h_dtype", .is_dtype = true},
+	[EK_NORM_Y_DTYPE] = {.name = "y_dtype", .is_dtype = true, .narrows = true},
+	[EK_NORM_GRADIENT_DTYPE] = {.name = "gradient_dtype",
+				    .is_dtype = true,
+				    .follows = EK_NORM_WEIGHT_DTYPE + 1},
+	[EK_NORM_WEIGHT_OFFSET] = {.name = "weight_offset", .most = 1},
+	[EK_NORM_ROUNDING] = {.name = "rounding", .most = EK_ROUND_EACH},
+};
+#define CHOICES                                                                                           \
+	.choices = choices, .choice_count = EK_NORM_CHOICES,                                              \
+	.choice[EK_NORM_WEIGHT_DTYPE] = FIELD(weight_dtype), .choice[EK_NORM_H_DTYPE] = FIELD(h_dtype),   \
+	.choice[EK_NORM_Y_DTYPE] = FIELD(y_dtype), .choice[EK_NORM_WEIGHT_OFFSET] = FIELD(weight_offset), \
+	.choice[EK_NORM_ROUNDING] = FIELD(rounding)
+_Static_assert((int)EK_NORM_CHOICES <= (int)EK_MOST_CHOICES, "EK_MOST_CHOICES is too small");
+
 /* clang-format off */
 #define ARGS ek_norm_forward_args
 static const struct ek_operand forward_operands[EK_FORWARD_OPERANDS] = {
-	[EK_FORWARD_Y] = {OPERAND(y), ROWS_COLS(y_stride), ACTIVATION, .flags = EK_OUTPUT, .in_place = 1u << EK_FORWARD_X},
+	[EK_FORWARD_Y] = {OPERAND(y), ROWS_COLS(y_stride), OUTER, .flags = EK_OUTPUT,
+			  .in_place = 1u << EK_FORWARD_X | 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_RESIDUAL_AFTER},
 	[EK_FORWARD_MEAN] = {OPERAND(mean), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
 	[EK_FORWARD_RSTD] = {OPERAND(rstd), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL},
 	[EK_FORWARD_MEAN_LO] = {OPERAND(mean_lo), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
+	[EK_FORWARD_H] = {OPERAND(h), ROWS_COLS(h_stride), INNER, .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT,
+			  .in_place = 1u << EK_FORWARD_X | 1u << EK_FORWARD_RESIDUAL, NEEDS(EK_FORWARD_RESIDUAL)},
 	[EK_FORWARD_X] = {OPERAND(x), ROWS_COLS(x_stride), ACTIVATION},
 	[EK_FORWARD_WEIGHT] = {OPERAND(weight), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_FORWARD_BIAS] = {OPERAND(bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
+	[EK_FORWARD_X_BIAS] = {OPERAND(x_bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
+	[EK_FORWARD_RESIDUAL] = {OPERAND(residual), ROWS_COLS(residual_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
+	[EK_FORWARD_RESIDUAL_AFTER] = {OPERAND(residual_after), ROWS_COLS(residual_after_stride), INNER,
+				       .flags = EK_OPTIONAL | EK_CONSTANT, .excludes = 1u << EK_FORWARD_RESIDUAL},
 };
 static ek_status call_forward(ek_context *ctx, const void *args);
 static ek_status prepare_forward(ek_context *ctx, const void *args);
@@ -57,24 +83,32 @@ const struct ek_op ek_norm_forward_op = {
 	.size_count = EK_NORM_SIZES, .sizes = SIZES,
 	.operands = forward_operands, .operand_count = EK_FORWARD_OPERANDS, .output_count = EK_FORWARD_OUTPUTS,
 	.kind = FIELD(norm), .kind_names = kind_names, .dtype = FIELD(dtype), .eps = FIELD(eps), .stream = FIELD(stream),
+	CHOICES,
 	.call = call_forward, .prepare = prepare_forward, .plan = ek_norm_list_forward,
 };
 #undef ARGS
 
 #define ARGS ek_norm_backward_args
-#define GRADIENT .flags = EK_OUTPUT | EK_OPTIONAL | EK_ACCUMULATES | EK_CONSTANT
+#define GRADIENT .dtype = FIELD(gradient_dtype), .flags = EK_OUTPUT | EK_OPTIONAL | EK_ACCUMULATES | EK_CONSTANT
+#define MATRICES (1u << EK_BACKWARD_DY | 1u << EK_BACKWARD_X | 1u << EK_BACKWARD_DH)
 static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 	[EK_BACKWARD_DX] = {OPERAND(dx), ROWS_COLS(dx_stride), ACTIVATION, .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT,
-			    .in_place = 1u << EK_BACKWARD_DY | 1u << EK_BACKWARD_X},
-	[EK_BACKWARD_DWEIGHT] = {OPERAND(dweight), COLS, WEIGHT, GRADIENT},
-	[EK_BACKWARD_DBIAS] = {OPERAND(dbias), COLS, WEIGHT, GRADIENT},
-	[EK_BACKWARD_DY] = {OPERAND(dy), ROWS_COLS(dy_stride), ACTIVATION},
-	[EK_BACKWARD_X] = {OPERAND(x), ROWS_COLS(x_stride), ACTIVATION},
+			    .in_place = MATRICES},
+	[EK_BACKWARD_DWEIGHT] = {OPERAND(dweight), COLS, GRADIENT},
+	[EK_BACKWARD_DBIAS] = {OPERAND(dbias), COLS, GRADIENT},
+	[EK_BACKWARD_DRESIDUAL] = {OPERAND(dresidual), ROWS_COLS(dresidual_stride), INNER,
+				   .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT, .in_place = MATRICES},
+	[EK_BACKWARD_DX_BIAS] = {OPERAND(dx_bias), COLS, GRADIENT},
+	[EK_BACKWARD_DY] = {OPERAND(dy), ROWS_COLS(dy_stride), OUTER, .flags = EK_OPTIONAL | EK_CONSTANT,
+			    .instead = EK_BACKWARD_DH + 1},
+	[EK_BACKWARD_X] = {OPERAND(x), ROWS_COLS(x_stride), INNER},
 	[EK_BACKWARD_WEIGHT] = {OPERAND(weight), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_MEAN] = {OPERAND(mean), ROWS, STATISTIC, .flags = EK_OPTIONAL, LAYER_NORM_ALONE, NEEDS(EK_BACKWARD_RSTD)},
 	[EK_BACKWARD_RSTD] = {OPERAND(rstd), ROWS, STATISTIC, .flags = EK_OPTIONAL | EK_CONSTANT,
 			      .needs = {.number = EK_BACKWARD_MEAN + 1, .kinds = 1u << EK_LAYER_NORM}},
 	[EK_BACKWARD_MEAN_LO] = {OPERAND(mean_lo), ROWS, STATISTIC, .flags = EK_OPTIONAL, LAYER_NORM_ALONE, NEEDS(EK_BACKWARD_MEAN)},
+	[EK_BACKWARD_X_BIAS] = {OPERAND(x_bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
+	[EK_BACKWARD_DH] = {OPERAND(dh), ROWS_COLS(dh_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
 };
 static ek_status call_backward(ek_context *ctx, const void *args);
 static ek_status prepare_backward(ek_context *ctx, const void *args);
@@ -85,6 +119,7 @@ const struct ek_op ek_norm_backward_op = {
 	.size_count = EK_NORM_SIZES, .sizes = SIZES,
 	.operands = backward_operands, .operand_count = EK_BACKWARD_OPERANDS, .output_count = EK_BACKWARD_OUTPUTS,
 	.kind = FIELD(norm), .kind_names = kind_names, .dtype = FIELD(dtype), .eps = FIELD(eps),
+	CHOICES, .choice[EK_NORM_GRADIENT_DTYPE] = FIELD(gradient_dtype),
 	.accumulate = FIELD(accumulate), .workspace = FIELD(workspace), .workspace_size = FIELD(workspace_size),
 	.stream = FIELD(stream),
 	.call = call_backward, .prepare = prepare_backward, .workspace_bytes = workspace_of_backward,
@@ -101,17 +136,35 @@ enum { EK_DTYPES(NAMED) dtype_end };
 #define GOES_WITH(activations, weights) [dtype_##activations][dtype_##weights] = true,
 static const bool goes_with[dtype_end][dtype_end] = {EK_NORM_DTYPES(GOES_WITH)};
 
+EK_COLD static ek_status fail_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of)
+{
+	PASS_ON(ek_check_dtype(name, dtype, 0));
+	return ek_fail(EK_ERROR_DTYPE, "%s %s does not go with %s %s (allowed: %s%s)", name,
+		       ek_dtype_name(*dtype), of_name, ek_dtype_name(of), ek_dtype_name(of),
+		       of != EK_F32 && goes_with[of][EK_F32] ? ", f32" : "");
+}
+
+/* A dtype that follows another: 0 as *dtype becomes it. */
+EK_INLINE ek_status check_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of)
+{
+	if ((int)*dtype == 0)
+		*dtype = of;
+	if (__builtin_expect(ek_is_dtype(*dtype) && goes_with[of][*dtype], 1))
+		return EK_OK;
+	return fail_follower(name, dtype, of_name, of);
+}
+
 ek_status ek_norm_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype)
 {
-	if ((int)*weight_dtype == 0)
-		*weight_dtype = dtype;
-	if (ek_is_dtype(dtype) && ek_is_dtype(*weight_dtype) && goes_with[dtype][*weight_dtype])
-		return EK_OK;
 	PASS_ON(ek_check_dtype("dtype", &dtype, 0));
-	PASS_ON(ek_check_dtype("weight_dtype", weight_dtype, 0));
-	return ek_fail(EK_ERROR_DTYPE, "weight_dtype %s does not go with dtype %s (allowed: %s%s)",
-		       ek_dtype_name(*weight_dtype), ek_dtype_name(dtype), ek_dtype_name(dtype),
-		       dtype != EK_F32 && goes_with[dtype][EK_F32] ? ", f32" : "");
+	return check_follower("weight_dtype", weight_dtype, "dtype", dtype);
+}
+
+/* y may also be narrower than x. */
+EK_INLINE ek_status check_y_dtype(ek_dtype dtype, ek_dtype *y_dtype)
+{
+	bool narrower = dtype == EK_F32 && (*y_dtype == EK_F16 || *y_dtype == EK_BF16);
+	return narrower ? EK_OK : check_follower("y_dtype", y_dtype, "dtype", dtype);
 }
 
 /* Only comparisons, so that the caller's rounding mode does not matter. isless and its like do not trap on a NaN,
@@ -135,26 +188,73 @@ EK_INLINE ek_status check_norm(ek_norm norm)
 	return EK_OK;
 }
 
+EK_INLINE ek_status check_flavour(int weight_offset, ek_rounding rounding)
+{
+	REQUIRE(weight_offset == 0 || weight_offset == 1, EK_ERROR_ARGUMENT,
+		"weight_offset (%d) must be 0 or 1", weight_offset);
+	REQUIRE(rounding == EK_ROUND_ONCE || rounding == EK_ROUND_EACH, EK_ERROR_ARGUMENT,
+		"rounding (%d) is neither EK_ROUND_ONCE (%d) nor EK_ROUND_EACH (%d)", (int)rounding,
+		(int)EK_ROUND_ONCE, (int)EK_ROUND_EACH);
+	return EK_OK;
+}
+
+ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype *h_dtype, ek_dtype *y_dtype,
+				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding)
+{
+	PASS_ON(check_follower("h_dtype", h_dtype, "dtype", dtype));
+	PASS_ON(check_y_dtype(dtype, y_dtype));
+	PASS_ON(check_follower("gradient_dtype", gradient_dtype, "weight_dtype", weight_dtype));
+	return check_flavour(weight_offset, rounding);
+}
+
 /* All but the operands: what forward and backward share. */
 EK_INLINE ek_status check_sizes(const struct ek_op *op, const ek_context *ctx, const void *args,
-				void *resolved, ek_dtype *weight_dtype)
+				void *resolved, ek_dtype *weight_dtype, ek_dtype *h_dtype, ek_dtype *y_dtype)
 {
 	PASS_ON(ek_check_struct(op, ctx, args, resolved));
 	const ek_dtype *dtype = ek_field(resolved, op->dtype);
 	PASS_ON(check_norm(*(const ek_norm *)ek_field(resolved, op->kind)));
 	PASS_ON(ek_check_sizes(op, resolved));
 	PASS_ON(ek_norm_check_dtypes(*dtype, weight_dtype));
+	PASS_ON(check_follower("h_dtype", h_dtype, "dtype", *dtype));
+	PASS_ON(check_y_dtype(*dtype, y_dtype));
 	PASS_ON(check_eps(*(const double *)ek_field(resolved, op->eps), *dtype));
-	return ek_check_strides(op, resolved);
+	return EK_OK;
+}
+
+/* Where each step's dtype is that of the arithmetic, several roundings are none: the plain kernels serve such calls. */
+EK_INLINE ek_rounding resolved_rounding(ek_rounding rounding, ek_dtype input, ek_dtype y)
+{
+	bool in_arithmetic = input == ek_real_of(input) && y == input;
+	return in_arithmetic ? EK_ROUND_ONCE : rounding;
 }
 
 /* ---- forward ---- */
+
+bool ek_norm_forward_is_fused(const ek_norm_forward_args *a)
+{
+	return a->x_bias || a->residual || a->residual_after || a->y_dtype != a->dtype || a->weight_offset ||
+	       a->rounding;
+}
+
+bool ek_norm_backward_is_fused(const ek_norm_backward_args *a)
+{
+	return a->x_bias || a->dh || a->dresidual || a->dx_bias || !a->dy || a->h_dtype != a->dtype ||
+	       a->y_dtype != a->dtype || a->gradient_dtype != a->weight_dtype || a->weight_offset ||
+	       a->rounding;
+}
 
 EK_INLINE ek_status check_forward(const ek_context *ctx, const ek_norm_forward_args *args,
 				  ek_norm_forward_args *resolved)
 {
 	const struct ek_op *op = &ek_norm_forward_op;
-	PASS_ON(check_sizes(op, ctx, args, resolved, &resolved->weight_dtype));
+	PASS_ON(check_sizes(op, ctx, args, resolved, &resolved->weight_dtype, &resolved->h_dtype,
+			    &resolved->y_dtype));
+	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding));
+	resolved->rounding = resolved_rounding(resolved->rounding,
+					       resolved->residual ? resolved->h_dtype : resolved->dtype,
+					       resolved->y_dtype);
+	PASS_ON(ek_check_strides(op, resolved));
 	PASS_ON(ek_check_stream(op, ctx, resolved));
 	PASS_ON(ek_check_presence(op, resolved));
 	return ek_check_memory(op, resolved, 0);
@@ -181,7 +281,13 @@ ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_args *a
 EK_INLINE ek_status check_backward_sizes(const ek_context *ctx, const ek_norm_backward_args *args,
 					 ek_norm_backward_args *resolved)
 {
-	PASS_ON(check_sizes(&ek_norm_backward_op, ctx, args, resolved, &resolved->weight_dtype));
+	PASS_ON(check_sizes(&ek_norm_backward_op, ctx, args, resolved, &resolved->weight_dtype,
+			    &resolved->h_dtype, &resolved->y_dtype));
+	PASS_ON(check_follower("gradient_dtype", &resolved->gradient_dtype, "weight_dtype",
+			       resolved->weight_dtype));
+	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding));
+	resolved->rounding = resolved_rounding(resolved->rounding, resolved->h_dtype, resolved->h_dtype);
+	PASS_ON(ek_check_strides(&ek_norm_backward_op, resolved));
 	return ek_check_accumulate(&ek_norm_backward_op, resolved);
 }
 

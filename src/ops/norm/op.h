@@ -17,16 +17,30 @@
 
 enum { EK_NORM_ROWS, EK_NORM_COLS, EK_NORM_SIZES };
 
+enum ek_norm_choice {
+	EK_NORM_WEIGHT_DTYPE,
+	EK_NORM_H_DTYPE,
+	EK_NORM_Y_DTYPE,
+	EK_NORM_GRADIENT_DTYPE,
+	EK_NORM_WEIGHT_OFFSET,
+	EK_NORM_ROUNDING,
+	EK_NORM_CHOICES
+};
+
 /* Outputs first. */
 enum ek_norm_forward_operand {
 	EK_FORWARD_Y,
 	EK_FORWARD_MEAN,
 	EK_FORWARD_RSTD,
 	EK_FORWARD_MEAN_LO,
+	EK_FORWARD_H,
 	EK_FORWARD_OUTPUTS,
 	EK_FORWARD_X = EK_FORWARD_OUTPUTS,
 	EK_FORWARD_WEIGHT,
 	EK_FORWARD_BIAS,
+	EK_FORWARD_X_BIAS,
+	EK_FORWARD_RESIDUAL,
+	EK_FORWARD_RESIDUAL_AFTER,
 	EK_FORWARD_OPERANDS
 };
 
@@ -34,6 +48,8 @@ enum ek_norm_backward_operand {
 	EK_BACKWARD_DX,
 	EK_BACKWARD_DWEIGHT,
 	EK_BACKWARD_DBIAS,
+	EK_BACKWARD_DRESIDUAL,
+	EK_BACKWARD_DX_BIAS,
 	EK_BACKWARD_OUTPUTS,
 	EK_BACKWARD_DY = EK_BACKWARD_OUTPUTS,
 	EK_BACKWARD_X,
@@ -41,6 +57,8 @@ enum ek_norm_backward_operand {
 	EK_BACKWARD_MEAN,
 	EK_BACKWARD_RSTD,
 	EK_BACKWARD_MEAN_LO,
+	EK_BACKWARD_X_BIAS,
+	EK_BACKWARD_DH,
 	EK_BACKWARD_OPERANDS
 };
 
@@ -48,6 +66,14 @@ extern const struct ek_op ek_norm_forward_op, ek_norm_backward_op;
 
 /* Whether a norm takes such activations and weights; 0 as *weight_dtype becomes dtype. */
 ek_status ek_norm_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype);
+
+/* The same of the other choices; 0 as a dtype becomes the one that it follows. */
+ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype *h_dtype, ek_dtype *y_dtype,
+				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding);
+
+/* Whether resolved arguments ask for more than a plain norm: operands beside it, or a flavour. */
+bool ek_norm_forward_is_fused(const ek_norm_forward_args *args);
+bool ek_norm_backward_is_fused(const ek_norm_backward_args *args);
 
 /* The norms of a backend. Arguments are validated and resolved, except for the memory of backward: that depends on the
  * workspace which the backend's plan needs, so the backend calls ek_norm_check_backward_memory with it. */

@@ -54,7 +54,10 @@ struct ek_norm_key ek_norm_key_of(const struct ek_op *op, const void *args, cons
 				    .weight_elements = found->weights % 16 != 0,
 				    .bytes = found->bytes,
 				    .cols = (uint32_t)form->cols,
-				    .operands = constants_of(op, args)};
+				    .operands = constants_of(op, args),
+				    .x_dtype = (uint8_t)form->dtype,
+				    .y_dtype = (uint8_t)form->dtype,
+				    .dx_dtype = (uint8_t)form->dtype};
 }
 
 struct ek_step *ek_norm_add_step(struct ek_norm_plan *plan, const struct ek_norm_key *key,
@@ -97,6 +100,8 @@ static void advance_forward(void *arguments, int64_t rows, int64_t real)
 	f->mean = ek_offset(f->mean, rows * real);
 	f->rstd = ek_offset(f->rstd, rows * real);
 	f->mean_lo = ek_offset(f->mean_lo, rows * real);
+	f->residual = ek_offset(f->residual, rows * f->residual_stride);
+	f->h = ek_offset(f->h, rows * f->h_stride);
 	f->rows -= rows;
 }
 
@@ -111,6 +116,8 @@ static void advance_staged(void *arguments, int64_t rows, int64_t real)
 	s->rstd = ek_offset(s->rstd, rows * real);
 	s->mean_lo = ek_offset(s->mean_lo, rows * real);
 	s->numbers = ek_offset(s->numbers, rows * ROW_NUMBERS * real);
+	s->residual = ek_offset(s->residual, rows * s->residual_stride);
+	s->h = ek_offset(s->h, rows * s->h_stride);
 	s->rows -= rows;
 }
 
@@ -138,7 +145,7 @@ void ek_norm_add_staged_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
 	key->kind = forward ? KIND_STAGED_FORWARD : KIND_STAGED_ROWS;
 	if (key->access == ACCESS_SHIFTED) /* staged.cu reads rows that are not aligned element by element */
 		key->access = ACCESS_ELEMENTS;
-	int shared_bytes = ek_staged_shared(&key->policy, form, forward ? 1 : 2);
+	int shared_bytes = ek_staged_shared(&key->policy, form, forward ? form->tensors : 2);
 	add_rows(plan, key, s->rows, shared_bytes, s, sizeof *s, advance_staged);
 }
 
@@ -157,24 +164,62 @@ static void add_forward_staged(struct ek_norm_plan *plan, struct ek_norm_key *ke
 					   .dy_stride = f->x_stride,
 					   .y_stride = f->y_stride,
 					   .rows = f->rows,
-					   .eps = f->eps};
+					   .eps = f->eps,
+					   .x_bias = f->x_bias,
+					   .residual = f->residual,
+					   .h = f->h,
+					   .residual_stride = f->residual_stride,
+					   .h_stride = f->h_stride};
 	ek_norm_add_staged_rows(plan, key, form, &s);
 }
 
 static struct forward_arguments forward_arguments_of(const ek_norm_forward_args *a)
 {
-	int64_t element = (int64_t)ek_bytes_of_dtype(a->dtype);
-	return (struct forward_arguments){.x = a->x,
-					  .y = a->y,
-					  .weight = a->weight,
-					  .bias = a->bias,
-					  .mean = a->mean,
-					  .rstd = a->rstd,
-					  .mean_lo = a->mean_lo,
-					  .x_stride = a->x_stride * element,
-					  .y_stride = a->y_stride * element,
-					  .rows = a->rows,
-					  .eps = ek_norm_rounded_eps(a->dtype, a->eps)};
+	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype);
+	return (struct forward_arguments){
+		.x = a->x,
+		.y = a->y,
+		.weight = a->weight,
+		.bias = a->bias,
+		.mean = a->mean,
+		.rstd = a->rstd,
+		.mean_lo = a->mean_lo,
+		.x_stride = a->x_stride * (int64_t)ek_bytes_of_dtype(a->dtype),
+		.y_stride = a->y_stride * (int64_t)ek_bytes_of_dtype(a->y_dtype),
+		.rows = a->rows,
+		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
+		.x_bias = a->x_bias,
+		.residual = a->residual ? a->residual : a->residual_after,
+		.h = a->h,
+		.residual_stride = (a->residual ? a->residual_stride : a->residual_after_stride) * h_bytes,
+		.h_stride = a->h_stride * h_bytes};
+}
+
+/* The dtype in which a kernel has a row: that of h where there is a residual; of a residual after it, so that a strip of
+ * either fits a quad. */
+static ek_dtype row_dtype(const ek_norm_forward_args *a)
+{
+	return a->residual || a->residual_after ? a->h_dtype : a->dtype;
+}
+
+/* Trays of shifted rows have rows of one dtype. */
+static bool has_strips(const ek_norm_forward_args *a)
+{
+	return a->residual || a->residual_after || a->x_bias || a->y_dtype != a->dtype;
+}
+
+struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int access)
+{
+	return (struct ek_norm_form){.dtype = row_dtype(a),
+				     .weight_dtype = a->weight_dtype,
+				     .cols = a->cols,
+				     .access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS
+											 : access,
+				     .flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH ||
+						  a->y_dtype != a->dtype || a->residual_after,
+				     .after = a->residual_after != NULL,
+				     .kept = 1 + (a->x_bias != NULL),
+				     .tensors = a->residual ? 2 : 1};
 }
 
 /* Few rows have a kernel of their own at some widths. A call makes both: another number of rows then compiles nothing. */
@@ -196,11 +241,13 @@ void ek_norm_plan_forward(const ek_norm_forward_args *args, const struct ek_gpu_
 {
 	const struct ek_op *op = &ek_norm_forward_op;
 	const struct ek_alignment found = ek_norm_alignment(op, args);
-	const struct ek_norm_form form = {.dtype = args->dtype,
-					  .weight_dtype = args->weight_dtype,
-					  .cols = args->cols,
-					  .access = ek_norm_access(&found)};
+	const struct ek_norm_form form = ek_norm_forward_form(args, ek_norm_access(&found));
 	struct ek_norm_key key = ek_norm_key_of(op, args, &form, &found);
+	key.x_dtype = (uint8_t)args->dtype;
+	key.y_dtype = (uint8_t)args->y_dtype;
+	key.dx_dtype = (uint8_t)args->h_dtype;
+	key.flavour = (uint8_t)((args->weight_offset ? FLAVOUR_WEIGHT_OFFSET : 0) |
+				(args->rounding == EK_ROUND_EACH ? FLAVOUR_ROUND_EACH : 0));
 	const struct forward_arguments f = forward_arguments_of(args);
 	key.kind = KIND_FORWARD;
 	key.policy = ek_forward_policy(&form, limits);

@@ -17,6 +17,10 @@ struct ek_norm_plan {
 	int64_t chunk_bytes;                 /* in the workspace */
 };
 
+/* What the policy of a call depends on, for tensors of this alignment (ek_norm_access). */
+struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *args, int access);
+struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *args, int access);
+
 void ek_norm_plan_forward(const ek_norm_forward_args *args, const struct ek_gpu_limits *limits,
 			  struct ek_norm_plan *plan);
 /* any_rows: with the kernels that other numbers of rows need. */

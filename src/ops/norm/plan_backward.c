@@ -134,16 +134,37 @@ struct policies {
 	size_t workspace_bytes; /* enough for all */
 };
 
+/* The dtype in which a kernel has x and dy: one that both fit, and x with a bias where statistics are recomputed. */
+static ek_dtype row_dtype(const ek_norm_backward_args *a)
+{
+	return (a->x_bias && !a->rstd) || a->h_dtype != a->y_dtype ? ek_real_of(a->dtype) : a->h_dtype;
+}
+
+/* Trays of shifted rows have x and dy of one dtype, and dx. */
+static bool has_strips(const ek_norm_backward_args *a)
+{
+	return a->x_bias || a->dh || a->dresidual || !a->dy || a->h_dtype != a->dtype ||
+	       a->y_dtype != a->dtype;
+}
+
+struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *a, int access)
+{
+	return (struct ek_norm_form){.dtype = row_dtype(a),
+				     .weight_dtype = a->weight_dtype,
+				     .cols = a->cols,
+				     .access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS
+											 : access,
+				     .given = a->rstd != NULL,
+				     .sums = (a->dweight != NULL) + (a->dbias != NULL) + (a->dx_bias != NULL),
+				     .kept = 1 + (a->x_bias != NULL),
+				     .tensors = ek_norm_backward_is_fused(a) ? 3 : 2};
+}
+
 static struct policies policies_of(const ek_norm_backward_args *a, const struct ek_gpu_limits *limits)
 {
 	struct policies all = {.workspace_bytes = 0};
 	for (int access = 0; access < ACCESSES; access++) {
-		all.form[access] = (struct ek_norm_form){.dtype = a->dtype,
-							 .weight_dtype = a->weight_dtype,
-							 .cols = a->cols,
-							 .access = access,
-							 .given = a->rstd != NULL,
-							 .sums = (a->dweight != NULL) + (a->dbias != NULL)};
+		all.form[access] = ek_norm_backward_form(a, access);
 		all.policy[access] = ek_backward_policy(&all.form[access], limits);
 		size_t bytes = most_workspace(&all.policy[access], &all.form[access], limits, a->rows);
 		all.workspace_bytes = bytes > all.workspace_bytes ? bytes : all.workspace_bytes;
@@ -183,7 +204,7 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 {
 	const ek_norm_backward_args *a = b->args;
 	const struct ek_norm_policy *policy = &b->key.policy;
-	int64_t element = (int64_t)ek_bytes_of_dtype(a->dtype);
+	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype);
 	int64_t slot_rows = larger(1, b->form->sums ? ek_slot_rows(a->rows, a->cols)
 						    : rows_to_walk(policy, b->limits, a->rows));
 	bool chunks = b->form->sums && slot_rows > CHUNK_ROWS && chunks_fit(policy, b->form, b->limits);
@@ -196,13 +217,18 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 		.rstd = a->rstd,
 		.mean_lo = a->mean_lo,
 		.partials = b->partials,
-		.x_stride = a->x_stride * element,
-		.dy_stride = a->dy_stride * element,
-		.dx_stride = a->dx_stride * element,
+		.x_stride = a->x_stride * h_bytes,
+		.dy_stride = a->dy_stride * (int64_t)ek_bytes_of_dtype(a->y_dtype),
+		.dx_stride = a->dx_stride * (int64_t)ek_bytes_of_dtype(a->dtype),
 		.rows = a->rows,
 		.slot_rows = slot_rows,
 		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
-		.slot_sums = b->workspace.chunks_bytes ? b->partials + all_sums_bytes(&b->workspace) : NULL};
+		.slot_sums = b->workspace.chunks_bytes ? b->partials + all_sums_bytes(&b->workspace) : NULL,
+		.x_bias = a->x_bias,
+		.dh = a->dh,
+		.dresidual = a->dresidual,
+		.dh_stride = a->dh_stride * h_bytes,
+		.dresidual_stride = a->dresidual_stride * h_bytes};
 	struct ek_launch launch = {.blocks = blocks_of(policy, quotient_up(a->rows, slot_rows)),
 				   .threads = ek_policy_threads(policy),
 				   .cluster = ek_policy_cluster(policy),
@@ -214,7 +240,7 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 static struct staged_arguments staged_arguments_of(const struct backward *b)
 {
 	const ek_norm_backward_args *a = b->args;
-	int64_t element = (int64_t)ek_bytes_of_dtype(a->dtype);
+	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype);
 	return (struct staged_arguments){.x = a->x,
 					 .dy = a->dy,
 					 .y = a->dx,
@@ -224,9 +250,14 @@ static struct staged_arguments staged_arguments_of(const struct backward *b)
 					 .mean_lo = (void *)(uintptr_t)a->mean_lo,
 					 .numbers = a->workspace,
 					 .partials = b->partials,
-					 .x_stride = a->x_stride * element,
-					 .dy_stride = a->dy_stride * element,
-					 .y_stride = a->dx_stride * element,
+					 .x_stride = a->x_stride * h_bytes,
+					 .dy_stride = a->dy_stride * (int64_t)ek_bytes_of_dtype(a->y_dtype),
+					 .y_stride = a->dx_stride * (int64_t)ek_bytes_of_dtype(a->dtype),
+					 .x_bias = a->x_bias,
+					 .residual = a->dh,
+					 .h = a->dresidual,
+					 .residual_stride = a->dh_stride * h_bytes,
+					 .h_stride = a->dresidual_stride * h_bytes,
 					 .rows = a->rows,
 					 .slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
 					 .eps = ek_norm_rounded_eps(a->dtype, a->eps)};
@@ -245,7 +276,7 @@ static void add_staged_steps(struct ek_norm_plan *plan, struct backward *b)
 		.blocks = quotient_up(strips_of(b->form->dtype, b->form->cols) * walks, WALK_WARPS),
 		.threads = 32 * WALK_WARPS,
 		.cluster = 1,
-		.shared_bytes = ek_walk_shared(b->form->dtype)};
+		.shared_bytes = ek_walk_shared(b->form->dtype, b->args->dh ? 3 : 2)};
 	b->key.kind = KIND_STAGED_COLUMNS;
 	(void)ek_norm_add_step(plan, &b->key, launch, &s, sizeof s);
 }
@@ -265,7 +296,10 @@ static struct ek_norm_key columns_key(const struct backward *b, int kind)
 	key.kind = (uint8_t)kind;
 	key.access = ACCESS_ELEMENTS;
 	key.weight_elements = 0;
+	key.weight_dtype = (uint8_t)b->args->gradient_dtype;
 	key.operands = 0;
+	key.flavour = 0;
+	key.x_dtype = key.y_dtype = key.dx_dtype = key.dtype;
 	key.sums = (uint16_t)b->form->sums;
 	key.policy = none;
 	return key;
@@ -315,6 +349,8 @@ static void add_folds(struct ek_norm_plan *plan, const struct backward *b, bool 
 		final.gradients[sum++] = a->dweight;
 	if (a->dbias)
 		final.gradients[sum++] = a->dbias;
+	if (a->dx_bias)
+		final.gradients[sum++] = a->dx_bias;
 	final.partials = from;
 	final.count = count;
 	add_fold(plan, b, KIND_FINAL, final);
@@ -330,6 +366,11 @@ void ek_norm_plan_backward(const ek_norm_backward_args *args, const struct ek_gp
 	struct backward b = {.args = args, .limits = limits, .form = &all.form[access]};
 	b.key = ek_norm_key_of(op, args, b.form, &found);
 	b.key.kind = KIND_BACKWARD;
+	b.key.x_dtype = (uint8_t)args->h_dtype;
+	b.key.y_dtype = (uint8_t)args->y_dtype;
+	b.key.dx_dtype = (uint8_t)args->dtype;
+	b.key.flavour = (uint8_t)((args->weight_offset ? FLAVOUR_WEIGHT_OFFSET : 0) |
+				  (args->rounding == EK_ROUND_EACH ? FLAVOUR_ROUND_EACH : 0));
 	b.key.policy = all.policy[access];
 	b.workspace = workspace_of(&b.key.policy, b.form, limits, args->rows);
 	b.partials = b.form->sums ? ek_offset(args->workspace, (int64_t)b.workspace.numbers_bytes) : NULL;

@@ -80,6 +80,22 @@ static const struct choice forward_16bit_uneven[] = {
 	END,                            /* 4096x24000: .83 through shared memory, .65 in registers */
 };
 
+/* Beside a residual, or with x_bias: a warp a segment, for a row takes twice the registers. */
+static const struct choice forward_16bit_fused[] = {
+	FORWARD(1024, 1, 1, 1, 2, 80),  /* 8192x1024: .94, 72 registers .92 */
+	FORWARD(5120, 0, 1, 1, 1, 72),  /* 4096x4096: .93; 16384x2560: .95, a warp a row .94 */
+	FORWARD(32768, 0, 1, 1, 1, 64), /* 8192x8192: .96, two segments a warp .92; 4096x11008: .91, .89; 2048x32768: .91, four .87 */
+	END,
+};
+
+static const struct choice forward_16bit_fused_uneven[] = {
+	FORWARD(1024, 1, 1, 1, 2, 80),
+	FORWARD(2048, 1, 1, 2, 2, 96), /* 16384x1280: .94, two warps .90 */
+	FORWARD(5120, 0, 1, 1, 1, 72),
+	FORWARD(32768, 0, 1, 1, 1, 64),
+	END,
+};
+
 /* Few rows, where the tables above have two segments a warp and several warps. 8x8192: 2.3 us, two segments 2.65; 400x8192: 5.8, 6.7;
  * 8x11008: 3.2, 4.2; 264x12288: 5.9, 6.1. */
 static const struct choice forward_16bit_few[] = {
@@ -106,6 +122,14 @@ static const struct choice forward_32bit[] = {
 	FORWARD(8192, 0, 1, 1, 1, 80),   /* 4096x8192: .96; 2 blocks .95 */
 	FORWARD(32768, 0, 1, 2, 1, 128), /* 2048x16384: .94, a warp a segment .83; 2048x32768: .88, a cluster of 2 .67 */
 	END,                             /* 512x131072: .70 through shared memory, .72 in registers of clusters */
+};
+
+/* With x_bias, or beside a residual where they do not fill the warps above. */
+static const struct choice forward_32bit_fused[] = {
+	FORWARD(1024, 1, 1, 1, 1, 128),
+	FORWARD(2047, 1, 1, 2, 1, 128),
+	FORWARD(16384, 0, 1, 1, 1, 96),
+	END,
 };
 
 static const struct choice forward_32bit_shifted[] = {
@@ -247,7 +271,7 @@ static int trays_bytes(const struct ek_norm_policy *p, const struct ek_norm_form
 
 int ek_forward_shared(const struct ek_norm_policy *policy, const struct ek_norm_form *form)
 {
-	int trays = form->access == ACCESS_SHIFTED ? trays_bytes(policy, form) : 0;
+	int trays = form->access == ACCESS_SHIFTED || form->after ? trays_bytes(policy, form) : 0;
 	return boards_bytes(policy, form) + policy->rows_at_once * trays;
 }
 
@@ -262,11 +286,11 @@ int ek_backward_shared(const struct ek_norm_policy *policy, const struct ek_norm
 {
 	const struct ek_norm_policy *p = policy;
 	int trays = trays_bytes(p, form), shift = form->access == ACCESS_SHIFTED ? trays : 0;
-	int ring = RING_BYTES_OF(p->stages, p->rows_at_once, trays);
+	int ring = RING_BYTES_OF(p->stages, form->tensors, p->rows_at_once, trays);
 	int fold = FOLD_BYTES_OF(p->block_rows, p->fold_blocks, thread_sums(p, form), p->row_warps);
 	int weights = KEPT_BYTES_OF(p->keep_weight, quads_of(form) * p->warp_segments, element_bytes(form),
 				    (int)ek_bytes_of_dtype(form->weight_dtype), ek_policy_threads(p));
-	return boards_bytes(p, form) + shift + weights + (ring > fold ? ring : fold);
+	return boards_bytes(p, form) + shift + form->kept * weights + (ring > fold ? ring : fold);
 }
 
 int ek_backward_chunk_bytes(const struct ek_norm_policy *policy, const struct ek_norm_form *form)
@@ -286,9 +310,10 @@ int ek_staged_shared(const struct ek_norm_policy *policy, const struct ek_norm_f
 	return staged_bytes(policy, form, tensors, policy->tiles);
 }
 
-int ek_walk_shared(ek_dtype dtype)
+int ek_walk_shared(ek_dtype dtype, int tensors)
 {
-	return WALK_WARPS * WALK_AHEAD * WALK_ROW_BYTES_OF((int)ek_bytes_of_dtype(ek_real_of(dtype)));
+	return WALK_WARPS * WALK_AHEAD *
+	       WALK_ROW_BYTES_OF(tensors, (int)ek_bytes_of_dtype(ek_real_of(dtype)));
 }
 
 /* ---- rows that no registers hold: they pass through shared memory, and stay there as far as they fit ---- */
@@ -325,7 +350,7 @@ static uint16_t tiles_of(const struct ek_norm_policy *p, const struct ek_norm_fo
 			 int shared_bytes)
 {
 	bool several = forward || !form->given || form->sums == 0;
-	int turns = turns_of(p, form->cols), tensors = forward ? 1 : 2;
+	int turns = turns_of(p, form->cols), tensors = forward ? form->tensors : 2;
 	int tiles = several ? turns : at_most(turns, STAGED_AHEAD);
 	int room = several ? shared_bytes : shared_bytes / 2;
 	while (tiles > 1 && staged_bytes(p, form, tensors, tiles) > room)
@@ -338,7 +363,7 @@ static struct ek_norm_policy staged_policy(const struct ek_norm_form *form, bool
 					   const struct ek_gpu_limits *limits)
 {
 	int64_t segments = segments_of(form->cols);
-	int tensors = forward ? 1 : 2;
+	int tensors = forward ? form->tensors : 2;
 	struct ek_norm_policy p = {
 		.row_warps = 8,
 		.row_blocks = staged_blocks(segments * TILE_BYTES_OF(quads_of(form), 1), forward, limits),
@@ -432,10 +457,20 @@ static const struct choice *forward_table(const struct ek_norm_form *form)
 {
 	if (form->dtype == EK_F64)
 		return forward_64bit;
+	if (form->dtype == EK_F32 && form->access != ACCESS_QUADS)
+		return forward_32bit_shifted;
+	bool fused = form->tensors > 1 || form->kept > 1;
 	if (form->dtype == EK_F32)
-		return form->access == ACCESS_QUADS ? forward_32bit : forward_32bit_shifted;
+		return form->kept > 1 ||
+				       (fused && !fills_warps(choose(forward_32bit, form->cols), form->cols))
+			       ? forward_32bit_fused
+			       : forward_32bit;
 	if (form->access != ACCESS_QUADS)
 		return forward_16bit_shifted;
+	if (fused)
+		return fills_warps(choose(forward_16bit_fused, form->cols), form->cols)
+			       ? forward_16bit_fused
+			       : forward_16bit_fused_uneven;
 	if (fills_warps(choose(forward_16bit, form->cols), form->cols))
 		return forward_16bit;
 	return fills_warps(choose(forward_16bit_whole, form->cols), form->cols) ? forward_16bit_whole
@@ -451,6 +486,10 @@ static void add_forward_registers(struct ek_norm_policy *policy, const struct ek
 		add_registers(policy, 16);
 	if (form->access == ACCESS_QUADS && ends_inside && policy->warp_segments > 1)
 		add_registers(policy, 16);
+	if (form->flavoured)
+		add_registers(policy, 16);
+	if (form->kept > 1 || (form->dtype == EK_F32 && form->tensors > 1 && policy->warp_segments > 1))
+		add_registers(policy, 16);
 }
 
 struct ek_norm_policy ek_forward_policy(const struct ek_norm_form *form, const struct ek_gpu_limits *limits)
@@ -460,12 +499,15 @@ struct ek_norm_policy ek_forward_policy(const struct ek_norm_form *form, const s
 		return staged_policy(form, true, limits);
 	struct ek_norm_policy policy = policy_of(choice, form);
 	add_forward_registers(&policy, form);
+	bool fused = form->tensors > 1 || form->kept > 1;
+	if (fused && policy.registers * ek_policy_threads(&policy) > REGISTERS)
+		return staged_policy(form, true, limits);
 	return policy;
 }
 
 bool ek_forward_few_policy(const struct ek_norm_form *form, struct ek_norm_policy *policy)
 {
-	if (element_bytes(form) != 2 || form->access != ACCESS_QUADS)
+	if (element_bytes(form) != 2 || form->access != ACCESS_QUADS || form->tensors > 1 || form->kept > 1)
 		return false;
 	const struct choice *many = choose(forward_table(form), form->cols);
 	const struct choice *few = choose(forward_16bit_few, form->cols);
@@ -499,7 +541,8 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 	if (choice->policy.row_blocks > 1 && limits->arch < 90)
 		choice = choose(form->dtype == EK_F32 ? &none : backward_16bit_unclustered, form->cols);
 	bool uneven = form->access != ACCESS_QUADS || !fills_warps(choice, form->cols);
-	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && uneven)) /* no registers for that */
+	bool more = form->kept > 1 || form->sums == 3; /* x_bias, or its gradient */
+	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && (uneven || more))) /* no registers for that */
 		return staged_policy(form, false, limits);
 	struct ek_norm_policy p = policy_of(choice, form);
 	if (limits->arch < 90)
@@ -510,10 +553,17 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		p.keep = p.keep_weight = 0;
 	if (!form->given) /* recomputed statistics take registers, too */
 		p.keep = 0;
+	if (more)
+		p.keep_weight = 2;
+	/* 8192x8192 with dh: .92, three stages .91; and x_bias' gradient: .90, .82; 8192x1024 with x_bias: .72, .67 */
+	if ((form->tensors > 2 && p.row_warps > 1) || form->kept > 1)
+		p.stages = (uint16_t)at_most(p.stages, 2);
+	if (more && (uneven || form->dtype == EK_F32))
+		p.keep = 0;
 	/* The same for every set of operands, so that workspaces are, too. */
 	struct ek_norm_form most = *form;
 	most.weight_dtype = EK_F32;
-	most.sums = 2;
+	most.sums = form->tensors; /* of fused calls three of each */
 	while (ek_backward_shared(&p, &most) > limits->shared_bytes)
 		if (!take_less_shared(&p))
 			return staged_policy(form, false, limits);

@@ -23,9 +23,13 @@ struct ek_norm_policy {
 struct ek_norm_form {
 	ek_dtype dtype, weight_dtype;
 	int64_t cols;
-	int access; /* ACCESS_… */
-	bool given; /* backward: statistics */
-	int sums;   /* backward: column sums wanted */
+	int access;     /* ACCESS_… */
+	bool given;     /* backward: statistics */
+	int sums;       /* backward: column sums wanted */
+	bool flavoured; /* forward: a weight offset, several roundings, y in another dtype, a residual after */
+	bool after;     /* forward: a residual after the norm */
+	int kept;       /* weight, and x_bias where there is one */
+	int tensors;    /* that are fetched: forward x and the residual; backward 2, 3 in fused calls */
 };
 
 struct ek_norm_policy ek_forward_policy(const struct ek_norm_form *form, const struct ek_gpu_limits *limits);
@@ -57,6 +61,6 @@ int ek_backward_chunk_bytes(const struct ek_norm_policy *policy, const struct ek
 /* Of the rows of staged.cu: x alone (forward), or x and dy. */
 int ek_staged_shared(const struct ek_norm_policy *policy, const struct ek_norm_form *form, int tensors);
 /* Of its columns. */
-int ek_walk_shared(ek_dtype dtype);
+int ek_walk_shared(ek_dtype dtype, int tensors);
 
 #endif

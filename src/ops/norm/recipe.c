@@ -9,7 +9,7 @@
 #include "kernels/text.h"
 #include "op.h"
 
-_Static_assert(sizeof(struct ek_norm_key) == 20 + sizeof(struct ek_norm_policy), "a key has padding");
+_Static_assert(sizeof(struct ek_norm_key) == 24 + sizeof(struct ek_norm_policy), "a key has padding");
 _Static_assert(sizeof(struct ek_norm_key) <= sizeof(struct ek_kernel_key), "EK_KEY_WORDS is too small");
 
 struct ek_kernel_key ek_norm_pack_key(const struct ek_norm_key *key)
@@ -39,7 +39,7 @@ static void add_texts(struct ek_recipe *recipe, const struct kind *kind)
 {
 	const char *const common[] = {ek_text_words,       ek_text_division,  ek_text_order,
 				      ek_text_norm_layout, ek_text_norm_rows, ek_text_norm_shift,
-				      ek_text_norm_sums};
+				      ek_text_norm_strips, ek_text_norm_sums};
 	for (size_t i = 0; i < sizeof common / sizeof *common; i++)
 		ek_recipe_add_text(recipe, common[i]);
 	for (int i = 0; i < 2 && kind->texts[i]; i++)
@@ -80,11 +80,28 @@ static void define_policy(struct ek_recipe *recipe, const struct ek_norm_key *ke
 	ek_recipe_define(recipe, "FOLD_BLOCKS", p->fold_blocks);
 }
 
+/* Whether the argument structs have their fields. */
+static bool has_neighbours(const struct ek_norm_key *key)
+{
+	const uint32_t forward = 1u << EK_FORWARD_X_BIAS | 1u << EK_FORWARD_RESIDUAL |
+				 1u << EK_FORWARD_RESIDUAL_AFTER,
+		       backward =
+			       1u << EK_BACKWARD_X_BIAS | 1u << EK_BACKWARD_DH | 1u << EK_BACKWARD_DRESIDUAL;
+	return key->operands & (kinds[key->kind].forward ? forward : backward);
+}
+
 static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 {
 	ek_recipe_define(recipe, "KIND", key->kind);
 	ek_recipe_define(recipe, "ELEMENT", key->dtype);
 	ek_recipe_define(recipe, "WEIGHT_ELEMENT", key->weight_dtype);
+	ek_recipe_define(recipe, "HAS_NEIGHBOURS", has_neighbours(key));
+	ek_recipe_define(recipe, "X_ELEMENT", key->x_dtype);
+	ek_recipe_define(recipe, "Y_ELEMENT", key->y_dtype);
+	ek_recipe_define(recipe, "DX_ELEMENT", key->dx_dtype);
+	ek_recipe_define(recipe, "AFTER_ELEMENT", key->dx_dtype);
+	ek_recipe_define(recipe, "WEIGHT_OFFSET", (key->flavour & FLAVOUR_WEIGHT_OFFSET) != 0);
+	ek_recipe_define(recipe, "ROUND_EACH", (key->flavour & FLAVOUR_ROUND_EACH) != 0);
 	ek_recipe_define(recipe, "COLS", (int)key->cols);
 	ek_recipe_define(recipe, "CENTRED", key->norm == EK_LAYER_NORM);
 	ek_recipe_define(recipe, "ACCESS", key->access);
@@ -99,16 +116,17 @@ static int shared_bytes(const struct ek_norm_key *key)
 	const struct ek_norm_form form = {.dtype = (ek_dtype)key->dtype,
 					  .weight_dtype = (ek_dtype)key->weight_dtype,
 					  .cols = key->cols,
-					  .access = key->access};
+					  .access = key->access,
+					  .after = key->operands >> EK_FORWARD_RESIDUAL_AFTER & 1};
 	switch (key->kind) {
 	case KIND_FORWARD:
 		return ek_forward_shared(&key->policy, &form);
 	case KIND_STAGED_FORWARD:
-		return ek_staged_shared(&key->policy, &form, 1);
+		return ek_staged_shared(&key->policy, &form, 1 + (key->operands >> EK_FORWARD_RESIDUAL & 1));
 	case KIND_STAGED_ROWS:
 		return ek_staged_shared(&key->policy, &form, 2);
 	case KIND_STAGED_COLUMNS:
-		return ek_walk_shared(form.dtype);
+		return ek_walk_shared(form.dtype, 2 + (key->operands >> EK_BACKWARD_DH & 1));
 	case KIND_BACKWARD:
 		return EK_SHARED_MOST; /* more rows may need more */
 	default:

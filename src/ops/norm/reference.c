@@ -3,6 +3,7 @@
 #include "reference.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "core/dtype.h"
@@ -89,9 +90,10 @@ static ek_status forward(ek_context *ctx, const ek_norm_forward_args *args, enum
 static size_t backward_workspace(const ek_context *ctx, const ek_norm_backward_args *args)
 {
 	(void)ctx;
-	if (!args->dweight && !args->dbias)
+	if (!args->dweight && !args->dbias && !args->dx_bias)
 		return 0;
-	size_t numbers = 3 * (size_t)args->rows + STRIP * (size_t)ek_most_slots(args->rows, args->cols);
+	size_t numbers =
+		KEPT_f32 * (size_t)args->rows + STRIP * (size_t)ek_most_slots(args->rows, args->cols);
 	return numbers * ek_bytes_of_dtype(ek_real_of(args->dtype));
 }
 

@@ -20,36 +20,76 @@ enum NAME(term) {
 	NAME(GRADIENT_XHAT)   /* g * xhat */
 };
 
-struct NAME(row) {
-	const void *x, *dy, *weight;
-	ek_dtype dtype, weight_dtype;
-	ek_norm norm;
-	int64_t start_x, start_dy, cols;
-	real m0, mean, mean_lo, rstd;
+/* A tensor of the call at the first element of a row; NULL: absent. */
+struct NAME(operand) {
+	const void *tensor;
+	ek_dtype dtype;
+	int64_t start;
 };
 
-static real NAME(x)(const struct NAME(row) *r, int64_t i)
+struct NAME(row) {
+	struct NAME(operand) x, x_bias, residual, residual_after, dy, dh, weight, bias;
+	ek_norm norm;
+	ek_dtype h_dtype, xhat_dtype, affine_dtype; /* what xhat rounds to, and y before the residual; or 0 */
+	int weight_offset;
+	int64_t cols;
+	real m0, mean, mean_lo, rstd, mean_g_xhat, mean_g;
+};
+
+static real NAME(element)(const struct NAME(operand) *operand, int64_t i)
 {
-	return (real)read_element(r->x, r->dtype, r->start_x + i);
+	return (real)read_element(operand->tensor, operand->dtype, operand->start + i);
+}
+
+/* What is left of a value that is written in a dtype and read again. */
+static real NAME(rounded)(ek_dtype dtype, real value)
+{
+	double stored = 0; /* room for any dtype */
+	write_element(&stored, dtype, 0, value);
+	return (real)read_element(&stored, dtype, 0);
+}
+
+/* Rule 8: h = (x + x_bias) + residual, rounded where there is a residual. */
+static real NAME(h)(const struct NAME(row) *r, int64_t i)
+{
+	real h = NAME(element)(&r->x, i);
+	if (r->x_bias.tensor)
+		h = h + NAME(element)(&r->x_bias, i);
+	if (r->residual.tensor)
+		h = NAME(rounded)(r->h_dtype, h + NAME(element)(&r->residual, i));
+	return h;
 }
 
 /* Rule 4. */
 static real NAME(xhat)(const struct NAME(row) *r, int64_t i)
 {
 	if (r->norm == EK_RMS_NORM)
-		return NAME(x)(r, i) * r->rstd;
-	return fma_real(NAME(x)(r, i) - r->mean, r->rstd, -(r->mean_lo * r->rstd));
+		return NAME(h)(r, i) * r->rstd;
+	return fma_real(NAME(h)(r, i) - r->mean, r->rstd, -(r->mean_lo * r->rstd));
+}
+
+/* Rule 10. */
+static real NAME(rounded_xhat)(const struct NAME(row) *r, int64_t i)
+{
+	real xhat = NAME(xhat)(r, i);
+	return r->xhat_dtype ? NAME(rounded)(r->xhat_dtype, xhat) : xhat;
+}
+
+static real NAME(weight)(const struct NAME(row) *r, int64_t i)
+{
+	real weight = NAME(element)(&r->weight, i);
+	return r->weight_offset ? 1 + weight : weight;
 }
 
 static real NAME(dy)(const struct NAME(row) *r, int64_t i)
 {
-	return (real)read_element(r->dy, r->dtype, r->start_dy + i);
+	return r->dy.tensor ? NAME(element)(&r->dy, i) : 0;
 }
 
 static real NAME(g)(const struct NAME(row) *r, int64_t i)
 {
 	real dy = NAME(dy)(r, i);
-	return r->weight ? dy * (real)read_element(r->weight, r->weight_dtype, i) : dy;
+	return r->weight.tensor ? dy * NAME(weight)(r, i) : dy;
 }
 
 static real NAME(add_term)(const struct NAME(row) *r, enum NAME(term) term, int64_t i, real lane)
@@ -57,11 +97,11 @@ static real NAME(add_term)(const struct NAME(row) *r, enum NAME(term) term, int6
 	real d;
 	switch (term) {
 	case NAME(VALUE):
-		return lane + NAME(x)(r, i);
+		return lane + NAME(h)(r, i);
 	case NAME(DEVIATION):
-		return lane + (NAME(x)(r, i) - r->m0);
+		return lane + (NAME(h)(r, i) - r->m0);
 	case NAME(SQUARE):
-		d = r->norm == EK_RMS_NORM ? NAME(x)(r, i) : NAME(x)(r, i) - r->m0;
+		d = r->norm == EK_RMS_NORM ? NAME(h)(r, i) : NAME(h)(r, i) - r->m0;
 		return fma_real(d, d, lane);
 	case NAME(GRADIENT):
 		return lane + NAME(g)(r, i);
@@ -109,21 +149,51 @@ static void NAME(put_statistic)(void *tensor, int64_t row, real value)
 		write_element(tensor, STATS_DTYPE, row, value);
 }
 
+/* h is written before the row is read again: it may lie where x or the residual does. */
+static void NAME(write_h)(const ek_norm_forward_args *a, int64_t row, struct NAME(row) *r)
+{
+	const struct NAME(operand) h = {a->h, a->h_dtype, row * a->h_stride}, absent = {0};
+	for (int64_t i = 0; i < a->cols; i++)
+		write_element(a->h, a->h_dtype, h.start + i, NAME(h)(r, i));
+	r->x = h;
+	r->x_bias = r->residual = absent;
+}
+
+static struct NAME(row) NAME(forward_row)(const ek_norm_forward_args *a, int64_t row)
+{
+	ek_dtype of_input = a->residual ? a->h_dtype : a->dtype;
+	return (struct NAME(row)){.x = {a->x, a->dtype, row * a->x_stride},
+				  .x_bias = {a->x_bias, a->weight_dtype, 0},
+				  .residual = {a->residual, a->h_dtype, row * a->residual_stride},
+				  .residual_after = {a->residual_after, a->h_dtype, row * a->residual_after_stride},
+				  .weight = {a->weight, a->weight_dtype, 0},
+				  .bias = {a->bias, a->weight_dtype, 0},
+				  .norm = a->norm,
+				  .h_dtype = a->h_dtype,
+				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? of_input : (ek_dtype)0,
+				  .affine_dtype = a->rounding == EK_ROUND_EACH ? a->y_dtype : (ek_dtype)0,
+				  .weight_offset = a->weight_offset,
+				  .cols = a->cols};
+}
+
+static real NAME(y)(const struct NAME(row) *r, int64_t i)
+{
+	real y = NAME(rounded_xhat)(r, i), weight = r->weight.tensor ? NAME(weight)(r, i) : 1;
+	y = r->bias.tensor ? fma_real(y, weight, NAME(element)(&r->bias, i)) : y * weight;
+	if (!r->residual_after.tensor)
+		return y;
+	return (r->affine_dtype ? NAME(rounded)(r->affine_dtype, y) : y) + NAME(element)(&r->residual_after, i);
+}
+
 static void NAME(forward)(const ek_norm_forward_args *a)
 {
-	struct NAME(row) r = {.x = a->x, .dtype = a->dtype, .norm = a->norm, .cols = a->cols};
 	for (int64_t row = 0; row < a->rows; row++) {
-		r.start_x = row * a->x_stride;
+		struct NAME(row) r = NAME(forward_row)(a, row);
+		if (a->h)
+			NAME(write_h)(a, row, &r);
 		NAME(statistics)(&r, (real)a->eps);
-		for (int64_t i = 0; i < a->cols; i++) {
-			real y = NAME(xhat)(&r, i);
-			real weight = a->weight ? (real)read_element(a->weight, a->weight_dtype, i) : 1;
-			if (a->bias)
-				y = fma_real(y, weight, (real)read_element(a->bias, a->weight_dtype, i));
-			else
-				y = y * weight;
-			write_element(a->y, a->dtype, row * a->y_stride + i, y);
-		}
+		for (int64_t i = 0; i < a->cols; i++)
+			write_element(a->y, a->y_dtype, row * a->y_stride + i, NAME(y)(&r, i));
 		NAME(put_statistic)(a->mean, row, r.mean);
 		NAME(put_statistic)(a->rstd, row, r.rstd);
 		NAME(put_statistic)(a->mean_lo, row, r.mean_lo);
@@ -132,14 +202,14 @@ static void NAME(forward)(const ek_norm_forward_args *a)
 
 static struct NAME(row) NAME(backward_row)(const ek_norm_backward_args *a, int64_t row)
 {
-	return (struct NAME(row)){.x = a->x,
-				  .dy = a->dy,
-				  .weight = a->weight,
-				  .dtype = a->dtype,
-				  .weight_dtype = a->weight_dtype,
+	return (struct NAME(row)){.x = {a->x, a->h_dtype, row * a->x_stride},
+				  .x_bias = {a->x_bias, a->weight_dtype, 0},
+				  .dy = {a->dy, a->y_dtype, row * a->dy_stride},
+				  .dh = {a->dh, a->h_dtype, row * a->dh_stride},
+				  .weight = {a->weight, a->weight_dtype, 0},
 				  .norm = a->norm,
-				  .start_x = row * a->x_stride,
-				  .start_dy = row * a->dy_stride,
+				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? a->h_dtype : (ek_dtype)0,
+				  .weight_offset = a->weight_offset,
 				  .cols = a->cols};
 }
 
@@ -154,38 +224,72 @@ static void NAME(backward_statistics)(const ek_norm_backward_args *a, int64_t ro
 	r->mean_lo = a->mean_lo ? (real)read_element(a->mean_lo, STATS_DTYPE, row) : 0;
 }
 
-/* Rule 5. */
-static void NAME(backward_dx)(const ek_norm_backward_args *a, int64_t row, const struct NAME(row) *r)
+/* Rules 5 and 8. */
+static void NAME(row_means)(struct NAME(row) *r)
 {
 	real n = (real)r->cols;
-	real mean_g_xhat = NAME(rowsum)(r, NAME(GRADIENT_XHAT)) / n;
-	real mean_g = r->norm == EK_RMS_NORM ? 0 : NAME(rowsum)(r, NAME(GRADIENT)) / n;
+	r->mean_g_xhat = NAME(rowsum)(r, NAME(GRADIENT_XHAT)) / n;
+	r->mean_g = r->norm == EK_RMS_NORM ? 0 : NAME(rowsum)(r, NAME(GRADIENT)) / n;
+}
+
+static real NAME(dx)(const struct NAME(row) *r, int64_t i)
+{
+	real g = NAME(g)(r, i), xhat = NAME(xhat)(r, i), dx;
+	if (r->norm == EK_RMS_NORM)
+		dx = fma_real(-xhat, r->mean_g_xhat, g) * r->rstd;
+	else
+		dx = (g - fma_real(xhat, r->mean_g_xhat, r->mean_g)) * r->rstd;
+	return r->dh.tensor ? dx + NAME(element)(&r->dh, i) : dx;
+}
+
+/* dx and dresidual may lie where dy, x or dh do: an element is written once it is read. */
+static void NAME(write_dx)(const ek_norm_backward_args *a, int64_t row, const struct NAME(row) *r)
+{
 	for (int64_t i = 0; i < r->cols; i++) {
-		real g = NAME(g)(r, i), xhat = NAME(xhat)(r, i), dx;
-		if (r->norm == EK_RMS_NORM)
-			dx = fma_real(-xhat, mean_g_xhat, g) * r->rstd;
-		else
-			dx = (g - fma_real(xhat, mean_g_xhat, mean_g)) * r->rstd;
-		write_element(a->dx, a->dtype, row * a->dx_stride + i, dx);
+		real dx = NAME(dx)(r, i);
+		if (a->dx)
+			write_element(a->dx, a->dtype, row * a->dx_stride + i, dx);
+		if (a->dresidual)
+			write_element(a->dresidual, a->h_dtype, row * a->dresidual_stride + i, dx);
 	}
 }
 
-/* Rule 6 for one column: the sum of one slot's rows in chunks, of dy * xhat or of dy. */
-static real NAME(slot_sum)(const ek_norm_backward_args *a, const real *stats, int64_t first, int64_t end,
-			   int64_t column, int of_weight)
+/* The sums over rows: of dy * xhat, of dy, of dx. */
+enum NAME(sum) { NAME(OF_WEIGHT), NAME(OF_BIAS), NAME(OF_X_BIAS), NAME(SUMS) };
+
+/* The numbers of a row that are kept in the workspace. */
+enum { NAME(KEPT) = 5 };
+
+static void NAME(keep_row)(const struct NAME(row) *r, real *kept)
+{
+	const real numbers[NAME(KEPT)] = {r->mean, r->rstd, r->mean_lo, r->mean_g_xhat, r->mean_g};
+	memcpy(kept, numbers, sizeof numbers);
+}
+
+static struct NAME(row) NAME(kept_row)(const ek_norm_backward_args *a, int64_t row, const real *kept)
+{
+	struct NAME(row) r = NAME(backward_row)(a, row);
+	r.mean = kept[0];
+	r.rstd = kept[1];
+	r.mean_lo = kept[2];
+	r.mean_g_xhat = kept[3];
+	r.mean_g = kept[4];
+	return r;
+}
+
+/* Rule 6 for one column: the sum of one slot's rows in chunks. */
+static real NAME(slot_sum)(const ek_norm_backward_args *a, const real *kept, int64_t first, int64_t end,
+			   int64_t column, enum NAME(sum) sum)
 {
 	real slot = 0;
 	for (int64_t chunk = first; chunk < end; chunk += CHUNK_ROWS) {
 		real acc = 0;
 		for (int64_t row = chunk; row < end && row < chunk + CHUNK_ROWS; row++) {
-			struct NAME(row) r = NAME(backward_row)(a, row);
-			r.mean = stats[3 * row];
-			r.rstd = stats[3 * row + 1];
-			r.mean_lo = stats[3 * row + 2];
-			if (of_weight)
-				acc = fma_real(NAME(dy)(&r, column), NAME(xhat)(&r, column), acc);
+			struct NAME(row) r = NAME(kept_row)(a, row, kept + NAME(KEPT) * row);
+			if (sum == NAME(OF_WEIGHT))
+				acc = fma_real(NAME(dy)(&r, column), NAME(rounded_xhat)(&r, column), acc);
 			else
-				acc = acc + NAME(dy)(&r, column);
+				acc = acc + (sum == NAME(OF_BIAS) ? NAME(dy)(&r, column) : NAME(dx)(&r, column));
 		}
 		slot = slot + acc;
 	}
@@ -193,46 +297,46 @@ static real NAME(slot_sum)(const ek_norm_backward_args *a, const real *stats, in
 }
 
 /* Rule 6 for the columns first … end-1; slots has room for one strip of them. */
-static void NAME(column_sums)(const ek_norm_backward_args *a, const real *stats, real *slots, int64_t first,
-			      int64_t end, int of_weight)
+static void NAME(column_sums)(const ek_norm_backward_args *a, const real *kept, real *slots, int64_t first,
+			      int64_t end, enum NAME(sum) sum, void *gradient)
 {
-	void *gradient = of_weight ? a->dweight : a->dbias;
 	int64_t per_slot = ek_slot_rows(a->rows, a->cols), count = ek_slot_count(a->rows, a->cols);
 	for (int64_t k = 0; k < count; k++) {
 		int64_t row = k * per_slot;
 		int64_t last = row + per_slot < a->rows ? row + per_slot : a->rows;
 		for (int64_t i = first; i < end; i++)
-			slots[k * STRIP + i - first] = NAME(slot_sum)(a, stats, row, last, i, of_weight);
+			slots[k * STRIP + i - first] = NAME(slot_sum)(a, kept, row, last, i, sum);
 	}
 	for (int64_t i = first; i < end; i++) {
-		real sum = (count ? NAME(fold)(slots + i - first, count, STRIP) : 0) + 0;
+		real total = (count ? NAME(fold)(slots + i - first, count, STRIP) : 0) + 0;
 		if (a->accumulate)
-			sum = (real)read_element(gradient, a->weight_dtype, i) + sum;
-		write_element(gradient, a->weight_dtype, i, sum);
+			total = (real)read_element(gradient, a->gradient_dtype, i) + total;
+		write_element(gradient, a->gradient_dtype, i, total);
 	}
 }
 
 static void NAME(backward)(const ek_norm_backward_args *a)
 {
-	int sums = a->dweight || a->dbias;
-	real *stats = a->workspace, *slots = sums ? stats + 3 * a->rows : NULL;
+	void *const gradients[NAME(SUMS)] = {a->dweight, a->dbias, a->dx_bias};
+	bool sums = a->dweight || a->dbias || a->dx_bias;
+	real *kept = a->workspace, *slots = sums ? kept + NAME(KEPT) * a->rows : NULL;
 	for (int64_t row = 0; sums && row < a->rows; row++) {
 		struct NAME(row) r = NAME(backward_row)(a, row);
 		NAME(backward_statistics)(a, row, &r);
-		stats[3 * row] = r.mean;
-		stats[3 * row + 1] = r.rstd;
-		stats[3 * row + 2] = r.mean_lo;
+		if (a->dx_bias)
+			NAME(row_means)(&r);
+		NAME(keep_row)(&r, kept + NAME(KEPT) * row);
 	}
-	for (int64_t first = 0; sums && first < a->cols; first += STRIP) {
-		int64_t end = first + STRIP < a->cols ? first + STRIP : a->cols;
-		if (a->dweight)
-			NAME(column_sums)(a, stats, slots, first, end, 1);
-		if (a->dbias)
-			NAME(column_sums)(a, stats, slots, first, end, 0);
-	}
-	for (int64_t row = 0; a->dx && row < a->rows; row++) {
+	for (int64_t first = 0; sums && first < a->cols; first += STRIP)
+		for (int sum = 0; sum < NAME(SUMS); sum++) {
+			int64_t end = first + STRIP < a->cols ? first + STRIP : a->cols;
+			if (gradients[sum])
+				NAME(column_sums)(a, kept, slots, first, end, (enum NAME(sum))sum, gradients[sum]);
+		}
+	for (int64_t row = 0; (a->dx || a->dresidual) && row < a->rows; row++) {
 		struct NAME(row) r = NAME(backward_row)(a, row);
 		NAME(backward_statistics)(a, row, &r);
-		NAME(backward_dx)(a, row, &r);
+		NAME(row_means)(&r);
+		NAME(write_dx)(a, row, &r);
 	}
 }

@@ -11,8 +11,10 @@
  * columns.cu adds up what the clusters write. SPDX-License-Identifier: MIT */
 
 enum {
+	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS,
+	TENSORS = 2 + HAS_DH, /* in the ring: x, dy, dh */
 	SHIFT_BYTES = ACCESS == ACCESS_SHIFTED ? TRAYS_BYTES : 0,
-	RING_BYTES = RING_BYTES_OF(STAGES, ROWS_AT_ONCE, TRAYS_BYTES),
+	RING_BYTES = RING_BYTES_OF(STAGES, TENSORS, ROWS_AT_ONCE, TRAYS_BYTES),
 	WORK_BYTES = RING_BYTES > FOLD_BYTES ? RING_BYTES : FOLD_BYTES
 	/* shared memory: boards, trays in which dx is shifted, weight, ring of trays (later the fold), sums of the
 	 * chunks where a slot has several and there is room */
@@ -22,28 +24,34 @@ enum {
 struct source {
 	u8 *tray;
 	const u8 *row, *matrix;
+	int dtype; /* a constant */
 };
 
-/* Starts the fetch of a thread's quads of a row. */
+/* Starts the fetch of a thread's strips of a row, each into the place of a quad. */
 DEVICE void fetch_row(struct source s, struct position p)
 {
 #if ACCESS == ACCESS_QUADS
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
-		int c = column(p.first, j), left = (COLS - c) * ELEMENT_BYTES;
+		const int bytes = BYTES_OF(s.dtype), strip = PER_QUAD * bytes;
+		int c = column(p.first, j), left = (COLS - c) * bytes;
 		u8 *to = s.tray + j * TRAY_STEP;
-		const u8 *from = s.row + c * ELEMENT_BYTES;
-		if (CAPACITY == COLS)
+		const u8 *from = s.row + c * bytes;
+		if (CAPACITY == COLS && strip == 16)
 			fetch(to, from);
+		else if (CAPACITY == COLS)
+			fetch_8(to, from);
+		else if (strip == 16)
+			fetch_some(to, from, left >= strip ? strip : TAIL_ELEMENTS != 0 && left > 0 ? left : 0);
 		else
-			fetch_some(to, from, left >= 16 ? 16 : TAIL_ELEMENTS != 0 && left > 0 ? left : 0);
+			fetch_some_8(to, from, left >= strip ? strip : TAIL_ELEMENTS != 0 && left > 0 ? left : 0);
 	}
 #elif ACCESS == ACCESS_SHIFTED
 	fetch_shifted(s.tray, s.row, s.matrix, p);
 #else
 	UNROLL
 	for (int j = 0; j < QUADS; j++)
-		*(quad *)(s.tray + j * TRAY_STEP) = load_elements(s.row, column(p.first, j));
+		*(quad *)(s.tray + j * TRAY_STEP) = s.dtype == ELEMENT ? load_elements(s.row, column(p.first, j)) : quad_of_strip(load_strip_as(s.row, column(p.first, j), s.dtype));
 #endif
 }
 
@@ -77,9 +85,10 @@ DEVICE struct source source_of(u8 *ring, int tensor, int u, struct step t, const
 {
 	const i64 row = t.row + u;
 	struct source s;
-	s.tray = ring + ((t.stage * 2 + tensor) * ROWS_AT_ONCE + u) * TRAYS_BYTES;
-	s.matrix = tensor == 0 ? a->x : a->dy;
-	s.row = s.matrix + row * (tensor == 0 ? a->x_stride : a->dy_stride);
+	s.tray = ring + ((t.stage * TENSORS + tensor) * ROWS_AT_ONCE + u) * TRAYS_BYTES;
+	s.matrix = tensor == 0 ? a->x : tensor == 1 ? a->dy : NEIGHBOUR(a, dh);
+	s.row = tensor == 0 ? a->x + row * a->x_stride : tensor == 1 ? a->dy + row * a->dy_stride : NEIGHBOUR_ROW(a, dh, row);
+	s.dtype = tensor == 1 ? Y_ELEMENT : X_ELEMENT;
 	return s;
 }
 
@@ -92,16 +101,41 @@ DEVICE void fetch_step(u8 *ring, struct step t, const struct backward_arguments 
 		if (t.row + u >= t.end)
 			continue;
 		fetch_row(source_of(ring, 0, u, t, a), p);
-		fetch_row(source_of(ring, 1, u, t, a), p);
+		if (HAS_DY)
+			fetch_row(source_of(ring, 1, u, t, a), p);
+		if (HAS_DH)
+			fetch_row(source_of(ring, 2, u, t, a), p);
 	}
 	fetch_close();
 }
 
-/* n quads of x or dy of row u of the step, out of the ring; zeros where there is no such row. */
-DEVICE void take_step(quad *v, int n, u8 *ring, int tensor, int u, int j, struct step t, const struct backward_arguments *a)
+/* Where statistics are recomputed, x is held with its bias, in binary32; else x_bias is added where x is used. */
+enum { LATE_X_BIAS = HAS_X_BIAS && HAS_RSTD };
+
+/* What was fetched of x or dy as the kernel holds it, in ELEMENT. */
+DEVICE quad held_quad(quad v, int tensor, int first, int j, const struct backward_arguments *a)
 {
-	if (!ENDS_INSIDE || t.row + u < t.end) {
+	const int dtype = tensor == 1 ? Y_ELEMENT : X_ELEMENT, biased = HAS_X_BIAS && !LATE_X_BIAS && tensor == 0;
+	real x[PER_QUAD], b[PER_QUAD];
+	if (dtype == ELEMENT && !biased)
+		return v;
+	widen_strip(strip_of_quad(v), dtype, x);
+	if (biased && HAS_QUAD(first, j))
+		widen_weights(load_weights(NEIGHBOUR(a, x_bias), column(first, j)), b);
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		x[e] = biased && HAS_QUAD(first, j) ? x[e] + b[e] : x[e];
+	return narrow(x);
+}
+
+/* n quads of a tensor of row u of the step, out of the ring; zeros where there is no such row. */
+DEVICE void take_step(quad *v, int n, u8 *ring, int tensor, int u, int j, struct step t, const struct backward_arguments *a, int first)
+{
+	if ((tensor != 1 || HAS_DY) && (!ENDS_INSIDE || t.row + u < t.end)) {
 		take_fetched(v, n, source_of(ring, tensor, u, t, a), j);
+		UNROLL
+		for (int i = 0; i < n; i++)
+			v[i] = held_quad(v[i], tensor, first, j + i, a);
 		return;
 	}
 	UNROLL
@@ -109,10 +143,18 @@ DEVICE void take_step(quad *v, int n, u8 *ring, int tensor, int u, int j, struct
 		v[i] = no_quad();
 }
 
-DEVICE quad step_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct backward_arguments *a)
+DEVICE quad step_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct backward_arguments *a, int first)
 {
 	quad v;
-	take_step(&v, 1, ring, tensor, u, j, t, a);
+	take_step(&v, 1, ring, tensor, u, j, t, a, first);
+	return v;
+}
+
+/* As it was fetched. */
+DEVICE quad raw_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct backward_arguments *a)
+{
+	quad v;
+	take_fetched(&v, 1, source_of(ring, tensor, u, t, a), j);
 	return v;
 }
 
@@ -127,15 +169,20 @@ DEVICE void given_statistics(struct statistics *s, struct step t, const struct b
 	}
 }
 
-/* A thread's weights, from row to row. */
+/* What a thread keeps of weight, or of x_bias, from row to row. */
 enum {
-	WEIGHT_QUADS = WEIGHT_WORDS / 4, /* of a quad of the row */
+	WEIGHT_QUADS = WEIGHT_WORDS < 4 ? 1 : WEIGHT_WORDS / 4, /* of a quad of the row */
 	KEPT_BYTES = KEPT_BYTES_OF(KEEP_WEIGHT, QUADS, ELEMENT_BYTES, WEIGHT_BYTES, THREADS)
 };
 
 struct kept {
+	const u8 *from;
 	struct weights held[KEEP_WEIGHT == 1 ? QUADS : 1];
 	u8 *shared; /* its own places there */
+};
+
+struct kept_operands {
+	struct kept weight, x_bias;
 };
 
 DEVICE u8 *kept_quad(const struct kept *kept, int j, int i)
@@ -155,6 +202,7 @@ DEVICE struct weights weights_or_none(const u8 *from, int first, int j)
 
 DEVICE void keep_weights(struct kept *kept, const u8 *from, u8 *shared, int first)
 {
+	kept->from = from;
 	kept->shared = shared;
 	UNROLL
 	for (int j = 0; KEEP_WEIGHT && j < QUADS; j++) {
@@ -168,17 +216,37 @@ DEVICE void keep_weights(struct kept *kept, const u8 *from, u8 *shared, int firs
 }
 
 /* Those of quad j. */
-DEVICE void kept_weights(real *w, const struct kept *kept, const u8 *from, int first, int j)
+DEVICE void take_kept(real *w, const struct kept *kept, int first, int j)
 {
 	struct weights v;
 	if (KEEP_WEIGHT == 0)
-		v = weights_or_none(from, first, j);
+		v = weights_or_none(kept->from, first, j);
 	if (KEEP_WEIGHT == 1)
 		v = kept->held[j % (KEEP_WEIGHT == 1 ? QUADS : 1)];
 	UNROLL
 	for (int i = 0; KEEP_WEIGHT == 2 && i < WEIGHT_QUADS; i++)
 		*(quad *)&v.w[4 * i] = load_fetched(kept_quad(kept, j, i));
 	widen_weights(v, w);
+}
+
+DEVICE void kept_weights(real *w, const struct kept_operands *kept, int first, int j)
+{
+	take_kept(w, &kept->weight, first, j);
+	UNROLL
+	for (int e = 0; WEIGHT_OFFSET && e < PER_QUAD; e++)
+		w[e] = 1 + w[e];
+}
+
+/* The norm's input. */
+DEVICE void input_of(real *xs, quad x, const struct kept_operands *kept, int first, int j)
+{
+	real b[PER_QUAD];
+	widen(x, xs);
+	if (LATE_X_BIAS)
+		take_kept(b, &kept->x_bias, first, j);
+	UNROLL
+	for (int e = 0; LATE_X_BIAS && e < PER_QUAD; e++)
+		xs[e] = xs[e] + b[e];
 }
 
 /* Past the end of the row, where x is 0, xhat shall be 0. */
@@ -191,53 +259,52 @@ DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
 }
 
 /* The first pass over quad j of a row: the sums over it, and what it adds to its columns. */
-DEVICE void add_quad(quad x, quad dy, int j, struct statistics s, const struct kept *kept,
-		     const struct backward_arguments *a, int first, real (*lanes)[THREAD_LANES], real (*sums)[ELEMENTS])
+DEVICE void add_quad(quad x, quad dy, int j, struct statistics s, const struct kept_operands *kept,
+		     int first, real (*lanes)[THREAD_LANES], real (*sums)[ELEMENTS])
 {
 	const int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
 	real xs[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
-	widen(x, xs);
+	input_of(xs, x, kept, first, j);
 	widen(dy, d);
-	if (HAS_WEIGHT && HAS_DX)
-		kept_weights(w, kept, a->weight, first, j);
+	if (HAS_WEIGHT && NEEDS_DX)
+		kept_weights(w, kept, first, j);
 	s = statistics_at(s, first, j);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		int at = j * PER_QUAD + e;
 		int ends_here = TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD;
 		real h = !ends_here || HAS_ELEMENT(first, j, e) ? xhat_of(xs[e], s) : 0;
-		if (HAS_DX) {
+		if (NEEDS_DX) {
 			real g = HAS_WEIGHT ? d[e] * w[e] : d[e];
 			ADD_PRODUCT(lanes[segment], in, e, g, h);
 			if (CENTRED)
 				ADD_TERM(lanes[segment + WARP_SEGMENTS], in, e, g);
 		}
 		if (HAS_DWEIGHT)
-			sums[0][at] = fma_real(d[e], h, sums[0][at]);
+			sums[0][at] = fma_real(d[e], ROUND_EACH ? rounded(h, X_ELEMENT) : h, sums[0][at]);
 		if (HAS_DBIAS)
-			sums[SUMS - 1][at] = sums[SUMS - 1][at] + d[e];
+			sums[DBIAS_SUM][at] = sums[DBIAS_SUM][at] + d[e];
 	}
-	if (HAS_DX && in == SEGMENT_QUADS - 1) {
+	if (NEEDS_DX && in == SEGMENT_QUADS - 1) {
 		close_segment(lanes[segment]);
 		if (CENTRED)
 			close_segment(lanes[segment + WARP_SEGMENTS]);
 	}
 }
 
-/* The second pass: dx. */
-DEVICE quad gradient(quad x, quad dy, int j, struct statistics s, real mean_gx, real mean_g,
-		     const struct kept *kept, const struct backward_arguments *a, int first)
+/* The second pass: dx, to xs. */
+DEVICE void gradient(real *xs, quad x, quad dy, int j, struct statistics s, real mean_gx, real mean_g,
+		     const struct kept_operands *kept, int first)
 {
-	real xs[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
-	widen(x, xs);
+	real d[PER_QUAD], w[PER_QUAD];
+	input_of(xs, x, kept, first, j);
 	widen(dy, d);
 	if (HAS_WEIGHT)
-		kept_weights(w, kept, a->weight, first, j);
+		kept_weights(w, kept, first, j);
 	s = statistics_at(s, first, j); /* as the first pass did, so that xhat is at hand */
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
 		xs[e] = dx_of(xhat_of(xs[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
-	return narrow(xs);
 }
 
 /* What a thread walks with. */
@@ -249,8 +316,8 @@ struct walk {
 };
 
 /* Quads of the rows in hand: in registers, or out of the ring again. */
-#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a))
-#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a))
+#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a, w->p.first))
+#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a, w->p.first))
 
 enum { ROW_SUMS = CENTRED ? 2 : 1, STEP_SUMS = ROWS_AT_ONCE * ROW_SUMS };
 
@@ -265,35 +332,60 @@ DEVICE void recomputed_statistics(struct statistics *s, quad (*x)[QUADS], struct
 			s[u].mean = s[u].rstd = s[u].shift = 0;
 }
 
+/* dx and dresidual of quad j of a row, and what they add to their columns. */
+DEVICE void put_gradient(u8 *dx_row, u8 *dresidual_row, real *dx, quad dh, int j, struct walk *w, real (*column_sums)[ELEMENTS])
+{
+	int c = column(w->p.first, j);
+	real add[PER_QUAD];
+	if (HAS_DH)
+		widen_strip(strip_of_quad(dh), X_ELEMENT, add);
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++) {
+		int at = j * PER_QUAD + e;
+		if (HAS_DH)
+			dx[e] = dx[e] + add[e];
+		if (HAS_DX_BIAS)
+			column_sums[DX_BIAS_SUM][at] = column_sums[DX_BIAS_SUM][at] + dx[e];
+	}
+	if (ACCESS == ACCESS_SHIFTED) {
+		*(quad *)(w->out + j * TRAY_STEP) = narrow(dx);
+		return;
+	}
+	if (HAS_DX && HAS_QUAD(w->p.first, j))
+		store_strip_as(dx_row, narrow_strip(dx, DX_ELEMENT), c, DX_ELEMENT);
+	if (HAS_DRESIDUAL && HAS_QUAD(w->p.first, j))
+		store_strip_as(dresidual_row, narrow_strip(dx, X_ELEMENT), c, X_ELEMENT);
+}
+
 /* dx of the rows of a step, from their sums of g * xhat and of g. */
 DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], struct step t, const struct statistics *s,
-		       const real *sums, const struct kept *kept, const struct backward_arguments *a, struct walk *w)
+		       const real *sums, const struct kept_operands *kept, const struct backward_arguments *a, struct walk *w, real (*column_sums)[ELEMENTS])
 {
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		real mean_gx = mean_of(sums[u * ROW_SUMS]);
 		real mean_g = CENTRED ? mean_of(sums[u * ROW_SUMS + ROW_SUMS - 1]) : 0;
-		u8 *dx = a->dx + (t.row + u) * a->dx_stride;
+		u8 *dx_row = a->dx + (t.row + u) * a->dx_stride;
+		u8 *dresidual_row = NEIGHBOUR_ROW(a, dresidual, (t.row + u));
 		int there = !ENDS_INSIDE || t.row + u < t.end;
 		if (ACCESS == ACCESS_SHIFTED)
 			sync_warp(); /* the row before is out */
 		UNROLL
 		for (int j = 0; there && j < QUADS; j++) {
-			quad v = gradient(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], mean_gx, mean_g, kept, a, w->p.first);
-			if (ACCESS == ACCESS_SHIFTED)
-				*(quad *)(w->out + j * TRAY_STEP) = v;
-			else if (HAS_QUAD(w->p.first, j))
-				store_strip(dx, v, column(w->p.first, j));
+			real dx[PER_QUAD];
+			quad dh = HAS_DH ? raw_quad(w->ring, 2, u, j, t, a) : no_quad();
+			gradient(dx, X_QUAD(u, j), DY_QUAD(u, j), j, s[u], mean_gx, mean_g, kept, w->p.first);
+			put_gradient(dx_row, dresidual_row, dx, dh, j, w, column_sums);
 		}
 		if (ACCESS == ACCESS_SHIFTED)
 			sync_warp();
 		if (ACCESS == ACCESS_SHIFTED && there)
-			store_shifted(dx, w->out, w->p);
+			store_shifted(dx_row, w->out, w->p);
 	}
 }
 
 /* One step: ROWS_AT_ONCE rows that have been fetched, and the fetch of later ones into their place. */
-DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct kept *kept,
+DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct kept_operands *kept,
 		      const struct backward_arguments *a, struct walk *w)
 {
 	struct statistics s[ROWS_AT_ONCE];
@@ -305,11 +397,11 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 		sync_warp(); /* others' quads are there, too */
 	UNROLL
 	for (int u = 0; (KEEP || !HAS_RSTD) && u < ROWS_AT_ONCE; u++) {
-		take_step(x[u], QUADS, w->ring, 0, u, 0, t, a);
+		take_step(x[u], QUADS, w->ring, 0, u, 0, t, a, w->p.first);
 		if (KEEP)
-			take_step(dy[u], QUADS, w->ring, 1, u, 0, t, a);
+			take_step(dy[u], QUADS, w->ring, 1, u, 0, t, a, w->p.first);
 	}
-	if (KEEP)
+	if (KEEP && !HAS_DH) /* dh stays in the ring until dx is written */
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 	UNROLL
 	for (int u = 0; HAS_RSTD && u < ROWS_AT_ONCE; u++) {
@@ -324,14 +416,14 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		UNROLL
 		for (int j = 0; j < QUADS; j++)
-			add_quad(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], kept, a, w->p.first,
+			add_quad(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], kept, w->p.first,
 				 lanes + u * ROW_SUMS * WARP_SEGMENTS, column_sums);
 	}
-	if (HAS_DX) {
+	if (NEEDS_DX) {
 		row_sums(lanes, sums, STEP_SUMS, &w->board, w->p);
-		write_step(x, dy, t, s, sums, kept, a, w);
+		write_step(x, dy, t, s, sums, kept, a, w, column_sums);
 	}
-	if (!KEEP)
+	if (!KEEP || HAS_DH)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 }
 
@@ -340,12 +432,13 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 	const int thread = thread_index(), sub = thread % 32 / ROW_THREADS;
 	const int rank = ROW_BLOCKS * FOLD_BLOCKS > 1 ? cluster_rank() : 0;
 	const int chunked = SUMS > 0 && a.slot_rows > CHUNK_ROWS;
-	u8 *work = shared_memory() + BOARDS_BYTES + SHIFT_BYTES + KEPT_BYTES;
+	u8 *kept_shared = shared_memory() + BOARDS_BYTES + SHIFT_BYTES;
+	u8 *work = kept_shared + KEPT_BYTES * (1 + HAS_X_BIAS);
 	real *slot_sums = a.slot_sums ? (real *)a.slot_sums + block_index() * SUMS * ELEMENTS * THREADS
 				      : (real *)(work + WORK_BYTES);
 	real *partials = (real *)a.partials + block_index() / (ROW_BLOCKS * FOLD_BLOCKS) * SUMS * PITCH;
 	real sums[COLUMN_SUMS][ELEMENTS];
-	struct kept kept;
+	struct kept_operands kept;
 	struct walk w;
 	struct step t;
 
@@ -363,8 +456,10 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 	UNROLL
 	for (int k = 0; k < STAGES; k++)
 		fetch_step(w.ring, step_after(t, k), &a, w.p);
-	if (HAS_WEIGHT && HAS_DX)
-		keep_weights(&kept, a.weight, shared_memory() + BOARDS_BYTES + SHIFT_BYTES + thread * 16, w.p.first);
+	if (HAS_WEIGHT && NEEDS_DX)
+		keep_weights(&kept.weight, a.weight, kept_shared + thread * 16, w.p.first);
+	if (LATE_X_BIAS)
+		keep_weights(&kept.x_bias, NEIGHBOUR(&a, x_bias), kept_shared + KEPT_BYTES + thread * 16, w.p.first);
 	UNROLL
 	for (int k = 0; k < SUMS; k++) {
 		UNROLL
@@ -399,9 +494,8 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 		}
 	}
 	fold_warp(sums);
-	fold_block(sums, work, w.p.group, thread % BLOCK_ROW_THREADS);
-	if (FOLD_BLOCKS > 1)
-		fold_cluster(sums, work, partials, rank, w.p);
-	else if (w.p.group == 0 && sub == 0)
+	if (BLOCK_ROWS * FOLD_BLOCKS > 1)
+		fold_slots(sums, work, partials, rank, w.p);
+	else if (sub == 0)
 		store_sums(partials, sums, w.p.first);
 }

@@ -3,23 +3,94 @@
  * are. A block has BLOCK_ROWS rows in hand (each ROW_WARPS warps), or many narrow ones. The number of rows is
  * no constant. SPDX-License-Identifier: MIT */
 
-/* One quad of the result, from column c. */
-DEVICE quad normalized(quad v, struct statistics s, const struct forward_arguments *a, int c)
+/* The norm's input is not x as it lies in memory: the row is made where it is loaded. */
+enum {
+	IS_MADE = HAS_RESIDUAL || HAS_X_BIAS || X_ELEMENT != ELEMENT,
+	INPUT_ELEMENT = HAS_RESIDUAL ? ELEMENT : X_ELEMENT
+};
+
+/* y with the residual after the norm, a strip that was fetched. */
+DEVICE void add_after(real *y, const u8 *fetched)
+{
+	real add[PER_QUAD];
+	widen_strip(strip_of_quad(load_fetched(fetched)), AFTER_ELEMENT, add);
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		y[e] = (ROUND_EACH ? rounded(y[e], Y_ELEMENT) : y[e]) + add[e];
+}
+
+/* One strip of the result, from column c. */
+DEVICE struct strip normalized(held v, struct statistics s, const struct forward_arguments *a, int c, const u8 *after)
 {
 	real x[PER_QUAD], w[PER_QUAD], b[PER_QUAD];
-	widen(v, x);
+	widen_held(v, x);
 	if (HAS_WEIGHT)
 		widen_weights(load_weights(a->weight, c), w);
 	if (HAS_BIAS)
 		widen_weights(load_weights(a->bias, c), b);
 	UNROLL
-	for (int e = 0; e < PER_QUAD; e++)
-		x[e] = affine(xhat_of(x[e], s), w[e], b[e]);
-	return narrow(x);
+	for (int e = 0; e < PER_QUAD; e++) {
+		real xhat = xhat_of(x[e], s);
+		x[e] = affine(ROUND_EACH ? rounded(xhat, INPUT_ELEMENT) : xhat, WEIGHT_OFFSET ? 1 + w[e] : w[e], b[e]);
+	}
+	if (HAS_RESIDUAL_AFTER)
+		add_after(x, after);
+	return narrow_strip(x, Y_ELEMENT);
+}
+
+/* A row of h = (x + x_bias) + residual: all loads before the first of its stores. */
+DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct position p)
+{
+	struct strip x[QUADS], residual[QUADS];
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		int c = column(p.first, j);
+		if (!HAS_QUAD(p.first, j))
+			continue;
+		x[j] = load_strip_as(a->x + row * a->x_stride, c, X_ELEMENT);
+		if (HAS_RESIDUAL)
+			residual[j] = load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, ELEMENT);
+	}
+	UNROLL
+	for (int j = 0; j < QUADS; j++) {
+		real h[PER_QUAD], add[PER_QUAD];
+		v[j] = held_zeros();
+		if (!HAS_QUAD(p.first, j))
+			continue;
+		widen_strip(x[j], X_ELEMENT, h);
+		if (HAS_X_BIAS) {
+			widen_weights(load_weights(NEIGHBOUR(a, x_bias), column(p.first, j)), add);
+			UNROLL
+			for (int e = 0; e < PER_QUAD; e++)
+				h[e] = h[e] + add[e];
+		}
+		if (HAS_RESIDUAL) {
+			widen_strip(residual[j], ELEMENT, add);
+			UNROLL
+			for (int e = 0; e < PER_QUAD; e++)
+				h[e] = h[e] + add[e];
+		}
+		v[j] = hold(h);
+	}
+#if HAS_H
+	UNROLL
+	for (int j = 0; j < QUADS; j++)
+		if (HAS_QUAD(p.first, j))
+			store_strip(NEIGHBOUR_ROW(a, h, row), v[j], column(p.first, j));
+#endif
+}
+
+/* The residual after the norm comes through shared memory, on its way while the row is summed: it takes no registers. */
+DEVICE void fetch_after(u8 *tray, i64 row, const struct forward_arguments *a, struct position p)
+{
+	UNROLL
+	for (int j = 0; j < QUADS; j++)
+		if (HAS_QUAD(p.first, j))
+			fetch_strip(tray + j * TRAY_STEP, NEIGHBOUR_ROW(a, residual, row), column(p.first, j), AFTER_ELEMENT);
 }
 
 /* The rows in hand, from the first on; zeros where there is none. */
-DEVICE void load_rows(quad (*v)[QUADS], u8 *trays, i64 first, const struct forward_arguments *a, struct position p)
+DEVICE void load_rows(held (*v)[QUADS], u8 *trays, i64 first, const struct forward_arguments *a, struct position p)
 {
 #if ACCESS == ACCESS_SHIFTED
 	UNROLL
@@ -36,13 +107,22 @@ DEVICE void load_rows(quad (*v)[QUADS], u8 *trays, i64 first, const struct forwa
 		if (first + u * SUB_ROWS >= a->rows) {
 			UNROLL
 			for (int j = 0; j < QUADS; j++)
-				v[u][j] = no_quad();
-		} else if (ACCESS == ACCESS_SHIFTED) {
-			take_quads(v[u], QUADS, trays + u * TRAYS_BYTES, (int)((u64)x & 15));
-		} else {
-			load_row(v[u], x, p);
+				v[u][j] = held_zeros();
+			continue;
 		}
+		if (IS_MADE)
+			make_row(v[u], first + u * SUB_ROWS, a, p);
+#if HELD_ELEMENT == ELEMENT
+		else if (ACCESS == ACCESS_SHIFTED)
+			take_quads(v[u], QUADS, trays + u * TRAYS_BYTES, (int)((u64)x & 15));
+		else
+			load_row(v[u], x, p);
+#endif
+		if (HAS_RESIDUAL_AFTER)
+			fetch_after(trays + u * TRAYS_BYTES, first + u * SUB_ROWS, a, p);
 	}
+	if (HAS_RESIDUAL_AFTER)
+		fetch_close();
 }
 
 /* Quads whose weights are loaded before the first of them is stored: a load does not pass a store, and one at a time
@@ -50,37 +130,44 @@ DEVICE void load_rows(quad (*v)[QUADS], u8 *trays, i64 first, const struct forwa
  * registers have room for; one where a quad may be outside the row (4096x3584: 17.6 us, four together 18.3). */
 enum {
 	SAME_DTYPE = WEIGHT_ELEMENT == ELEMENT,
+	SCARCE = BOUND_THREADS * BLOCKS >= 1024, /* 64 registers a thread: with h, a fourth would spill */
 	WARP_A_ROW = ROW_WARPS == 1 && WARP_SEGMENTS > 1,
 	TOGETHER = WARP_A_ROW ? (ACCESS != ACCESS_QUADS || !SAME_DTYPE ? 1 : WARP_SEGMENTS == 2 ? 4 : 2)
-		   : ACCESS == ACCESS_QUADS && CAPACITY != COLS ? 1 : SAME_DTYPE ? 4 : 2
+		   : ACCESS == ACCESS_QUADS && CAPACITY != COLS ? 1 : SAME_DTYPE ? (HAS_H && SCARCE ? 3 : 4) : 2
 };
 
 /* Quad j of a result to memory, or into the tray. */
-DEVICE void put_quad(quad v, u8 *tray, i64 row, int j, const struct forward_arguments *a, struct position p)
+DEVICE void put_quad(struct strip s, u8 *tray, i64 row, int j, const struct forward_arguments *a, struct position p)
 {
-	if (ACCESS == ACCESS_SHIFTED)
-		*(quad *)(tray + j * TRAY_STEP) = v;
-	else
-		store_strip(a->y + row * a->y_stride, v, column(p.first, j));
+#if ACCESS == ACCESS_SHIFTED
+	quad v;
+	UNROLL
+	for (int k = 0; k < 4; k++)
+		v.w[k] = s.w[k];
+	*(quad *)(tray + j * TRAY_STEP) = v;
+#else
+	store_strip_as(a->y + row * a->y_stride, s, column(p.first, j), Y_ELEMENT);
+#endif
 }
 
-DEVICE void write_row(quad *v, u8 *tray, i64 row, struct statistics s, const struct forward_arguments *a, struct position p)
+DEVICE void write_row(held *v, u8 *tray, i64 row, struct statistics s, const struct forward_arguments *a, struct position p)
 {
 	UNROLL
 	for (int start = 0; start < QUADS; start += TOGETHER) {
 		if (TOGETHER == 1) { /* a branch less, and fewer registers */
 			if (HAS_QUAD(p.first, start))
-				put_quad(normalized(v[start], s, a, column(p.first, start)), tray, row, start, a, p);
+				put_quad(normalized(v[start], s, a, column(p.first, start), tray + start * TRAY_STEP), tray, row, start, a, p);
 			continue;
 		}
+		struct strip y[TOGETHER];
 		UNROLL
 		for (int j = start; j < start + TOGETHER && j < QUADS; j++)
 			if (HAS_QUAD(p.first, j))
-				v[j] = normalized(v[j], s, a, column(p.first, j));
+				y[j - start] = normalized(v[j], s, a, column(p.first, j), tray + j * TRAY_STEP);
 		UNROLL
 		for (int j = start; j < start + TOGETHER && j < QUADS; j++)
 			if (HAS_QUAD(p.first, j))
-				put_quad(v[j], tray, row, j, a, p);
+				put_quad(y[j - start], tray, row, j, a, p);
 	}
 }
 
@@ -90,8 +177,8 @@ KERNEL(KERNEL_NAME, BOUND_THREADS, BLOCKS, forward_arguments)
 	const struct position p = position_of(thread_index(), row_block);
 	const int sub = thread_index() % 32 / ROW_THREADS;
 	const i64 first = (block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group) * ROWS_AT_ONCE * SUB_ROWS + sub;
-	u8 *trays = tray_of(shared_memory() + BOARDS_BYTES, thread_index()); /* of ACCESS_SHIFTED */
-	quad v[ROWS_AT_ONCE][QUADS];
+	u8 *trays = tray_of(shared_memory() + BOARDS_BYTES, thread_index()); /* of ACCESS_SHIFTED, or of the residual after */
+	held v[ROWS_AT_ONCE][QUADS];
 	struct statistics s[ROWS_AT_ONCE];
 
 	if (first - sub >= a.rows)
@@ -103,6 +190,8 @@ KERNEL(KERNEL_NAME, BOUND_THREADS, BLOCKS, forward_arguments)
 	row_statistics(v, s, (real)a.eps, &board, p);
 	if (ACCESS == ACCESS_SHIFTED)
 		sync_warp(); /* all have taken theirs from the trays */
+	if (HAS_RESIDUAL_AFTER)
+		FETCH_WAIT(0);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		i64 row = first + u * SUB_ROWS;

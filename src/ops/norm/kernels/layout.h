@@ -32,6 +32,10 @@
 #define ACCESS_SHIFTED 1  /* at multiples of the element size */
 #define ACCESS_ELEMENTS 2 /* anywhere */
 
+/* Flavours of a norm, of which a kernel has any. */
+#define FLAVOUR_WEIGHT_OFFSET 1 /* 1 + weight for weight */
+#define FLAVOUR_ROUND_EACH 2    /* xhat rounds before it is multiplied */
+
 enum {
 	MOST_SUMS = 4,       /* column sums of an op */
 	ROW_NUMBERS = 8,     /* of a row, from KIND_STAGED_ROWS to KIND_STAGED_COLUMNS */
@@ -45,6 +49,20 @@ enum {
 
 /* ---- arguments; strides in bytes, pointers of absent operands NULL ---- */
 
+/* Kernels of calls without neighbours have shorter structs: of over 128 bytes the compiler loads each field where it is
+ * used, again and again (8192 columns: 4 % more instructions). The host's are whole, and kernels are given their start. */
+#ifndef DEVICE
+#define HAS_NEIGHBOURS 1
+#endif
+/* An operand of such a struct, and a row of it. */
+#if HAS_NEIGHBOURS
+#define NEIGHBOUR(a, name) ((a)->name)
+#define NEIGHBOUR_ROW(a, name, row) ((a)->name + (row) * (a)->name##_stride)
+#else
+#define NEIGHBOUR(a, name) ((unsigned char *)0)
+#define NEIGHBOUR_ROW(a, name, row) ((unsigned char *)0)
+#endif
+
 struct forward_arguments {
 	const unsigned char *x;
 	unsigned char *y;
@@ -53,8 +71,13 @@ struct forward_arguments {
 	long long x_stride, y_stride;
 	long long rows;
 	double eps;
+#if HAS_NEIGHBOURS
+	const unsigned char *x_bias, *residual;
+	unsigned char *h;
+	long long residual_stride, h_stride;
+#endif
 };
-LAYOUT_ASSERT(sizeof(struct forward_arguments) == 88);
+LAYOUT_ASSERT(sizeof(struct forward_arguments) == 88 + 40 * HAS_NEIGHBOURS);
 
 struct backward_arguments {
 	const unsigned char *x, *dy;
@@ -66,8 +89,13 @@ struct backward_arguments {
 	long long rows, slot_rows;
 	double eps;
 	void *slot_sums; /* of the chunks of a slot, where shared memory has no room for them; else NULL */
+#if HAS_NEIGHBOURS
+	const unsigned char *x_bias, *dh;
+	unsigned char *dresidual;
+	long long dh_stride, dresidual_stride;
+#endif
 };
-LAYOUT_ASSERT(sizeof(struct backward_arguments) == 120);
+LAYOUT_ASSERT(sizeof(struct backward_arguments) == 120 + 40 * HAS_NEIGHBOURS);
 
 struct staged_arguments {
 	const unsigned char *x, *dy;
@@ -81,8 +109,13 @@ struct staged_arguments {
 	double eps;
 	int walk_slots; /* slots that a warp walks: 1, 2 or 4 */
 	int unused;
+#if HAS_NEIGHBOURS
+	const unsigned char *x_bias, *residual; /* residual: dh in backward */
+	unsigned char *h;                       /* dresidual in backward */
+	long long residual_stride, h_stride;
+#endif
 };
-LAYOUT_ASSERT(sizeof(struct staged_arguments) == 136);
+LAYOUT_ASSERT(sizeof(struct staged_arguments) == 136 + 40 * HAS_NEIGHBOURS);
 
 struct columns_arguments {
 	const void *partials;                /* [count][sum][PITCH] */
@@ -124,17 +157,18 @@ LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
 #define THREAD_SUMS_BYTES_OF(sums, quads, element_bytes, real_bytes) \
 	((sums) * (quads)*16 / (element_bytes) * (real_bytes))
 #define FOLD_BYTES_OF(block_rows, fold_blocks, thread_sums_bytes, row_warps) \
-	(((block_rows) > 1    ? (block_rows) / 2                             \
-	  : (fold_blocks) > 1 ? 1                                            \
-			      : 0) *                                         \
-	 (thread_sums_bytes)*32 * (row_warps))
-#define KEPT_BYTES_OF(keep_weight, quads, element_bytes, weight_bytes, threads) \
-	((keep_weight) == 2 ? (quads)*16 / (element_bytes) * (weight_bytes) * (threads) : 0)
-#define RING_BYTES_OF(stages, rows_at_once, trays_bytes) ((stages)*2 * (rows_at_once) * (trays_bytes))
+	((block_rows) * (fold_blocks) > 1 ? (block_rows) * (thread_sums_bytes)*32 * (row_warps) : 0)
+#define KEPT_BYTES_OF(keep_weight, quads, element_bytes, weight_bytes, threads)                              \
+	((keep_weight) == 2                                                                                  \
+		 ? (quads)*16 * ((weight_bytes) <= (element_bytes) ? 1 : (weight_bytes) / (element_bytes)) * \
+			   (threads)                                                                         \
+		 : 0)
+#define RING_BYTES_OF(stages, tensors, rows_at_once, trays_bytes) \
+	((stages) * (tensors) * (rows_at_once) * (trays_bytes))
 
 /* Staged rows: a tile is a segment of x, or of x and dy. */
 #define TILE_BYTES_OF(quads, tensors) ((quads)*32 * 16 * (tensors))
-/* KIND_STAGED_COLUMNS: x and dy of a row in a strip of columns, and the row's numbers. */
-#define WALK_ROW_BYTES_OF(real_bytes) (2 * 32 * 16 + ROW_NUMBERS * (real_bytes))
+/* KIND_STAGED_COLUMNS: x, dy and dh of a row in a strip of columns, and the row's numbers. */
+#define WALK_ROW_BYTES_OF(tensors, real_bytes) ((tensors)*32 * 16 + ROW_NUMBERS * (real_bytes))
 
 #endif

@@ -4,7 +4,8 @@
  * Constants, given as -D:
  *   KERNEL_NAME       of the function
  *   KIND              of the kernel (layout.h)
- *   ELEMENT           of the activations: DTYPE_… (layout.h)
+ *   ELEMENT           of the activations as the kernel holds them: DTYPE_… (layout.h)
+ *   X_ELEMENT         of x, Y_ELEMENT of y: where they are not ELEMENT, that of a row as the kernel holds it
  *   WEIGHT_ELEMENT    of weight, bias and their gradients
  *   COLS              elements in a row
  *   CENTRED           1 LayerNorm, 0 RMSNorm
@@ -20,6 +21,8 @@
  *   BLOCKS            blocks that shall fit a multiprocessor
  *   BOUND_THREADS     of how many threads they could be: both bound the registers of a thread
  *   STAGED_UNITS      0, or in staged.cu the units of a row, which its warps take one after another
+ *   WEIGHT_OFFSET     1: 1 + weight is used for weight
+ *   ROUND_EACH        1: xhat rounds to the dtype of the norm's input before it is multiplied
  *   HAS_…             1: the call has that operand
  *
  * A lane of the contract is an element's number mod 256. A thread of a warp holds quads (16 bytes, PER_QUAD
@@ -46,6 +49,12 @@ enum { ELEMENT_BYTES = ELEMENT == DTYPE_F32 ? 4 : 2 };
 #define sqrt_real sqrt_f32
 #define shuffle_xor shuffle_xor_f32
 #define send_real send_f32
+#endif
+
+#ifndef HAS_RESIDUAL
+#define HAS_RESIDUAL 0 /* backward has none of these */
+#define HAS_RESIDUAL_AFTER 0
+#define HAS_H 0
 #endif
 
 enum {
@@ -266,7 +275,7 @@ DEVICE void store_weight(u8 *to, i64 i, real value)
 /* PER_QUAD neighbours of weight or bias, as they are in memory. */
 enum { WEIGHT_WORDS = PER_QUAD * WEIGHT_BYTES / 4 };
 struct weights {
-	u32 w[WEIGHT_WORDS];
+	u32 w[WEIGHT_WORDS < 4 ? 4 : WEIGHT_WORDS];
 };
 
 /* From column c; zeros past the end of the row. */
@@ -274,6 +283,12 @@ DEVICE struct weights load_weights(const u8 *from, int c)
 {
 	struct weights v;
 	if (WEIGHT_ACCESS == 0 && (TAIL_ELEMENTS == 0 || c + PER_QUAD <= COLS)) {
+		if (WEIGHT_WORDS == 2) {
+			u64 half = load_shared_by_all_8(from + c * WEIGHT_BYTES);
+			v.w[0] = (u32)half;
+			v.w[1] = (u32)(half >> 32);
+			return v;
+		}
 		UNROLL
 		for (int i = 0; i < WEIGHT_WORDS; i += 4) {
 			quad q = load_shared_by_all(from + c * WEIGHT_BYTES + 4 * i);

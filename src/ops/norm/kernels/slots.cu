@@ -3,7 +3,9 @@
  * the constants. SPDX-License-Identifier: MIT */
 
 enum {
-	SUMS = HAS_DWEIGHT + HAS_DBIAS,
+	SUMS = HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS,
+	DBIAS_SUM = HAS_DWEIGHT,
+	DX_BIAS_SUM = HAS_DWEIGHT + HAS_DBIAS,
 	PITCH = (COLS + REALS - 1) / REALS * REALS,
 	BLOCK_ROW_THREADS = 32 * ROW_WARPS,            /* threads of a block that share a row */
 	SUM_QUADS = QUADS * PER_QUAD / REALS, /* of one column sum and a thread */
@@ -11,7 +13,7 @@ enum {
 	FOLD_BYTES = FOLD_BYTES_OF(BLOCK_ROWS, FOLD_BLOCKS, THREAD_SUMS_BYTES, ROW_WARPS)
 };
 
-/* Column sums of a thread: [dweight, dbias][element]. */
+/* Column sums of a thread: [those wanted of dweight, dbias, dx_bias][element]. */
 enum { COLUMN_SUMS = SUMS > 0 ? SUMS : 1, ELEMENTS = QUADS * PER_QUAD };
 
 /* Adds the sums of a chunk to those of its slot and sets them to zero. */
@@ -56,34 +58,6 @@ DEVICE void put_sums(u8 *to, real (*sums)[ELEMENTS], int thread)
 	}
 }
 
-DEVICE void add_sums(real (*sums)[ELEMENTS], const u8 *from, int thread)
-{
-	UNROLL
-	for (int k = 0; k < SUMS; k++) {
-		UNROLL
-		for (int q = 0; q < SUM_QUADS; q++) {
-			real other[REALS];
-			sums_of_quad(load_fetched(from + ((k * SUM_QUADS + q) * BLOCK_ROW_THREADS + thread) * 16), other);
-			add_reals(sums[k] + q * REALS, other);
-		}
-	}
-}
-
-/* After it, the threads of the block's first slot hold the sums of all. */
-DEVICE void fold_block(real (*sums)[ELEMENTS], u8 *work, int group, int thread)
-{
-	UNROLL
-	for (int h = 1; h < BLOCK_ROWS; h *= 2) {
-		u8 *at = work + group / (2 * h) * THREAD_SUMS_BYTES * BLOCK_ROW_THREADS;
-		sync_block();
-		if (group % (2 * h) == h)
-			put_sums(at, sums, thread);
-		sync_block();
-		if (group % (2 * h) == 0)
-			add_sums(sums, at, thread);
-	}
-}
-
 /* A thread's column sums go where their columns are. */
 DEVICE void store_sums(real *partials, real (*sums)[ELEMENTS], int first)
 {
@@ -98,32 +72,45 @@ DEVICE void store_sums(real *partials, real (*sums)[ELEMENTS], int first)
 	}
 }
 
-/* Each block of the cluster folds a share of the columns, out of the shared memory of all. */
-DEVICE void fold_cluster(real (*sums)[ELEMENTS], u8 *work, real *partials, int rank, struct position p)
+enum { FOLDED = BLOCK_ROWS * FOLD_BLOCKS, SLOT_BYTES = THREAD_SUMS_BYTES * BLOCK_ROW_THREADS };
+
+/* Sums of all slots of the cluster at one place, folded by the tree. */
+DEVICE quad fold_place(u8 *at, int row_block)
+{
+	real all[FOLDED][REALS];
+	UNROLL
+	for (int i = 0; i < FOLDED; i++) {
+		u8 *slot = at + i % BLOCK_ROWS * SLOT_BYTES;
+		sums_of_quad(FOLD_BLOCKS > 1 ? get_quad(slot, i / BLOCK_ROWS * ROW_BLOCKS + row_block) : load_fetched(slot), all[i]);
+	}
+	UNROLL
+	for (int h = 1; h < FOLDED; h *= 2) {
+		UNROLL
+		for (int i = 0; i + h < FOLDED; i += 2 * h)
+			add_reals(all[i], all[i + h]);
+	}
+	return quad_of_sums(all[0]);
+}
+
+/* All slots put their sums on shared memory; then each thread of each block folds a share of the columns. */
+DEVICE void fold_slots(real (*sums)[ELEMENTS], u8 *work, real *partials, int rank, struct position p)
 {
 	const int row_block = rank % ROW_BLOCKS, share = rank / ROW_BLOCKS;
 	sync_block();
-	if (p.group == 0)
-		put_sums(work, sums, thread_index());
-	sync_cluster();
+	put_sums(work + p.group * SLOT_BYTES, sums, thread_index() % BLOCK_ROW_THREADS);
+	if (FOLD_BLOCKS > 1)
+		sync_cluster();
+	else
+		sync_block();
 	for (int item = share * THREADS + thread_index(); item < SUMS * SUM_QUADS * BLOCK_ROW_THREADS;
 	     item += FOLD_BLOCKS * THREADS) {
-		real all[FOLD_BLOCKS][REALS];
-		UNROLL
-		for (int f = 0; f < FOLD_BLOCKS; f++)
-			sums_of_quad(get_quad(work + item * 16, f * ROW_BLOCKS + row_block), all[f]);
-		UNROLL
-		for (int h = 1; h < FOLD_BLOCKS; h *= 2) {
-			UNROLL
-			for (int f = 0; f + h < FOLD_BLOCKS; f += 2 * h)
-				add_reals(all[f], all[f + h]);
-		}
 		int k = item / (SUM_QUADS * BLOCK_ROW_THREADS), q = item / BLOCK_ROW_THREADS % SUM_QUADS;
 		int first = position_of(item % BLOCK_ROW_THREADS, row_block).first;
-		int at = q * REALS;
-		int c = column(first, at / PER_QUAD) + at % PER_QUAD;
-		if (c < COLS)
-			store_kept(partials + (i64)k * PITCH + c, quad_of_sums(all[0]));
+		int c = column(first, q * REALS / PER_QUAD) + q * REALS % PER_QUAD;
+		int repeated = item % 32 >= ROW_THREADS; /* all threads of a narrow row's warp have the warp's sums */
+		if (c < COLS && !repeated)
+			store_kept(partials + (i64)k * PITCH + c, fold_place(work + item * 16, row_block));
 	}
-	sync_cluster(); /* the others may still be reading ours */
+	if (FOLD_BLOCKS > 1)
+		sync_cluster(); /* the others may still be reading ours */
 }

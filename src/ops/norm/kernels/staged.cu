@@ -9,24 +9,53 @@
 /* Of ROW_NUMBERS, which are whole quads. */
 enum { MEAN, RSTD, SHIFT, MEAN_GX, MEAN_G };
 
-/* Starts the fetch of one quad of a row, from column c; zeros past its end. */
-DEVICE void fetch_quad(u8 *to, const u8 *row, int c)
-{
-#if ACCESS == ACCESS_QUADS
-	const int left = (COLS - c) * ELEMENT_BYTES;
-	if (TAIL_ELEMENTS != 0 && left < 16)
-		fetch_some(to, row + c * ELEMENT_BYTES, left);
-	else
-		fetch(to, row + c * ELEMENT_BYTES);
-#else
-	*(quad *)to = load_elements(row, c);
+#if KIND == KIND_STAGED_FORWARD
+#define HAS_DX 1 /* the result */
+#define HAS_DY 0
+#define HAS_DH 0
+#define HAS_DRESIDUAL 0
+#define HAS_DX_BIAS 0
+#define HAS_DWEIGHT 0
+#define HAS_DBIAS 0
 #endif
+enum {
+	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS,
+	RESULT_ELEMENT = KIND == KIND_STAGED_FORWARD ? Y_ELEMENT : DX_ELEMENT
+};
+
+/* The numbers of x as the norm takes it, of a strip that was fetched: with bias and residual. */
+DEVICE void make_input(real *x, quad fetched, quad residual, struct weights bias)
+{
+	real add[PER_QUAD];
+	widen_strip(strip_of_quad(fetched), X_ELEMENT, x);
+	if (HAS_X_BIAS) {
+		widen_weights(bias, add);
+		UNROLL
+		for (int e = 0; e < PER_QUAD; e++)
+			x[e] = x[e] + add[e];
+	}
+	if (HAS_RESIDUAL) {
+		widen(residual, add);
+		UNROLL
+		for (int e = 0; e < PER_QUAD; e++)
+			x[e] = rounded(x[e] + add[e], ELEMENT);
+	}
+}
+
+/* 1 + weight for weight. */
+DEVICE void weights_of(real *w, struct weights v)
+{
+	widen_weights(v, w);
+	UNROLL
+	for (int e = 0; WEIGHT_OFFSET && e < PER_QUAD; e++)
+		w[e] = 1 + w[e];
 }
 
 #if KIND != KIND_STAGED_COLUMNS
 
 enum {
-	TENSORS = KIND == KIND_STAGED_FORWARD ? 1 : 2,
+	TENSORS = KIND == KIND_STAGED_FORWARD ? 1 + HAS_RESIDUAL : 2,
+	SECOND_ELEMENT = KIND == KIND_STAGED_FORWARD ? ELEMENT : Y_ELEMENT, /* the residual, or dy */
 	SEGMENTS = (COLS + SEGMENT - 1) / SEGMENT,
 	TEAM = ROW_WARPS * ROW_BLOCKS,
 	MOST_TURNS = (UNITS + TEAM - 1) / TEAM * UNIT_SEGMENTS,
@@ -40,7 +69,7 @@ enum {
 /* ---- turns: the segments of a row that are a warp's, which it walks to and fro ---- */
 
 struct walk {
-	const u8 *x, *dy; /* the row */
+	const u8 *x, *dy; /* the row; dy: the residual in forward */
 	u8 *tiles;        /* this thread's part of the first */
 	struct board board;
 	int lane, group;
@@ -62,7 +91,7 @@ DEVICE struct pass pass_of(int number, enum reading dy)
 	struct pass pass;
 	pass.back = number % 2;
 	pass.x = number == 0 ? FIRST : AGAIN;
-	pass.dy = dy;
+	pass.dy = HAS_RESIDUAL ? pass.x : dy;
 	return pass;
 }
 
@@ -115,12 +144,12 @@ DEVICE int is_away(const struct walk *w, struct pass pass, enum reading reading,
 	return pass.back ? turn >= KEPT && turn < w->turns - AHEAD : turn >= TILES;
 }
 
-DEVICE void fetch_segment(u8 *to, const u8 *row, int first)
+DEVICE void fetch_segment(u8 *to, const u8 *row, int first, int dtype)
 {
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
 		if (HAS_QUAD(first, j))
-			fetch_quad(to + j * 32 * 16, row, column(first, j));
+			fetch_strip(to + j * 32 * 16, row, column(first, j), dtype);
 		if (ACCESS != ACCESS_QUADS && j % BATCH == BATCH - 1)
 			sync_warp(); /* no loads beyond it: they would take all registers */
 	}
@@ -131,9 +160,9 @@ DEVICE void fetch_step(const struct walk *w, struct pass pass, int step)
 {
 	const int turn = turn_at(w, pass, step);
 	if (step < w->turns && is_away(w, pass, pass.x, turn))
-		fetch_segment(tile_of(w, turn, 0), w->x, first_of(w, turn));
-	if (step < w->turns && is_away(w, pass, pass.dy, turn))
-		fetch_segment(tile_of(w, turn, TENSORS - 1), w->dy, first_of(w, turn));
+		fetch_segment(tile_of(w, turn, 0), w->x, first_of(w, turn), X_ELEMENT);
+	if (step < w->turns && (HAS_RESIDUAL || HAS_DY) && is_away(w, pass, pass.dy, turn))
+		fetch_segment(tile_of(w, turn, TENSORS - 1), w->dy, first_of(w, turn), SECOND_ELEMENT);
 	fetch_close();
 }
 
@@ -147,6 +176,11 @@ DEVICE void start_pass(const struct walk *w, struct pass pass)
 DEVICE quad take_quad(const u8 *tile, int first, int j)
 {
 	return HAS_QUAD(first, j) ? load_fetched(tile + j * 32 * 16) : no_quad();
+}
+
+DEVICE void take_dy(real *d, const u8 *tile, int first, int j)
+{
+	widen_strip(strip_of_quad(HAS_DY ? take_quad(tile, first, j) : no_quad()), Y_ELEMENT, d);
 }
 
 /* Weight or bias of quads j, j + 1, … of a batch. */
@@ -166,22 +200,18 @@ struct row {
 
 enum term { VALUES, SQUARES, GRADIENTS };
 
-/* The terms of one quad; weights of GRADIENTS alone. */
-DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, quad v, quad dy, struct weights weights,
-		     int first, int j)
+/* The terms of one quad; d and weights of GRADIENTS alone. */
+DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, const real *x, const real *d,
+		     struct weights weights, int first, int j)
 {
-	real x[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
-	widen(v, x);
-	if (term == GRADIENTS) {
-		widen(dy, d);
-		if (HAS_WEIGHT)
-			widen_weights(weights, w);
-	}
+	real w[PER_QUAD];
+	if (term == GRADIENTS && HAS_WEIGHT)
+		weights_of(w, weights);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		int there = HAS_ELEMENT(first, j, e);
 		if (term == VALUES) {
-			ADD_TERM(lanes[0], j, e, x[e]);
+			ADD_TERM(lanes[0], j, e, !HAS_X_BIAS || there ? x[e] : 0);
 		} else if (term == SQUARES) {
 			real t = there ? CENTRED ? x[e] - r.m0 : x[e] : 0;
 			ADD_PRODUCT(lanes[0], j, e, t, t);
@@ -201,15 +231,19 @@ DEVICE void add_segment(real (*lanes)[THREAD_LANES], int term, struct row r, con
 			const struct walk *w, int turn)
 {
 	const int first = first_of(w, turn);
-	const u8 *x = tile_of(w, turn, 0), *dy = tile_of(w, turn, TENSORS - 1);
-	struct weights weights[BATCH];
+	const u8 *first_tile = tile_of(w, turn, 0), *second = tile_of(w, turn, TENSORS - 1);
+	struct weights weights[BATCH], x_bias[BATCH];
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
+		real x[PER_QUAD], d[PER_QUAD];
 		if (term == GRADIENTS && HAS_WEIGHT && j % BATCH == 0)
 			load_batch(weights, a->weight, first, j);
-		quad v = take_quad(x, first, j);
-		add_quad(lanes, term, r, v, term == GRADIENTS ? take_quad(dy, first, j) : v, weights[j % BATCH],
-			 first, j);
+		if (HAS_X_BIAS && j % BATCH == 0)
+			load_batch(x_bias, NEIGHBOUR(a, x_bias), first, j);
+		make_input(x, take_quad(first_tile, first, j), HAS_RESIDUAL ? take_quad(second, first, j) : no_quad(), x_bias[j % BATCH]);
+		if (term == GRADIENTS)
+			take_dy(d, second, first, j);
+		add_quad(lanes, term, r, x, d, weights[j % BATCH], first, j);
 	}
 }
 
@@ -271,60 +305,82 @@ DEVICE struct statistics staged_statistics(const struct staged_arguments *a, str
 
 /* ---- the row that is written ---- */
 
-/* One quad of y or dx. */
-DEVICE quad result_of(quad v, quad dy, struct statistics s, real mean_gx, real mean_g, struct weights weight,
-		      struct weights bias)
+/* The numbers of one quad of y or dx, from those of x and dy. */
+DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_gx, real mean_g, struct weights weight,
+			struct weights bias)
 {
-	real x[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
-	widen(v, x);
-	widen(dy, d);
+	real w[PER_QUAD];
 	if (HAS_WEIGHT)
-		widen_weights(weight, w);
+		weights_of(w, weight);
 #if KIND == KIND_STAGED_FORWARD
 	real b[PER_QUAD];
 	if (HAS_BIAS)
 		widen_weights(bias, b);
 	UNROLL
-	for (int e = 0; e < PER_QUAD; e++)
-		x[e] = affine(xhat_of(x[e], s), w[e], b[e]);
+	for (int e = 0; e < PER_QUAD; e++) {
+		real xhat = xhat_of(x[e], s);
+		x[e] = affine(ROUND_EACH ? rounded(xhat, HAS_RESIDUAL ? ELEMENT : X_ELEMENT) : xhat, w[e], b[e]);
+	}
 #else
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
 		x[e] = dx_of(xhat_of(x[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
 #endif
-	return narrow(x);
 }
 
-DEVICE void write_segment(u8 *to, struct statistics s, real mean_gx, real mean_g, const struct staged_arguments *a,
+/* Adds to dx what reaches x past the norm, or to y the residual after it, from column c of a row. */
+DEVICE void add_beside(real *result, const struct staged_arguments *a, i64 row, int c)
+{
+	const int dtype = HAS_RESIDUAL_AFTER ? AFTER_ELEMENT : X_ELEMENT;
+	real add[PER_QUAD];
+	widen_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, dtype), dtype, add);
+	UNROLL
+	for (int e = 0; e < PER_QUAD; e++)
+		result[e] = (HAS_RESIDUAL_AFTER && ROUND_EACH ? rounded(result[e], RESULT_ELEMENT) : result[e]) + add[e];
+}
+
+/* Of row `row`: y, and h where it is wanted; or dx and dresidual. */
+DEVICE void write_segment(i64 row, struct statistics s, real mean_gx, real mean_g, const struct staged_arguments *a,
 			  const struct walk *w, int turn)
 {
 	const int first = first_of(w, turn);
-	const u8 *x = tile_of(w, turn, 0), *dy = tile_of(w, turn, TENSORS - 1);
-	struct weights weight[BATCH], bias[BATCH];
+	const u8 *first_tile = tile_of(w, turn, 0), *second = tile_of(w, turn, TENSORS - 1);
+	struct weights weight[BATCH], bias[BATCH], x_bias[BATCH];
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
 		if (HAS_WEIGHT && j % BATCH == 0)
 			load_batch(weight, a->weight, first, j);
 		if (KIND == KIND_STAGED_FORWARD && HAS_BIAS && j % BATCH == 0)
 			load_batch(bias, a->bias, first, j);
+		if (HAS_X_BIAS && j % BATCH == 0)
+			load_batch(x_bias, NEIGHBOUR(a, x_bias), first, j);
 		if (!HAS_QUAD(first, j))
 			continue;
-		quad v = take_quad(x, first, j);
-		store_strip(to,
-			    result_of(v, KIND == KIND_STAGED_FORWARD ? v : take_quad(dy, first, j), s, mean_gx, mean_g,
-				      weight[j % BATCH], bias[j % BATCH]),
-			    column(first, j));
+		const int c = column(first, j);
+		real x[PER_QUAD], d[PER_QUAD];
+		make_input(x, take_quad(first_tile, first, j), HAS_RESIDUAL ? take_quad(second, first, j) : no_quad(), x_bias[j % BATCH]);
+		if (HAS_H)
+			store_strip(NEIGHBOUR_ROW(a, h, row), narrow(x), c);
+		if (KIND != KIND_STAGED_FORWARD)
+			take_dy(d, second, first, j);
+		make_result(x, d, s, mean_gx, mean_g, weight[j % BATCH], bias[j % BATCH]);
+		if (HAS_DH || HAS_RESIDUAL_AFTER)
+			add_beside(x, a, row, c);
+		if (HAS_DX)
+			store_strip_as(a->y + row * a->y_stride, narrow_strip(x, RESULT_ELEMENT), c, RESULT_ELEMENT);
+		if (HAS_DRESIDUAL)
+			store_strip_as(NEIGHBOUR_ROW(a, h, row), narrow_strip(x, X_ELEMENT), c, X_ELEMENT);
 	}
 }
 
-/* A thread writes what it alone reads, and has read: x or dy may be written over. */
-DEVICE void write_row(u8 *to, struct pass pass, struct statistics s, real mean_gx, real mean_g,
+/* A thread writes what it alone reads, and has read: x, dy, the residual and dh may be written over. */
+DEVICE void write_row(i64 row, struct pass pass, struct statistics s, real mean_gx, real mean_g,
 		      const struct staged_arguments *a, const struct walk *w)
 {
 	start_pass(w, pass);
 	for (int step = 0; step < w->turns; step++) {
 		FETCH_WAIT(AHEAD - 1);
-		write_segment(to, s, mean_gx, mean_g, a, w, turn_at(w, pass, step));
+		write_segment(row, s, mean_gx, mean_g, a, w, turn_at(w, pass, step));
 		fetch_step(w, pass, step + AHEAD);
 	}
 }
@@ -344,6 +400,8 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 	let_next_kernel_start();
 	w.x = a.x + number * a.x_stride;
 #if KIND == KIND_STAGED_FORWARD
+	if (HAS_RESIDUAL)
+		w.dy = NEIGHBOUR_ROW(&a, residual, number);
 	struct statistics s = staged_statistics(&a, &w);
 	if (speaks) {
 		if (a.mean)
@@ -353,7 +411,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 		if (a.mean_lo)
 			store_real(a.mean_lo, number, s.mean_lo);
 	}
-	write_row(a.y + number * a.y_stride, pass_of(STATISTICS_PASSES, NOT), s, 0, 0, &a, &w);
+	write_row(number, pass_of(STATISTICS_PASSES, NOT), s, 0, 0, &a, &w);
 #else
 	enum { PASSES = HAS_RSTD ? 0 : STATISTICS_PASSES };
 	struct row r;
@@ -368,11 +426,11 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 	} else {
 		r.s = staged_statistics(&a, &w);
 	}
-	if (HAS_DX)
+	if (NEEDS_DX)
 		staged_sums(sums, CENTRED ? 2 : 1, GRADIENTS, pass_of(PASSES, FIRST), r, &a, &w);
 	const real mean_gx = mean_of(sums[0]), mean_g = mean_of(sums[CENTRED]);
-	if (HAS_DWEIGHT + HAS_DBIAS == 0) {
-		write_row(a.y + number * a.y_stride, pass_of(PASSES + 1, AGAIN), r.s, mean_gx, mean_g, &a, &w);
+	if (HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS == 0) {
+		write_row(number, pass_of(PASSES + 1, AGAIN), r.s, mean_gx, mean_g, &a, &w);
 	} else if (speaks) {
 		real *to = (real *)a.numbers + number * ROW_NUMBERS;
 		store_one(real, to + MEAN, r.s.mean);
@@ -387,18 +445,20 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 #else
 
 enum {
-	SUMS = HAS_DWEIGHT + HAS_DBIAS,
+	SUMS = HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS,
+	WALK_TENSORS = 2 + HAS_DH,
 	PITCH = (COLS + REALS - 1) / REALS * REALS,
 	STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS, /* of columns, a quad a thread */
 	NUMBER_QUADS = ROW_NUMBERS / REALS,
-	WALK_ROW_BYTES = WALK_ROW_BYTES_OF((int)sizeof(real)),
+	WALK_ROW_BYTES = WALK_ROW_BYTES_OF(WALK_TENSORS, (int)sizeof(real)),
 	WALK_LEVELS = 2                          /* of the tree over the slots of a walk */
 	/* shared memory: [warp][WALK_AHEAD][row] */
 };
 
 /* Column sums of a thread's quad. */
+enum { DWEIGHT, DBIAS, DX_BIAS, MOST_OF_A_QUAD };
 struct sums {
-	real of[2][PER_QUAD]; /* dweight, dbias */
+	real of[MOST_OF_A_QUAD][PER_QUAD];
 };
 
 DEVICE struct sums no_sums(void)
@@ -406,7 +466,7 @@ DEVICE struct sums no_sums(void)
 	struct sums s;
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
-		s.of[0][e] = s.of[1][e] = 0;
+		s.of[DWEIGHT][e] = s.of[DBIAS][e] = s.of[DX_BIAS][e] = 0;
 	return s;
 }
 
@@ -414,8 +474,9 @@ DEVICE struct sums both(struct sums a, struct sums b)
 {
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		a.of[0][e] = a.of[0][e] + b.of[0][e];
-		a.of[1][e] = a.of[1][e] + b.of[1][e];
+		UNROLL
+		for (int k = 0; k < MOST_OF_A_QUAD; k++)
+			a.of[k][e] = a.of[k][e] + b.of[k][e];
 	}
 	return a;
 }
@@ -434,50 +495,60 @@ DEVICE void fetch_row(const struct walk *w, i64 row, int stage, const struct sta
 	u8 *to = w->ring + stage * WALK_ROW_BYTES + w->lane * 16;
 	if (row < w->end) {
 		if (w->c < COLS) {
-			fetch_quad(to, a->x + row * a->x_stride, w->c);
-			fetch_quad(to + 32 * 16, a->dy + row * a->dy_stride, w->c);
+			fetch_strip(to, a->x + row * a->x_stride, w->c, X_ELEMENT);
+			if (HAS_DY)
+				fetch_strip(to + 32 * 16, a->dy + row * a->dy_stride, w->c, Y_ELEMENT);
+			if (HAS_DH)
+				fetch_strip(to + 2 * 32 * 16, NEIGHBOUR_ROW(a, residual, row), w->c, X_ELEMENT);
 		}
 		if (w->lane < NUMBER_QUADS)
-			fetch(to + 2 * 32 * 16, (const real *)a->numbers + row * ROW_NUMBERS + w->lane * REALS);
+			fetch(to + WALK_TENSORS * 32 * 16, (const real *)a->numbers + row * ROW_NUMBERS + w->lane * REALS);
 	}
 	fetch_close();
 }
 
 /* dx of the next row, and what it adds to the column sums. */
-DEVICE void walk_row(struct sums *sums, struct weights weights, struct walk *w, const struct staged_arguments *a)
+DEVICE void walk_row(struct sums *sums, struct weights weights, struct weights x_bias, struct walk *w, const struct staged_arguments *a)
 {
 	const u8 *from = w->ring + w->stage * WALK_ROW_BYTES;
-	real x[PER_QUAD], d[PER_QUAD], weight[PER_QUAD], numbers[ROW_NUMBERS];
+	real x[PER_QUAD], d[PER_QUAD], dh[PER_QUAD], weight[PER_QUAD], numbers[ROW_NUMBERS];
 	struct statistics s;
 	FETCH_WAIT(WALK_AHEAD - 1);
 	sync_warp(); /* the numbers are there for all lanes */
-	widen(load_fetched(from + w->lane * 16), x);
-	widen(load_fetched(from + (32 + w->lane) * 16), d);
+	make_input(x, load_fetched(from + w->lane * 16), no_quad(), x_bias);
+	widen_strip(strip_of_quad(HAS_DY ? load_fetched(from + (32 + w->lane) * 16) : no_quad()), Y_ELEMENT, d);
+	if (HAS_DH)
+		widen_strip(strip_of_quad(load_fetched(from + (2 * 32 + w->lane) * 16)), X_ELEMENT, dh);
 	UNROLL
 	for (int i = 0; i < NUMBER_QUADS; i++)
-		sums_of_quad(load_fetched(from + (2 * 32 + i) * 16), numbers + i * REALS);
+		sums_of_quad(load_fetched(from + (WALK_TENSORS * 32 + i) * 16), numbers + i * REALS);
 	sync_warp(); /* all lanes have read them */
 	fetch_row(w, w->row + WALK_AHEAD, w->stage, a);
-	if (HAS_WEIGHT && HAS_DX)
-		widen_weights(weights, weight);
+	if (HAS_WEIGHT && NEEDS_DX)
+		weights_of(weight, weights);
 	s.mean = numbers[MEAN];
 	s.rstd = numbers[RSTD];
 	s.shift = numbers[SHIFT];
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		real h = xhat_of(x[e], s), g = HAS_WEIGHT && HAS_DX ? d[e] * weight[e] : d[e];
+		real h = xhat_of(x[e], s), g = HAS_WEIGHT && NEEDS_DX ? d[e] * weight[e] : d[e];
 		x[e] = dx_of(h, g, numbers[MEAN_GX], numbers[MEAN_G], s.rstd);
-		sums->of[0][e] = fma_real(d[e], h, sums->of[0][e]);
-		sums->of[1][e] = sums->of[1][e] + d[e];
+		if (HAS_DH)
+			x[e] = x[e] + dh[e];
+		sums->of[DWEIGHT][e] = fma_real(d[e], ROUND_EACH ? rounded(h, X_ELEMENT) : h, sums->of[DWEIGHT][e]);
+		sums->of[DBIAS][e] = sums->of[DBIAS][e] + d[e];
+		sums->of[DX_BIAS][e] = HAS_DX_BIAS ? sums->of[DX_BIAS][e] + x[e] : 0;
 	}
 	if (HAS_DX && w->c < COLS)
-		store_strip(a->y + w->row * a->y_stride, narrow(x), w->c);
+		store_strip_as(a->y + w->row * a->y_stride, narrow_strip(x, DX_ELEMENT), w->c, DX_ELEMENT);
+	if (HAS_DRESIDUAL && w->c < COLS)
+		store_strip_as(NEIGHBOUR_ROW(a, h, w->row), narrow_strip(x, X_ELEMENT), w->c, X_ELEMENT);
 	w->row++;
 	w->stage = w->stage + 1 == WALK_AHEAD ? 0 : w->stage + 1;
 }
 
 /* The next slot, in chunks. */
-DEVICE struct sums walk_slot(struct weights weights, struct walk *w, const struct staged_arguments *a)
+DEVICE struct sums walk_slot(struct weights weights, struct weights x_bias, struct walk *w, const struct staged_arguments *a)
 {
 	const i64 end = w->row + a->slot_rows < w->end ? w->row + a->slot_rows : w->end;
 	struct sums total = no_sums();
@@ -485,21 +556,21 @@ DEVICE struct sums walk_slot(struct weights weights, struct walk *w, const struc
 		const i64 chunk_end = w->row + CHUNK_ROWS < end ? w->row + CHUNK_ROWS : end;
 		struct sums chunk = no_sums();
 		while (w->row < chunk_end)
-			walk_row(&chunk, weights, w, a);
+			walk_row(&chunk, weights, x_bias, w, a);
 		total = both(total, chunk);
 	}
 	return total;
 }
 
 /* A warp walks the rows of walk_slots slots in one strip of columns, and folds them. */
-KERNEL(KERNEL_NAME, 32 * WALK_WARPS, 3, staged_arguments)
+KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 ? 2 : 3, staged_arguments)
 {
 	const int warp_in_block = thread_index() / 32;
 	const i64 warp = block_index() * WALK_WARPS + warp_in_block, number = warp / STRIPS;
 	const int strip = STRIPS - 1 - (int)(warp % STRIPS); /* what KIND_STAGED_ROWS read last is the likeliest in the L2 */
 	const i64 walk_rows = a.walk_slots * a.slot_rows;
 	struct sums sums = no_sums(), left[WALK_LEVELS];
-	struct weights weights;
+	struct weights weights, x_bias;
 	struct walk w;
 
 	w.row = number * walk_rows;
@@ -514,10 +585,12 @@ KERNEL(KERNEL_NAME, 32 * WALK_WARPS, 3, staged_arguments)
 		return;
 	for (int i = 0; i < WALK_AHEAD; i++)
 		fetch_row(&w, w.row + i, i, &a);
-	if (HAS_WEIGHT && HAS_DX)
+	if (HAS_WEIGHT && NEEDS_DX)
 		weights = load_weights(a.weight, w.c < COLS ? w.c : 0);
+	if (HAS_X_BIAS)
+		x_bias = load_weights(NEIGHBOUR(&a, x_bias), w.c < COLS ? w.c : 0);
 	for (int slot = 0; slot < a.walk_slots; slot++) { /* those that are not there add +0 */
-		sums = walk_slot(weights, &w, &a);
+		sums = walk_slot(weights, x_bias, &w, &a);
 		UNROLL
 		for (int level = 0; level < WALK_LEVELS; level++) {
 			if ((slot + 1) % (1 << level) != 0)
@@ -534,9 +607,11 @@ KERNEL(KERNEL_NAME, 32 * WALK_WARPS, 3, staged_arguments)
 		if (w.c + e >= COLS)
 			continue;
 		if (HAS_DWEIGHT)
-			store_kept(to + e, quad_of_sums(sums.of[0] + e));
+			store_kept(to + e, quad_of_sums(sums.of[DWEIGHT] + e));
 		if (HAS_DBIAS)
-			store_kept(to + (i64)(SUMS - 1) * PITCH + e, quad_of_sums(sums.of[1] + e));
+			store_kept(to + (i64)HAS_DWEIGHT * PITCH + e, quad_of_sums(sums.of[DBIAS] + e));
+		if (HAS_DX_BIAS)
+			store_kept(to + (i64)(SUMS - 1) * PITCH + e, quad_of_sums(sums.of[DX_BIAS] + e));
 	}
 }
 

@@ -286,8 +286,8 @@ DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
 	return s;
 }
 
-/* Of ROWS_AT_ONCE rows from their quads. */
-DEVICE void row_statistics(quad (*v)[QUADS], struct statistics *s, real eps, struct board *board, struct position p)
+/* Of ROWS_AT_ONCE rows from their strips. */
+DEVICE void row_statistics(held (*v)[QUADS], struct statistics *s, real eps, struct board *board, struct position p)
 {
 	real lanes[ROWS_AT_ONCE * (1 + CENTRED) * WARP_SEGMENTS][THREAD_LANES];
 	real m0[ROWS_AT_ONCE], sums[BOARD_SUMS];
@@ -298,7 +298,7 @@ DEVICE void row_statistics(quad (*v)[QUADS], struct statistics *s, real eps, str
 			UNROLL
 			for (int j = 0; j < QUADS; j++) {
 				real *terms = lanes[u * WARP_SEGMENTS + j / SEGMENT_QUADS];
-				widen(v[u][j], x);
+				widen_held(v[u][j], x);
 				UNROLL
 				for (int e = 0; e < PER_QUAD; e++)
 					ADD_TERM(terms, j % SEGMENT_QUADS, e, x[e]);
@@ -321,7 +321,7 @@ DEVICE void row_statistics(quad (*v)[QUADS], struct statistics *s, real eps, str
 			real *deviations = squares + CENTRED * WARP_SEGMENTS * THREAD_LANES;
 			const int ends_here = TAIL_ELEMENTS != 0 && in == TAIL_QUAD;
 			const real from = HAS_QUAD(p.first, j) ? m0[u] : 0; /* past the end of the row all is 0 */
-			widen(v[u][j], x);
+			widen_held(v[u][j], x);
 			UNROLL
 			for (int e = 0; e < PER_QUAD; e++) {
 				real d = x[e];

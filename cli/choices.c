@@ -1,0 +1,120 @@
+/* Choices of dtypes and options, validated by the ops' tables; choices.h says what. SPDX-License-Identifier: MIT */
+#include "choices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "options.h"
+
+/* By number. An operand that ops must have for the choice to mean something; NULL: all have it. */
+static const struct {
+	const char *option, *operand;
+} names[EK_NORM_CHOICES] = {[EK_NORM_WEIGHT_DTYPE] = {"--weight-dtype", NULL},
+			    [EK_NORM_H_DTYPE] = {"--residual-dtype", "residual"},
+			    [EK_NORM_Y_DTYPE] = {"--out-dtype", NULL},
+			    [EK_NORM_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
+			    [EK_NORM_WEIGHT_OFFSET] = {"--weight-offset", NULL},
+			    [EK_NORM_ROUNDING] = {"--rounding", NULL}};
+
+const char *const rounding_names[2] = {"once", "each"};
+
+static const struct ek_choice *choice_at(int number)
+{
+	return &ek_norm_backward_op.choices[number];
+}
+
+static int chosen(const struct options *options, int number)
+{
+	return number == EK_NORM_WEIGHT_DTYPE ? (int)options->weight_dtype : options->choices[number];
+}
+
+/* The dtype that a choice follows: another choice, or the op's. */
+static ek_dtype followed(const struct options *options, int number, ek_dtype dtype)
+{
+	int follows = choice_at(number)->follows;
+	int other = follows ? chosen(options, follows - 1) : 0;
+	return other ? (ek_dtype)other : dtype;
+}
+
+static int refuse_dtype(const struct options *options, int number, ek_dtype dtype)
+{
+	ek_dtype of = followed(options, number, dtype);
+	int follows = choice_at(number)->follows;
+	char allowed[64];
+	int left = -1; /* beside the dtype that it follows */
+	for (int i = EK_F32; i <= EK_F64; i++)
+		left += ek_choice_allows(choice_at(number), of, i);
+	(void)snprintf(allowed, sizeof allowed, "%s", ek_dtype_name(of));
+	for (int i = EK_F32; i <= EK_F64; i++) {
+		size_t length = strlen(allowed);
+		if (i == (int)of || !ek_choice_allows(choice_at(number), of, i))
+			continue;
+		(void)snprintf(allowed + length, sizeof allowed - length, "%s%s", --left ? ", " : " or ",
+			       ek_dtype_name((ek_dtype)i));
+	}
+	return complain(STATUS_USAGE, "%s %s: with %s %s it must be %s", names[number].option,
+			ek_dtype_name((ek_dtype)chosen(options, number)),
+			follows ? names[follows - 1].option : "--dtype", ek_dtype_name(of), allowed);
+}
+
+static int check_dtype(const struct options *options, ek_dtype dtype)
+{
+	for (int i = 0; i < EK_NORM_CHOICES; i++)
+		if (!ek_choice_allows(choice_at(i), followed(options, i, dtype), chosen(options, i)))
+			return refuse_dtype(options, i, dtype);
+	return STATUS_FINE;
+}
+
+/* A residual before or after the norm, or any other operand by its name. */
+static bool has_operand(const struct ek_op_entry *op, const char *operand)
+{
+	return op_has(op, operand) || (strcmp(operand, "residual") == 0 && op_has(op, "residual_after"));
+}
+
+/* What an operand's option needs: ops that have the operand. */
+static int check_operand(const struct options *options, const char *option, const char *operand)
+{
+	const struct ek_op_entry *without = NULL;
+	for (int i = 0; i < options->op_count && !without; i++)
+		without = has_operand(options->ops[i], operand) ? NULL : options->ops[i];
+	if (options->op_count && !without)
+		return STATUS_FINE;
+	return complain(STATUS_USAGE, "%s: must come with an op that has %s, such as add_layer_norm%s%s%s",
+			option, operand, without ? "; " : "", without ? without->name : "",
+			without ? " has none" : "");
+}
+
+/* Of the dtypes of the list, or f32, which run and explain suppose; verify and bench leave out of theirs what does not
+ * fit. */
+int choices_check(const struct options *options)
+{
+	bool supposed = options->command & (COMMAND_RUN | COMMAND_EXPLAIN) && options->dtype_count == 0;
+	int status = supposed ? check_dtype(options, EK_F32) : STATUS_FINE;
+	for (int i = 0; i < options->dtype_count && status == STATUS_FINE; i++)
+		status = check_dtype(options, options->dtypes[i]);
+	for (int i = 0; i < EK_NORM_CHOICES && status == STATUS_FINE; i++)
+		if (names[i].operand && chosen(options, i))
+			status = check_operand(options, names[i].option, names[i].operand);
+	if (status == STATUS_FINE && options->x_bias_given)
+		status = check_operand(options, "--x-bias", "x_bias");
+	return status;
+}
+
+const char *choices_text(const struct test_case *c)
+{
+	static char text[160];
+	size_t length = 0;
+	text[0] = 0;
+	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < EK_NORM_CHOICES; i++) {
+		int value = c->choices[i];
+		if (!value)
+			continue;
+		const char *word = choice_at(i)->is_dtype  ? ek_dtype_name((ek_dtype)value)
+				   : i == EK_NORM_ROUNDING ? rounding_names[value]
+							   : "1";
+		length += (size_t)snprintf(text + length, sizeof text - length, " %s %s", names[i].option,
+					   word);
+	}
+	return text;
+}

@@ -1,0 +1,274 @@
+/* The norms with their neighbours and flavours (docs/numerics.md, rules 8 and 10): the norm's input is made in real numbers
+ * from operands of any dtype, the sums of the plain kernels run on it, and results are rounded in the loop that computes
+ * them. The input is made once where the row fits a buffer, and for every pass otherwise. Here: the operands and the
+ * input. Included by cpu_kernels.inc.h for f32 and f64, with FUSED_DTYPES(X): the dtypes of their arithmetic,
+ * FUSED_PAIRS(X): those of x or y and a residual, and FUSED_16_BIT if there are others than ACT.
+ * Makes: N(fused), a struct ek_fused_kernel. SPDX-License-Identifier: MIT */
+
+/* Numbers of a row that is kept: 32 KiB. */
+enum { N(KEPT) = (32 << 10) / sizeof(real) };
+
+/* ---- between dtypes and real numbers; n is at most SEGMENT ---- */
+
+struct N(conversion) {
+	void (*widen)(const void *from, int64_t n, real *to);
+	void (*add)(const void *from, int64_t n, real *to);
+	void (*narrow)(const real *from, int64_t n, void *to, bool nontemporal);
+	void (*round)(real *numbers, int64_t n); /* to the dtype and back */
+};
+
+#define CONVERSION(d)                                                                                              \
+	static void N(widen_##d)(const void *from, int64_t n, real *to)                                            \
+	{                                                                                                          \
+		int64_t i = 0;                                                                                     \
+		for (; i + N(W) <= n; i += N(W))                                                                   \
+			V(store)(to + i, PASTE(d, load)((const PASTE(d, element) *)from + i));                     \
+		if (i < n)                                                                                         \
+			V(store_part)(to + i, PASTE(d, load_part)((const PASTE(d, element) *)from + i, (int)(n - i)), (int)(n - i)); \
+	}                                                                                                          \
+	static void N(add_##d)(const void *from, int64_t n, real *to)                                              \
+	{                                                                                                          \
+		int64_t i = 0;                                                                                     \
+		for (; i + N(W) <= n; i += N(W))                                                                   \
+			V(store)(to + i, V(add)(V(load)(to + i), PASTE(d, load)((const PASTE(d, element) *)from + i))); \
+		if (i < n) {                                                                                       \
+			int left = (int)(n - i);                                                                   \
+			vec b = PASTE(d, load_part)((const PASTE(d, element) *)from + i, left);                    \
+			V(store_part)(to + i, V(add)(V(load_part)(to + i, left), b), left);                        \
+		}                                                                                                  \
+	}                                                                                                          \
+	static void N(narrow_##d)(const real *from, int64_t n, void *to, bool nontemporal)                         \
+	{                                                                                                          \
+		PASTE(d, element) *p = to;                                                                         \
+		int64_t i = 0, head = head_of(p, sizeof *p, n, nontemporal);                                       \
+		for (; i < head; i += smaller(N(W), head - i))                                                     \
+			PASTE(d, store_part)(p + i, V(load_part)(from + i, (int)smaller(N(W), head - i)),          \
+					     (int)smaller(N(W), head - i));                                        \
+		for (; i + N(STEP) <= n; i += N(STEP)) {                                                           \
+			vec v[2] = {V(load)(from + i), V(load)(from + i + N(W))};                                  \
+			PASTE(d, in_order)(v);                                                                     \
+			if (nontemporal)                                                                           \
+				PASTE(d, store2_nontemporal)(p + i, v);                                            \
+			else                                                                                       \
+				PASTE(d, store2)(p + i, v);                                                        \
+		}                                                                                                  \
+		for (; i < n; i += N(W)) {                                                                         \
+			int left = (int)smaller(N(W), n - i);                                                      \
+			PASTE(d, store_part)(p + i, V(load_part)(from + i, left), left);                           \
+		}                                                                                                  \
+	}                                                                                                          \
+	static void N(round_##d)(real *numbers, int64_t n)                                                         \
+	{                                                                                                          \
+		PASTE(d, element) narrow[SEGMENT];                                                                 \
+		if (sizeof *narrow == sizeof *numbers)                                                             \
+			return;                                                                                    \
+		N(narrow_##d)(numbers, n, narrow, false);                                                          \
+		N(widen_##d)(narrow, n, numbers);                                                                  \
+	}
+FUSED_DTYPES(CONVERSION)
+#undef CONVERSION
+
+#define ROW(d) [dtype_##d] = {N(widen_##d), N(add_##d), N(narrow_##d), N(round_##d)},
+static const struct N(conversion) N(conversions)[dtype_end] = {FUSED_DTYPES(ROW)};
+#undef ROW
+
+/* A tensor of the call from the first element of a row on. */
+struct N(tensor) {
+	ek_dtype dtype;
+	size_t element;
+	char *at; /* NULL: absent */
+};
+
+INLINE struct N(tensor) N(tensor_at)(const void *tensor, ek_dtype dtype, int64_t elements)
+{
+	size_t element = ek_bytes_of_dtype(dtype);
+	return (struct N(tensor)){dtype, element, tensor ? (char *)(uintptr_t)tensor + elements * (int64_t)element : NULL};
+}
+
+/* Its elements from `start` on, or NULL. */
+INLINE void *N(from)(const struct N(tensor) *t, int64_t start)
+{
+	return t->at ? t->at + start * (int64_t)t->element : NULL;
+}
+
+/* Numbers of the arithmetic that need no widening. */
+INLINE bool N(is_real)(const struct N(tensor) *t)
+{
+	return t->element == sizeof(real);
+}
+
+INLINE void N(widen)(const struct N(tensor) *t, int64_t start, int64_t n, real *to)
+{
+	N(conversions)[t->dtype].widen(N(from)(t, start), n, to);
+}
+
+INLINE void N(add)(const struct N(tensor) *t, int64_t start, int64_t n, real *to)
+{
+	if (t->at)
+		N(conversions)[t->dtype].add(N(from)(t, start), n, to);
+}
+
+INLINE void N(narrow)(const real *from, const struct N(tensor) *t, int64_t start, int64_t n, bool nontemporal)
+{
+	if (t->at)
+		N(conversions)[t->dtype].narrow(from, n, N(from)(t, start), nontemporal);
+}
+
+/* ---- numbers of columns: weight, bias, x_bias ---- */
+
+/* As real numbers: where they lie if they are such, else of all columns, made once for the rows of a task, or segment by
+ * segment. */
+struct N(wide) {
+	struct N(tensor) tensor;
+	int offset; /* 1: 1 + the number is meant */
+	bool direct, kept;
+	real numbers[N(KEPT)];
+};
+
+INLINE void N(widen_columns)(struct N(wide) *w, int64_t start, int64_t n, int64_t at)
+{
+	N(widen)(&w->tensor, start, n, w->numbers + at);
+	for (int64_t i = at; w->offset && i < at + n; i++)
+		w->numbers[i] = 1 + w->numbers[i];
+}
+
+INLINE void N(open_wide)(struct N(wide) *w, const void *tensor, ek_dtype dtype, int offset, int64_t cols)
+{
+	w->tensor = N(tensor_at)(tensor, dtype, 0);
+	w->offset = offset;
+	w->direct = !tensor || (N(is_real)(&w->tensor) && !offset);
+	w->kept = cols <= N(KEPT);
+	for (int64_t start = 0; !w->direct && w->kept && start < cols; start += SEGMENT)
+		N(widen_columns)(w, start, N(segment_length)(cols, start), start);
+}
+
+/* From column `start` on, n of them or as many as are kept; NULL: absent. */
+INLINE const real *N(wide_at)(struct N(wide) *w, int64_t start, int64_t n)
+{
+	if (w->direct)
+		return N(from)(&w->tensor, start);
+	if (!w->kept)
+		N(widen_columns)(w, start, n, 0);
+	return w->numbers + (w->kept ? start : 0);
+}
+
+/* ---- the norm's input: h = (x + x_bias) + residual ---- */
+
+/* What a segment of it is made of. */
+struct N(parts) {
+	const void *x, *residual; /* residual: NULL if absent */
+	const real *x_bias;
+	int64_t x_bias_mask; /* 0: absent, and x_bias points to a register of -0 */
+};
+
+/* What y is made of, from the first column that is written on. */
+struct N(result) {
+	const real *x;
+	struct N(stats) stats;
+	struct N(affine) affine;
+	const void *after; /* NULL: absent */
+	void *y;
+};
+
+#define OUTER ACT
+#define INNER ACT
+#include "cpu_fused_pair.inc.h"
+#ifdef FUSED_16_BIT
+#define OUTER f32
+#define INNER f16
+#include "cpu_fused_pair.inc.h"
+#define OUTER f32
+#define INNER bf16
+#include "cpu_fused_pair.inc.h"
+#define OUTER f16
+#define INNER f32
+#include "cpu_fused_pair.inc.h"
+#define OUTER f16
+#define INNER f16
+#include "cpu_fused_pair.inc.h"
+#define OUTER bf16
+#define INNER f32
+#include "cpu_fused_pair.inc.h"
+#define OUTER bf16
+#define INNER bf16
+#include "cpu_fused_pair.inc.h"
+#endif
+
+struct N(pair) {
+	void (*make)(const struct N(parts) *parts, int64_t n, real *to, void *h, bool nontemporal);
+	void (*write_centred)(const struct N(result) *result, int64_t n, bool nontemporal);
+	void (*write_rms)(const struct N(result) *result, int64_t n, bool nontemporal);
+};
+#define PAIR(name, outer, inner) PASTE(name, PASTE(PASTE(ACT, outer), inner))
+#define ROW(outer, inner) [dtype_##outer][dtype_##inner] = \
+	{PAIR(make, outer, inner), PAIR(write_centred, outer, inner), PAIR(write_rms, outer, inner)},
+static const struct N(pair) N(pairs)[dtype_end][dtype_end] = {FUSED_PAIRS(ROW)};
+#undef ROW
+#undef PAIR
+
+struct N(input) {
+	struct N(tensor) x, residual, h; /* h: where it is written */
+	struct N(wide) *x_bias;
+	bool kept, nontemporal, as_it_is; /* as_it_is: x alone, in real numbers */
+	real *buffer; /* the row where it is kept, else a segment */
+};
+
+/* The segment at `start`, for the first time. */
+INLINE const real *N(make_input)(const struct N(input) *input, int64_t start, int64_t n)
+{
+	real *h = input->buffer + (input->kept ? start : 0);
+	if (input->as_it_is)
+		return N(from)(&input->x, start);
+	const real *x_bias = input->x_bias ? N(wide_at)(input->x_bias, start, n) : NULL;
+	const struct N(parts) parts = {.x = N(from)(&input->x, start),
+				       .residual = N(from)(&input->residual, start),
+				       .x_bias = x_bias ? x_bias : PASTE(ACT, minus_zeros),
+				       .x_bias_mask = x_bias ? -1 : 0};
+	N(pairs)[input->x.dtype][input->residual.dtype].make(&parts, n, h, N(from)(&input->h, start), input->nontemporal);
+	return h;
+}
+
+/* The same again. x and the residual may be overwritten by h. */
+INLINE const real *N(input_at)(const struct N(input) *input, int64_t start, int64_t n)
+{
+	struct N(input) again = *input;
+	if (input->as_it_is)
+		return N(from)(&input->x, start);
+	if (input->kept)
+		return input->buffer + start;
+	if (input->h.at) {
+		again.x = input->h;
+		again.x_bias = NULL;
+		again.residual.at = again.h.at = NULL;
+	}
+	return N(make_input)(&again, start, n);
+}
+
+/* Rule 3, over the segments. */
+INLINE struct N(stats) N(input_stats)(const struct N(input) *input, int64_t cols, real eps, const bool centred)
+{
+	struct V(tree) first = {.count = 0}, sum = {.count = 0}, squares = {.count = 0};
+	struct N(stats) stats = {0};
+	for (int64_t start = 0; start < cols; start += SEGMENT) {
+		int64_t n = N(segment_length)(cols, start);
+		N(add_first)(N(make_input)(input, start, n), NULL, n, NULL, &first, centred);
+	}
+	if (!centred) {
+		N(finish_rms)(&stats, V(tree_sum)(&first), cols, eps);
+		return stats;
+	}
+	real m0 = V(tree_sum)(&first) / (real)cols;
+	for (int64_t start = 0; start < cols; start += SEGMENT) {
+		int64_t n = N(segment_length)(cols, start);
+		const real *h = N(input_at)(input, start, n);
+		N(add_moments)(h, n, m0, fetch_from(NULL, h), &sum, &squares);
+	}
+	N(finish_moments)(&stats, m0, V(tree_sum)(&sum), V(tree_sum)(&squares), cols, eps);
+	return stats;
+}
+
+#include "cpu_fused_forward.inc.h"
+#include "cpu_fused_backward.inc.h"
+
+extern const struct ek_fused_kernel PASTE(LEVEL, PASTE(ACT, fused));
+const struct ek_fused_kernel PASTE(LEVEL, PASTE(ACT, fused)) = {N(fused_forward), N(fused_backward), N(finish_fused_columns)};

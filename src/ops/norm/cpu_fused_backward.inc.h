@@ -1,0 +1,165 @@
+/* Backward of the fused norms, row by row: the sums, then dx. Included by cpu_fused.inc.h.
+ * Makes: N(fused_backward), N(finish_fused_columns). SPDX-License-Identifier: MIT */
+
+/* A row of backward, and where its tensors are. */
+struct N(fused_grad) {
+	struct N(input) input;
+	struct N(tensor) dy, dh, dx, dresidual;
+	struct N(grad_row) row;
+	const struct N(conversion) *xhat_as; /* what xhat rounds to for dweight, or NULL */
+	real *dy_buffer;
+};
+
+INLINE const real *N(dy_at)(const struct N(fused_grad) *g, int64_t start, int64_t n, bool again)
+{
+	real *dy = g->dy_buffer + (g->input.kept ? start : 0);
+	if (g->dy.at && N(is_real)(&g->dy))
+		return N(from)(&g->dy, start);
+	if (again && g->input.kept)
+		return dy;
+	if (g->dy.at)
+		N(widen)(&g->dy, start, n, dy);
+	else
+		memset(dy, 0, (size_t)n * sizeof *dy);
+	return dy;
+}
+
+/* Rule 6: a row's terms of dweight and dbias, of a rounded xhat. */
+INLINE void N(add_rounded_columns)(const struct N(fused_grad) *g, const struct N(columns) *c, int64_t n, const bool centred)
+{
+	real xhat[SEGMENT];
+	const struct N(affine) none = N(affine_of)(NULL, NULL);
+	struct N(row) r = {.x = g->row.x, .y = xhat, .stats = g->row.stats};
+	const struct fetch ahead = fetch_from(NULL, r.x);
+	(centred ? N(normalize_centred) : N(normalize_rms))(&r, &none, (struct span){0, n}, &ahead, false);
+	g->xhat_as->round(xhat, n);
+	for (int64_t i = 0; i < n; i += N(W)) {
+		int left = (int)smaller(N(W), n - i);
+		const real *from = c->from + (i & c->mask), *from_db = from + (c->cols & c->mask);
+		vec dy = V(load_part)(g->row.dy + i, left), x = V(load_part)(xhat + i, left), dw = V(load_part)(from, left);
+		dw = c->kind == COLUMNS_SLOTS ? V(add)(dw, V(mul)(dy, x)) : V(fma)(dy, x, dw);
+		V(store_part)(c->to + i, dw, left);
+		V(store_part)(c->to + c->cols + i, V(add)(V(load_part)(from_db, left), dy), left);
+	}
+}
+
+/* The same of dx, behind those of dweight and dbias. */
+INLINE void N(add_dx_columns)(const real *dx, const struct N(columns) *c, int64_t n)
+{
+	const real *from = c->from + 2 * (c->cols & c->mask);
+	real *to = c->to + 2 * c->cols;
+	for (int64_t i = 0; i < n; i += N(W)) {
+		int left = (int)smaller(N(W), n - i);
+		V(store_part)(to + i, V(add)(V(load_part)(from + (i & c->mask), left), V(load_part)(dx + i, left)), left);
+	}
+}
+
+/* From column `start` on. */
+INLINE struct N(columns) N(columns_from)(const struct N(columns) *c, int64_t start)
+{
+	return (struct N(columns)){c->kind, c->from + (start & c->mask), c->to + start, c->mask, c->cols};
+}
+
+INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struct N(fused_columns) *wide,
+			      const struct N(columns) *columns, bool nontemporal, const bool centred)
+{
+	real buffer[N(KEPT)], dy_buffer[N(KEPT)], dx[SEGMENT];
+	struct fetch none[2][2];
+	const struct N(columns) no_columns = {COLUMNS_NONE, NULL, NULL, 0, 0};
+	struct V(tree) g_xhat = {.count = 0}, sum_g = {.count = 0};
+	struct N(fused_grad) g = {.input = {.x = N(tensor_at)(a->x, a->h_dtype, row * a->x_stride),
+					    .residual = N(tensor_at)(NULL, a->h_dtype, 0),
+					    .x_bias = &wide->x_bias,
+					    .kept = a->cols <= N(KEPT),
+					    .buffer = buffer},
+				  .dy = N(tensor_at)(a->dy, a->y_dtype, row * a->dy_stride),
+				  .dh = N(tensor_at)(a->dh, a->h_dtype, row * a->dh_stride),
+				  .dx = N(tensor_at)(a->dx, a->dtype, row * a->dx_stride),
+				  .dresidual = N(tensor_at)(a->dresidual, a->h_dtype, row * a->dresidual_stride),
+				  .dy_buffer = dy_buffer};
+	if (a->rounding == EK_ROUND_EACH)
+		g.xhat_as = &N(conversions)[a->h_dtype];
+	g.input.as_it_is = !a->x_bias && N(is_real)(&g.input.x);
+	if (a->rstd) {
+		g.row.stats = (struct N(stats)){N(given)(a->mean, row), N(given)(a->mean_lo, row), N(given)(a->rstd, row), 0};
+		N(set_shift)(&g.row.stats);
+	} else {
+		g.row.stats = N(input_stats)(&g.input, a->cols, (real)a->eps, centred);
+	}
+	for (int64_t start = 0; start < a->cols; start += SEGMENT) {
+		int64_t n = N(segment_length)(a->cols, start);
+		struct N(affine) f = N(affine_at)(wide, start, n);
+		g.row.x = a->rstd ? N(make_input)(&g.input, start, n) : N(input_at)(&g.input, start, n);
+		g.row.dy = N(dy_at)(&g, start, n, false);
+		none[0][0] = none[0][1] = fetch_from(NULL, g.row.x);
+		struct N(columns) c = columns->kind == COLUMNS_NONE ? no_columns : N(columns_from)(columns, start);
+		N(add_grad_segment)(1, &g.row, 0, n, &f, g.xhat_as ? &no_columns : &c, none, centred, &g_xhat, &sum_g);
+		if (g.xhat_as && columns->kind != COLUMNS_NONE)
+			N(add_rounded_columns)(&g, &c, n, centred);
+	}
+	g.row.mean_g_xhat = V(tree_sum)(&g_xhat) / (real)a->cols;
+	g.row.mean_g = V(tree_sum)(&sum_g) / (real)a->cols;
+	g.row.dx = dx;
+	for (int64_t start = 0; start < a->cols; start += SEGMENT) {
+		int64_t n = N(segment_length)(a->cols, start);
+		struct N(affine) f = N(affine_at)(wide, start, n);
+		g.row.x = N(input_at)(&g.input, start, n);
+		g.row.dy = N(dy_at)(&g, start, n, true);
+		none[0][0] = none[0][1] = fetch_from(NULL, g.row.x);
+		(centred ? N(write_dx_centred) : N(write_dx_rms))(&g.row, &f, (struct span){0, n}, none[0], false);
+		N(add)(&g.dh, start, n, dx);
+		if (a->dx_bias) {
+			const struct N(columns) c = N(columns_from)(columns, start);
+			N(add_dx_columns)(dx, &c, n);
+		}
+		N(narrow)(dx, &g.dx, start, n, nontemporal);
+		N(narrow)(dx, &g.dresidual, start, n, nontemporal);
+	}
+}
+
+/* Rows first … end-1; the column sums of task, if there is one. */
+static void N(fused_backward)(const ek_norm_backward_args *a, int64_t first, int64_t end,
+			      const struct ek_column_task *task, bool nontemporal)
+{
+	struct N(column_sums) sums = {.task = task, .leaf_rows = task ? ek_leaf_rows(task->slot_rows) : 0};
+	struct N(fused_columns) wide;
+	N(open_wide)(&wide.weight, a->weight, a->weight_dtype, a->weight_offset, a->cols);
+	N(open_wide)(&wide.bias, NULL, a->weight_dtype, 0, a->cols);
+	N(open_wide)(&wide.x_bias, a->x_bias, a->weight_dtype, 0, a->cols);
+	if (task)
+		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols, a->dx_bias ? 3 : 2);
+	for (int64_t row = first; row < end; row++) {
+		struct N(columns) columns = N(columns_for)(&sums, row);
+		if (a->norm == EK_LAYER_NORM)
+			N(fused_grad_row)(a, row, &wide, &columns, nontemporal, true);
+		else
+			N(fused_grad_row)(a, row, &wide, &columns, nontemporal, false);
+		if (task)
+			N(rows_are_in)(&sums, row + 1);
+	}
+	if (task)
+		N(finish_tree)(&sums.tree, task->result);
+	if (nontemporal)
+		nontemporal_fence();
+}
+
+/* The gradients of columns first … end-1 from the results of count tasks: [count][2 or 3][cols]. */
+static void N(finish_fused_columns)(const ek_norm_backward_args *a, const void *results, int64_t count, int64_t first,
+				    int64_t end)
+{
+	void *const gradients[] = {a->dweight, a->dbias, a->dx_bias};
+	int64_t stride = (a->dx_bias ? 3 : 2) * a->cols;
+	for (int sum = 0; sum < 3; sum++) {
+		const struct N(tensor) gradient = N(tensor_at)(gradients[sum], a->gradient_dtype, 0);
+		const real *from = (const real *)results + sum * a->cols;
+		for (int64_t start = first; gradient.at && start < end; start += SEGMENT) {
+			real total[SEGMENT];
+			int64_t n = smaller(SEGMENT, end - start);
+			N(finish_gradient)(from + start, count, stride, 0, n, false, total);
+			if (a->accumulate)
+				N(add)(&gradient, start, n, total);
+			N(narrow)(total, &gradient, start, n, false);
+		}
+	}
+}
+

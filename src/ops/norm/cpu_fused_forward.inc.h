@@ -1,0 +1,82 @@
+/* Forward of the fused norms, row by row: the input and its first sum, LayerNorm's moments, y. Included by cpu_fused.inc.h.
+ * Makes: N(fused_forward). SPDX-License-Identifier: MIT */
+
+/* What the rows of a task share. */
+struct N(fused_columns) {
+	struct N(wide) weight, bias, x_bias;
+};
+
+INLINE struct N(affine) N(affine_at)(struct N(fused_columns) *c, int64_t start, int64_t n)
+{
+	return N(affine_of)(N(wide_at)(&c->weight, start, n), N(wide_at)(&c->bias, start, n));
+}
+
+/* Rule 10, rounding each: n numbers, at most SEGMENT, whose xhat rounds to `dtype`. */
+static void N(write_each)(const struct N(result) *result, int64_t n, ek_dtype dtype, const struct N(tensor) *y,
+			  const struct N(tensor) *after, bool nontemporal, const bool centred)
+{
+	real numbers[SEGMENT];
+	struct N(result) r = *result;
+	const struct N(affine) none = N(affine_of)(NULL, NULL);
+	const struct N(pair) *pair = &N(pairs)[y->dtype][after->dtype];
+	const struct N(pair) *in_real = &N(pairs)[PASTE(dtype, ACT)][PASTE(dtype, ACT)];
+	r.affine = none;
+	r.after = NULL;
+	r.y = numbers;
+	(centred ? in_real->write_centred : in_real->write_rms)(&r, n, false);
+	N(conversions)[dtype].round(numbers, n);
+	r = (struct N(result)){numbers, {.rstd = 1}, result->affine, NULL, result->y};
+	if (after->at) {
+		r.y = numbers;
+		in_real->write_rms(&r, n, false);
+		N(conversions)[y->dtype].round(numbers, n);
+		r = (struct N(result)){numbers, {.rstd = 1}, none, result->after, result->y};
+	}
+	pair->write_rms(&r, n, nontemporal);
+}
+
+INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, struct N(fused_columns) *columns, bool nontemporal,
+			 const bool centred)
+{
+	real buffer[N(KEPT)];
+	const bool each = a->rounding == EK_ROUND_EACH;
+	const struct N(tensor) y = N(tensor_at)(a->y, a->y_dtype, row * a->y_stride);
+	const struct N(tensor) after = N(tensor_at)(a->residual_after, a->h_dtype, row * a->residual_after_stride);
+	const struct N(pair) *pair = &N(pairs)[a->y_dtype][a->h_dtype];
+	const struct N(input) input = {.x = N(tensor_at)(a->x, a->dtype, row * a->x_stride),
+				       .x_bias = &columns->x_bias,
+				       .residual = N(tensor_at)(a->residual, a->h_dtype, row * a->residual_stride),
+				       .h = N(tensor_at)(a->h, a->h_dtype, row * a->h_stride),
+				       .kept = a->cols <= N(KEPT),
+				       .nontemporal = nontemporal,
+				       .buffer = buffer};
+	struct N(result) r = {.stats = N(input_stats)(&input, a->cols, (real)a->eps, centred)};
+	N(put_stats)(a, row, &r.stats);
+	int64_t step = input.kept && !each ? a->cols : SEGMENT;
+	for (int64_t start = 0; start < a->cols; start += step) {
+		int64_t n = smaller(step, a->cols - start);
+		r.x = N(input_at)(&input, start, n);
+		r.affine = N(affine_at)(columns, start, n);
+		r.after = N(from)(&after, start);
+		r.y = N(from)(&y, start);
+		if (each)
+			N(write_each)(&r, n, a->residual ? a->h_dtype : a->dtype, &y, &after, nontemporal, centred);
+		else
+			(centred ? pair->write_centred : pair->write_rms)(&r, n, nontemporal);
+	}
+}
+
+static void N(fused_forward)(const ek_norm_forward_args *a, int64_t first, int64_t end, bool nontemporal)
+{
+	struct N(fused_columns) columns;
+	N(open_wide)(&columns.weight, a->weight, a->weight_dtype, a->weight_offset, a->cols);
+	N(open_wide)(&columns.bias, a->bias, a->weight_dtype, 0, a->cols);
+	N(open_wide)(&columns.x_bias, a->x_bias, a->weight_dtype, 0, a->cols);
+	for (int64_t row = first; row < end; row++)
+		if (a->norm == EK_LAYER_NORM)
+			N(fused_row)(a, row, &columns, nontemporal, true);
+		else
+			N(fused_row)(a, row, &columns, nontemporal, false);
+	if (nontemporal)
+		nontemporal_fence();
+}
