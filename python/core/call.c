@@ -7,20 +7,44 @@
 
 /* ---- arguments ---- */
 
+/* One element for each row, as the statistics have. */
+static bool is_per_row(const struct signature *s, const struct ek_operand *operand)
+{
+	return operand->rank == 1 && operand->dims[0].size == s->op->operands[s->x].dims[0].size;
+}
+
+static bool is_statistic(const struct signature *s, const struct ek_operand *operand)
+{
+	return is_per_row(s, operand) && !operand->dtype;
+}
+
 static struct parameter parameter_of(const struct signature *s, int number, const char *name, int position)
 {
 	const struct ek_operand *operand = &s->op->operands[number];
-	bool per_row = operand->rank == 1 && operand->dims[0].size == s->op->operands[s->x].dims[0].size;
 	uint32_t alike = 0;
 	for (int i = s->op->output_count; i < s->op->operand_count; i++)
 		alike |= (uint32_t)are_alike(operand, &s->op->operands[i]) << i;
-	return (struct parameter){
-		operand, name ? name : operand->name, (uint8_t)number, (uint8_t)position, alike, per_row};
+	return (struct parameter){operand, name ? name : operand->name, (uint8_t)number, (uint8_t)position,
+				  alike,   is_per_row(s, operand)};
 }
 
-static void resolve_argument(struct signature *s, int position)
+static int resolve_choice(struct signature *s, const struct argument *argument, int position)
+{
+	const struct ek_choice *choice = &s->op->choices[argument->choice];
+	struct choice *resolved = &s->choices[s->choice_count++];
+	*resolved = (struct choice){.choice = choice,
+				    .name = argument->name ? argument->name : choice->name,
+				    .number = argument->choice,
+				    .at = (uint8_t)position,
+				    .offset = s->op->choice[argument->choice]};
+	return name_values(resolved);
+}
+
+static int resolve_argument(struct signature *s, int position)
 {
 	const struct argument *argument = &s->arguments[position];
+	if (argument->role == CHOICE)
+		return resolve_choice(s, argument, position);
 	struct parameter parameter = parameter_of(s, argument->operand, argument->name, position);
 	if (argument->role != OPERAND || argument->operand == s->x)
 		s->at[argument->role] = parameter.at;
@@ -28,23 +52,57 @@ static void resolve_argument(struct signature *s, int position)
 		s->outputs[s->output_count++] = parameter;
 	else
 		s->inputs[s->input_count++] = parameter;
+	return 0;
 }
 
-void signature_resolve(struct signature *s)
+static bool has_argument(const struct signature *s, struct argument argument)
+{
+	bool has = false;
+	for (int i = 0; i < s->count; i++)
+		has |= s->arguments[i].role == argument.role && s->arguments[i].operand == argument.operand &&
+		       s->arguments[i].choice == argument.choice;
+	return has;
+}
+
+static void append(struct signature *s, struct argument argument)
+{
+	if (!has_argument(s, argument))
+		s->arguments[s->count++] = argument;
+}
+
+/* The rest of the tables. */
+static void append_all(struct signature *s)
+{
+	for (uint8_t i = 0; i < s->op->operand_count; i++)
+		if (!is_statistic(s, &s->op->operands[i]))
+			append(s, (struct argument){.role = OPERAND, .operand = i});
+	for (uint8_t i = 0; i < s->op->choice_count; i++)
+		if (s->op->choice[i])
+			append(s, (struct argument){.role = CHOICE, .choice = i});
+	if (s->op->operands[s->x].dtype != s->op->dtype)
+		append(s, (struct argument){.role = DTYPE, .name = "dtype"});
+}
+
+int signature_resolve(struct signature *s)
 {
 	memset(s->at, NOWHERE, sizeof s->at);
-	s->input_count = s->output_count = s->statistic_count = 0;
+	s->positional_count = s->count;
+	s->input_count = s->output_count = s->statistic_count = s->choice_count = 0;
+	if (s->takes_all)
+		append_all(s);
 	for (int i = 0; i < s->count; i++)
-		resolve_argument(s, i);
-	for (int i = 0; i < s->op->operand_count; i++) {
-		struct parameter parameter = parameter_of(s, i, NULL, NOWHERE);
-		if (parameter.per_row && !parameter.operand->dtype)
-			s->statistics[s->statistic_count++] = parameter;
-	}
+		if (resolve_argument(s, i))
+			return -1;
+	for (int i = 0; i < s->op->operand_count; i++)
+		if (is_statistic(s, &s->op->operands[i]))
+			s->statistics[s->statistic_count++] = parameter_of(s, i, NULL, NOWHERE);
+	return 0;
 }
 
 static int read_inputs(struct call *call)
 {
+	if (read_choices(call) || read_dtype(call))
+		return -1;
 	for (int i = 0; i < call->signature->input_count; i++) {
 		const struct parameter *parameter = &call->signature->inputs[i];
 		PyObject *object = call->given[parameter->at];
@@ -148,6 +206,7 @@ static int compute(struct call *call)
 		return 1;
 	if (open_outputs(call))
 		return -1;
+	decide_dtypes(call);
 	if (call->signature->asks_workspace)
 		return ask_workspace(call);
 	if (has_only_empty_outputs(call))
@@ -171,6 +230,7 @@ int call_op(const struct signature *signature, PyObject *const *given, bool eage
 	call.args.size = call.op->args_size;
 	results->count = 0;
 	int status = compute(&call);
+	results->dtype = *(const ek_dtype *)ek_field(&call.args, call.op->dtype);
 	if (status != 0)
 		results_close(results);
 	workspace_close(&call.workspace);
@@ -182,15 +242,56 @@ int call_op(const struct signature *signature, PyObject *const *given, bool eage
 	return status;
 }
 
-PyObject *call_function(const struct signature *signature, PyObject *const *given, Py_ssize_t count)
+/* Of an argument that is a keyword. */
+static const char *name_of(const struct signature *s, int at)
 {
-	if (count != signature->count)
-		return refuse_count(signature->function, signature->count, count);
+	const struct argument *argument = &s->arguments[at];
+	return argument->name             ? argument->name
+	       : argument->role == CHOICE ? s->op->choices[argument->choice].name
+					  : s->op->operands[argument->operand].name;
+}
+
+/* Places the arguments of keywords among the others. */
+static int place_keywords(const struct signature *s, PyObject *const *given, PyObject *keywords,
+			  PyObject **arguments)
+{
+	for (Py_ssize_t i = 0; i < PyTuple_Size(keywords); i++) {
+		PyObject *keyword = PyTuple_GetItem(keywords, i);
+		int at = s->positional_count;
+		while (at < s->count && PyUnicode_CompareWithASCIIString(keyword, name_of(s, at)) != 0)
+			at++;
+		if (at == s->count) {
+			PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'",
+				     s->function, keyword);
+			return -1;
+		}
+		arguments[at] = given[i];
+	}
+	return 0;
+}
+
+static PyObject *call_with(const struct signature *s, PyObject *const *arguments)
+{
 	struct results results;
-	int status = call_op(signature, given, false, &results);
+	int status = call_op(s, arguments, false, &results);
 	if (status == 1)
 		Py_RETURN_NONE;
 	if (status < 0)
 		return NULL;
 	return results.count == 1 ? results.at[0] : tuple_of(&results);
+}
+
+PyObject *call_function(const struct signature *s, PyObject *const *given, Py_ssize_t count,
+			PyObject *keywords)
+{
+	if (count != s->positional_count)
+		return refuse_count(s->function, s->positional_count, count);
+	if (!keywords && count == s->count)
+		return call_with(s, given);
+	PyObject *arguments[MAX_ARGUMENTS];
+	for (int i = 0; i < s->count; i++)
+		arguments[i] = i < count ? given[i] : Py_None;
+	if (keywords && place_keywords(s, given + count, keywords, arguments))
+		return NULL;
+	return call_with(s, arguments);
 }

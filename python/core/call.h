@@ -10,16 +10,20 @@
 
 /* ---- signatures ---- */
 
-/* What an argument of a Python function is. */
-enum role { OPERAND, KIND, SHAPE, EPS, STATISTICS, WORKSPACE, THREADS, STREAM, ROLES };
+/* What an argument of a Python function is. DTYPE is the op's, where x has another. */
+enum role { OPERAND, CHOICE, KIND, SHAPE, EPS, DTYPE, STATISTICS, WORKSPACE, THREADS, STREAM, ROLES };
 
 struct argument {
 	uint8_t role;
 	uint8_t operand;  /* its number in the op's table */
-	const char *name; /* of the operand in messages; NULL: that of the table */
+	uint8_t choice;   /* the same of a choice */
+	const char *name; /* in messages and as a keyword; NULL: that of the table */
 };
 
-enum { MAX_ARGUMENTS = EK_MOST_OPERANDS + ROLES, MAX_ARGS_SIZE = 512 };
+enum { MAX_ARGUMENTS = EK_MOST_OPERANDS + EK_MOST_CHOICES + ROLES, MAX_ARGS_SIZE = 512 };
+
+/* Names of the values of an option. */
+enum { MAX_VALUES = 8 };
 
 enum { NOWHERE = MAX_ARGUMENTS }; /* an index all the same: of an array with one element more */
 
@@ -29,8 +33,18 @@ struct parameter {
 	const char *name; /* in messages */
 	uint8_t number;   /* of the operand */
 	uint8_t at;       /* its position among the arguments, or NOWHERE */
-	uint32_t alike;   /* the inputs of its dimensions and dtype, a bit each */
+	uint32_t alike;   /* the inputs of its dimensions, a bit each */
 	bool per_row; /* it has one element for each row, a row being one position in x's leading dimensions */
+};
+
+/* A choice of a call (choices.c). */
+struct choice {
+	const struct ek_choice *choice;
+	const char *name;   /* in messages */
+	uint8_t number, at; /* of the choice, and its position among the arguments */
+	uint16_t offset;    /* of its field */
+	PyObject
+		*values[MAX_VALUES]; /* of an option whose values have names: strings, by number; else NULL */
 };
 
 struct signature {
@@ -38,20 +52,28 @@ struct signature {
 	const struct ek_op *op; /* of at most EK_MOST_OPERANDS operands, MAX_ARGS_SIZE bytes of arguments */
 	uint8_t x;              /* the operand that gives the sizes, the device and the framework */
 	uint8_t count;
+	/* The operands and choices of the op that .arguments leaves out are arguments too, keywords by their names. */
+	bool takes_all;
 	bool asks_workspace; /* the function returns the bytes of the workspace; outputs are wanted or not */
 	uint32_t default_eps_kinds; /* kinds whose eps may be None: the epsilon of the arithmetic */
+	/* An output that, where both are to be made and their dtypes agree, is another one; 0: none. */
+	uint8_t twin, twin_of;
+	/* Fields of a dtype: where no tensor of the first decides on it, it is the second's. 0: none. */
+	uint16_t undecided, decided_by;
 	struct argument arguments[MAX_ARGUMENTS];
 
 	/* From the arguments and the op's table, by signature_resolve. */
 	uint8_t at[ROLES]; /* positions of x and of the scalars; NOWHERE: not an argument of the function */
-	uint8_t input_count, output_count, statistic_count;
+	uint8_t positional_count; /* the others are keywords */
+	uint8_t input_count, output_count, statistic_count, choice_count;
+	struct choice choices[EK_MOST_CHOICES];
 	struct parameter inputs[EK_MOST_OPERANDS]; /* beside x */
 	struct parameter outputs[EK_MOST_OPERANDS];
 	struct parameter statistics[EK_MOST_OPERANDS]; /* the operands that make up the statistics */
 };
 
-/* Once for each signature. */
-void signature_resolve(struct signature *signature);
+/* Once for each signature; -1 with an exception. */
+int signature_resolve(struct signature *signature);
 
 /* ---- calls ---- */
 
@@ -65,6 +87,7 @@ struct extent {
  * A reference each; one more may be added. */
 struct results {
 	int count;
+	ek_dtype dtype; /* the op's */
 	PyObject *at[EK_MOST_OPERANDS + 2];
 };
 
@@ -104,8 +127,10 @@ struct call {
 /* Calls the op with signature->count arguments. 0: the results are there; 1: a tensor must be made contiguous first; -1
  * with an exception. */
 int call_op(const struct signature *signature, PyObject *const *given, bool eager, struct results *results);
-/* The same for a function of the module: one result alone is not in a tuple, and None stands for 1. */
-PyObject *call_function(const struct signature *signature, PyObject *const *given, Py_ssize_t count);
+/* The same for a function of the module: one result alone is not in a tuple, and None stands for 1. The given are the
+ * positional arguments, then those of the keywords, a tuple or NULL. */
+PyObject *call_function(const struct signature *signature, PyObject *const *given, Py_ssize_t count,
+			PyObject *keywords);
 
 /* ---- the parts of a call: 0, or -1 with an exception ---- */
 
@@ -142,6 +167,17 @@ int call_open(struct call *call);
 /* Takes the reference over; -1 for NULL. */
 int add_result(struct call *call, PyObject *object);
 
+/* Reads the choices into the arguments: None stands for the default (choices.c). */
+int read_choices(struct call *call);
+/* The same of values alone, in the order of the signature's choices. */
+int check_choices(const struct signature *signature, PyObject *const *values);
+/* The op's own dtype, where the function has it as an argument. */
+int read_dtype(struct call *call);
+/* The dtypes that neither a tensor nor an argument decided on. */
+void decide_dtypes(struct call *call);
+/* Of signature_resolve: the names of its values. */
+int name_values(struct choice *choice);
+
 /* Reads a tensor into the arguments (operands.c). */
 int read_input(struct call *call, const struct parameter *parameter, PyObject *object);
 /* Makes or checks a tensor that the call writes, and adds it to the results. Given are None or False (not wanted), True
@@ -176,7 +212,7 @@ int refuse_layout(const struct view *view, const char *layout);
 int refuse_end(const struct view *x, PyObject *shape);                      /* of x's shape */
 int refuse_number(const char *name, PyObject *value, const char *expected); /* instead of the exception set */
 
-/* Whether two operands have the same dimensions and the same dtype. For tables: parameters have it resolved. */
+/* Whether two operands have the same dimensions. For tables: parameters have it resolved. */
 bool are_alike(const struct ek_operand *one, const struct ek_operand *other);
 
 /* ---- how a tensor lies in memory (layout.c) ---- */

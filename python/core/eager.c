@@ -4,10 +4,12 @@
 #include "callable.h"
 #include "functions.h"
 
-enum { MAX_GPUS = 16, MAX_WATCHERS = 8 };
+enum { MAX_GPUS = 16, MAX_WATCHERS = 8, DTYPE_COUNT = EK_F64 };
 
 PyObject *torch[PYTORCH];
 struct names names;
+
+static PyObject *in_dtype[DTYPE_COUNT]; /* keyword arguments, by the number of the dtype less 1 */
 
 /* ---- callables ---- */
 
@@ -51,7 +53,7 @@ static int is_any(const struct watchers *watchers)
 }
 
 const char eager_setup_doc[] =
-	"eager_setup(tensor, parameter, empty_like, new_empty, in_float32, contiguous, is_neg, get_num_threads,\n"
+	"eager_setup(tensor, parameter, empty_like, new_empty, dtypes, contiguous, is_neg, get_num_threads,\n"
 	"            is_grad_enabled, apply, backward, forward_ad, operation_watchers, call_watchers)\n"
 	"--\n\nWhat the eager calls need of PyTorch; _core.pyi has the arguments.";
 
@@ -60,11 +62,15 @@ PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count
 	(void)module;
 	if (count != PYTORCH)
 		return refuse_count("eager_setup", PYTORCH, count);
+	if (!PyTuple_Check(given[DTYPES]) || PyTuple_Size(given[DTYPES]) != DTYPE_COUNT)
+		return refuse_count("eager_setup's dtypes", DTYPE_COUNT, PyTuple_Size(given[DTYPES]));
 	if (watchers_open(&operation_watchers, given[OPERATION_WATCHERS]) ||
 	    watchers_open(&call_watchers, given[CALL_WATCHERS]))
 		return NULL;
 	for (int i = 0; i < PYTORCH; i++)
 		torch[i] = given[i] == Py_None ? NULL : Py_NewRef(given[i]);
+	for (int i = 0; i < DTYPE_COUNT; i++)
+		in_dtype[i] = Py_BuildValue("{s:O}", "dtype", PyTuple_GetItem(torch[DTYPES], i));
 	number_of_threads = callable_of(given[GET_NUM_THREADS]);
 	grad_mode = callable_of(given[IS_GRAD_ENABLED]);
 	empty_like = callable_of(given[EMPTY_LIKE]);
@@ -74,6 +80,7 @@ PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count
 	names.saved_tensors = PyUnicode_InternFromString("saved_tensors");
 	names.needs_input_grad = PyUnicode_InternFromString("needs_input_grad");
 	names.options = PyUnicode_InternFromString("options");
+	names.materialize_grads = PyUnicode_InternFromString("materialize_grads");
 	Py_RETURN_NONE;
 }
 
@@ -163,12 +170,22 @@ int needs_gradient(PyObject *const *tensors, int count)
 
 /* ---- new tensors ---- */
 
-PyObject *make_like(const struct call *call, const struct parameter *output)
+int pytorch_dtype(PyObject *dtype)
 {
-	uint32_t alike = output->alike & call->opened;
-	int x = call->signature->x, like = alike >> x & 1 || !alike ? x : __builtin_ctz(alike);
-	PyObject *object = alike ? call->views[like].object : Py_None; /* which empty_like refuses */
-	return call_with(&empty_like, object);
+	for (int i = 0; i < DTYPE_COUNT && torch[DTYPES]; i++)
+		if (PyTuple_GetItem(torch[DTYPES], i) == dtype)
+			return i + 1;
+	return 0;
+}
+
+PyObject *make_like(const struct view *model, ek_dtype dtype)
+{
+	if (model->dtype == dtype)
+		return call_with(&empty_like, model->object);
+	PyObject *arguments = PyTuple_Pack(1, model->object);
+	PyObject *made = arguments ? PyObject_Call(torch[EMPTY_LIKE], arguments, in_dtype[dtype - 1]) : NULL;
+	Py_XDECREF(arguments);
+	return made;
 }
 
 /* The sizes are arguments of their own: in a tuple PyTorch takes 0.5 us longer to read them. */
@@ -193,8 +210,8 @@ PyObject *make_statistics(const struct call *call, ek_dtype dtype, const int64_t
 		return new_empty(x->object, shape[0], shape[1], NULL);
 	int index = call->device == EK_CPU ? 0 : 1 + call->ordinal;
 	if (index > MAX_GPUS)
-		return new_empty(x->object, shape[0], shape[1], torch[IN_FLOAT32]);
+		return new_empty(x->object, shape[0], shape[1], in_dtype[EK_F32 - 1]);
 	if (!float32[index])
-		float32[index] = new_empty(x->object, 0, 0, torch[IN_FLOAT32]);
+		float32[index] = new_empty(x->object, 0, 0, in_dtype[EK_F32 - 1]);
 	return float32[index] ? new_empty(float32[index], shape[0], shape[1], NULL) : NULL;
 }

@@ -14,13 +14,15 @@ enum pytorch {
 	PARAMETER,
 	EMPTY_LIKE,
 	NEW_EMPTY,
-	IN_FLOAT32, /* keyword arguments: a dtype */
+	DTYPES, /* a tuple: those of EK_F32, EK_F16, EK_BF16 and EK_F64 */
 	CONTIGUOUS,
 	IS_NEG,
 	GET_NUM_THREADS,
 	IS_GRAD_ENABLED,
-	APPLY, /* of the function of autograd that keeps what eager_forward has computed; NULL: PyTorch is too old */
-	BACKWARD,           /* for what eager_backward cannot serve */
+	/* Tuples, an element for each op: apply of the function of autograd that keeps what forward has computed (NULL:
+	 * PyTorch is too old), and what computes gradients that backward cannot serve. */
+	APPLY,
+	BACKWARD,
 	FORWARD_AD,         /* a module's dictionary */
 	OPERATION_WATCHERS, /* tuples of callables without arguments */
 	CALL_WATCHERS,
@@ -30,30 +32,38 @@ extern PyObject *torch[PYTORCH];
 
 /* Attributes: of forward_ad, of tensors, and of what autograd calls ctx. */
 struct names {
-	PyObject *current_level, *requires_grad, *to_save, *saved_tensors, *needs_input_grad, *options;
+	PyObject *current_level, *requires_grad, *to_save, *saved_tensors, *needs_input_grad, *options,
+		*materialize_grads;
 };
 extern struct names names;
 
 /* ---- ops ---- */
 
-/* An op as autograd has it. Backward's outputs are the gradients of forward's inputs, in the order of the signatures. */
+/* What a node remembers beside tensors, as Python has it (_autograd.Options); then come the choices of backward. */
+enum option { OPTION_KIND, OPTION_SHAPE, OPTION_EPS, OPTION_ESTIMATE, OPTION_COLUMNS, OPTION_DTYPE, OPTIONS };
+
+/* An op as autograd has it. Backward's outputs are the gradients of forward's inputs, in the order of the signatures; its
+ * inputs are the gradients of forward's outputs ("dy" of "y"), forward's inputs of the same names, and x. */
 struct eager_op {
-	const struct signature *forward, *backward;
+	struct signature *forward, *backward;
 	uint32_t
 		copied_kinds; /* kinds of which evenkeel.torch copies inference tensors, so that autograd can save them */
+	uint8_t number;  /* of its functions in torch[APPLY] and torch[BACKWARD] */
+	uint8_t saved_x; /* the operand of forward that backward takes as x: its x, or an output */
 
 	/* From the signatures and the tables, by eager_resolve. */
-	uint8_t given_count; /* of forward's arguments, up to eps */
+	uint8_t given_count; /* of forward's arguments, up to the statistics */
 	uint8_t input_count, saved_count;
 	uint8_t inputs[EK_MOST_OPERANDS]; /* positions of the inputs among them, x first */
 	uint8_t saved
-		[EK_MOST_OPERANDS]; /* the inputs, numbered as above, that backward reads: those are saved */
-	uint32_t models
-		[EK_MOST_OPERANDS]; /* for each input the saved ones, a bit each, of its dimensions and dtype */
-	int8_t sources[MAX_ARGUMENTS]; /* for each argument of backward its place among the saved; -1: dy */
+		[EK_MOST_OPERANDS]; /* what backward reads, and is saved: inputs, numbered as above, then outputs */
+	uint32_t models[EK_MOST_OPERANDS]; /* for each input the saved ones, a bit each, of its dimensions */
+	/* For each argument of backward its place among the saved, or that of its gradient, counted down from -1. */
+	int16_t sources[MAX_ARGUMENTS];
 };
 
-void eager_resolve(struct eager_op *op);
+/* With its signatures; -1 with an exception. */
+int eager_resolve(struct eager_op *op);
 
 PyObject *eager_forward_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count);
 PyObject *eager_compute_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count);
@@ -84,8 +94,11 @@ PyObject *ask_number_of_threads(void); /* NULL with an exception */
 /* Their storage belongs to PyTorch's allocator. (A tensor from its exchange API has a storage that cannot be resized, and
  * record_stream ignores it: a saved-tensor hook that copies on another stream would race with the reuse of its memory.) */
 
-/* Like the input, x or another, of an output's dimensions and dtype. */
-PyObject *make_like(const struct call *call, const struct parameter *output);
+/* The number of a dtype of PyTorch's; 0: not one of evenkeel's. */
+int pytorch_dtype(PyObject *dtype);
+
+/* Of another tensor's dimensions, and of a dtype that may be another. */
+PyObject *make_like(const struct view *model, ek_dtype dtype);
 PyObject *make_statistics(const struct call *call, ek_dtype dtype, const int64_t shape[2]);
 
 #endif

@@ -6,75 +6,109 @@
 
 /* ---- which tensors a node has ---- */
 
-/* Adds an input of forward. */
-static void resolve_input(struct eager_op *op, const struct ek_operand *operand, uint8_t at)
-{
-	const struct signature *backward = op->backward;
-	int8_t place = (int8_t)op->saved_count;
-	int number = ek_operand_named(backward->op, operand->name);
-	if (number >= 0)
-		op->saved[op->saved_count++] = op->input_count;
-	for (int i = 0; i < backward->count && number >= 0; i++)
-		if (backward->arguments[i].role == OPERAND && backward->arguments[i].operand == number)
-			op->sources[i] = place;
-	op->inputs[op->input_count++] = at;
-}
-
-static uint32_t models_of(const struct eager_op *op, int input)
+/* The place of the operand that backward reads, among forward's inputs, then its outputs; -1: none has that name. */
+static int find_source(const struct eager_op *op, const char *name)
 {
 	const struct signature *forward = op->forward;
-	const struct ek_operand *operands = forward->op->operands;
-	const struct ek_operand *operand = &operands[forward->arguments[op->inputs[input]].operand];
-	uint32_t models = 0;
-	for (int i = 0; i < op->saved_count; i++) {
-		int at = op->inputs[op->saved[i]];
-		if (are_alike(operand, &operands[forward->arguments[at].operand]))
-			models |= 1u << op->saved[i];
-	}
-	return models;
-}
-
-void eager_resolve(struct eager_op *op)
-{
-	const struct signature *forward = op->forward;
-	op->input_count = op->saved_count = 0;
-	op->given_count = forward->at[EPS] + 1;
-	memset(op->sources, -1, sizeof op->sources);
-	resolve_input(op, &forward->op->operands[forward->x], forward->at[OPERAND]);
-	for (int i = 0; i < forward->input_count; i++)
-		resolve_input(op, forward->inputs[i].operand, forward->inputs[i].at);
 	for (int i = 0; i < op->input_count; i++)
-		op->models[i] = models_of(op, i);
+		if (strcmp(forward->op->operands[forward->arguments[op->inputs[i]].operand].name, name) == 0)
+			return i;
+	for (int i = 0; i < forward->output_count; i++)
+		if (strcmp(forward->outputs[i].operand->name, name) == 0)
+			return op->input_count + i;
+	return -1;
+}
+
+/* An input of backward is the gradient of an output, or saved. */
+static void resolve_source(struct eager_op *op, int number, int at)
+{
+	const struct ek_operand *operand = &op->backward->op->operands[number];
+	const char *name =
+		number == op->backward->x ? op->forward->op->operands[op->saved_x].name : operand->name;
+	int source = find_source(op, name);
+	if (source < 0) {
+		op->sources[at] = (int16_t)(op->input_count - 1 - find_source(op, name + strlen("d")));
+		return;
+	}
+	op->sources[at] = (int16_t)op->saved_count;
+	for (int i = 0; i < op->input_count; i++) {
+		int input = op->forward->arguments[op->inputs[i]].operand;
+		if (are_alike(operand, &op->forward->op->operands[input]))
+			op->models[i] |= 1u << op->saved_count;
+	}
+	op->saved[op->saved_count++] = (uint8_t)source;
+}
+
+int eager_resolve(struct eager_op *op)
+{
+	struct signature *forward = op->forward, *backward = op->backward;
+	if (signature_resolve(forward) || signature_resolve(backward))
+		return -1;
+	op->input_count = op->saved_count = 0;
+	op->given_count = forward->at[STATISTICS];
+	memset(op->models, 0, sizeof op->models);
+	op->inputs[op->input_count++] = forward->at[OPERAND];
+	for (int i = 0; i < forward->input_count; i++)
+		op->inputs[op->input_count++] = forward->inputs[i].at;
+	resolve_source(op, backward->x, backward->at[OPERAND]);
+	for (int i = 0; i < backward->input_count; i++)
+		resolve_source(op, backward->inputs[i].number, backward->inputs[i].at);
+	return 0;
 }
 
 /* ---- in forward: what backward needs is kept ---- */
 
-/* (ctx, inputs, made): the saved inputs and the statistics go to ctx.to_save, the options to ctx.options. */
+/* What is saved of the inputs, of which those that are not given are None, and of what was made; the statistics last. */
+static PyObject *tensors_to_save(const struct eager_op *op, PyObject *const *inputs, Py_ssize_t count,
+				 PyObject *made)
+{
+	PyObject *saved = PyTuple_New(op->saved_count + 1);
+	for (int i = 0; i < op->saved_count && saved; i++) {
+		int output = op->saved[i] - op->input_count;
+		PyObject *tensor = output >= 0            ? PyTuple_GetItem(made, output)
+				   : op->saved[i] < count ? inputs[op->saved[i]]
+							  : Py_None;
+		PyTuple_SetItem(saved, i, Py_XNewRef(tensor));
+	}
+	if (saved)
+		PyTuple_SetItem(saved, op->saved_count,
+				Py_XNewRef(PyTuple_GetItem(made, op->forward->output_count)));
+	return saved;
+}
+
+/* Without this, autograd would make zeros for the gradient of an output that is not used. */
+static int expect_missing_gradients(const struct eager_op *op, PyObject *ctx)
+{
+	return op->forward->output_count == 1 ? 0 : PyObject_SetAttr(ctx, names.materialize_grads, Py_False);
+}
+
+/* (ctx, inputs, made): what backward needs goes to ctx.to_save and ctx.options. Made are the outputs, the statistics and the
+ * options. */
 PyObject *eager_keep_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count)
 {
-	if (count != op->input_count + 2)
+	int outputs = op->forward->output_count;
+	if (count < 3 || count > op->input_count + 2)
 		return refuse_count("eager_keep", op->input_count + 2, count);
-	PyObject *ctx = given[0], *made = given[count - 1];
-	PyObject *y = PyTuple_GetItem(made, 0), *stats = PyTuple_GetItem(made, 1),
-		 *options = PyTuple_GetItem(made, 2);
-	PyObject *saved = options ? PyTuple_New(op->saved_count + 1) : NULL;
+	PyObject *ctx = given[0], *made = given[count - 1], *options = PyTuple_GetItem(made, outputs + 1);
+	PyObject *saved = options ? tensors_to_save(op, given + 1, count - 2, made) : NULL;
 	if (!saved)
 		return NULL;
-	for (int i = 0; i < op->saved_count; i++)
-		PyTuple_SetItem(saved, i, Py_NewRef(given[1 + op->saved[i]]));
-	PyTuple_SetItem(saved, op->saved_count, Py_NewRef(stats));
 	int status = PyObject_SetAttr(ctx, names.to_save, saved);
 	Py_DECREF(saved);
-	return status == 0 && PyObject_SetAttr(ctx, names.options, options) == 0 ? Py_NewRef(y) : NULL;
+	if (status || PyObject_SetAttr(ctx, names.options, options) || expect_missing_gradients(op, ctx))
+		return NULL;
+	return outputs == 1 ? Py_NewRef(PyTuple_GetItem(made, 0)) : PyTuple_GetSlice(made, 0, outputs);
 }
 
 /* ---- backward ---- */
 
-/* What a node knows when its gradient comes, each a reference of its own. */
+/* What a node knows when its gradients come: references of its own, and what is within them. */
 struct node {
 	const struct eager_op *op;
+	PyObject *const *gradients; /* of forward's outputs; None: none has come */
 	PyObject *saved, *options, *needs;
-	PyObject *kind, *shape, *tensors[EK_MOST_OPERANDS + 1]; /* within them: the saved tensors */
+	Py_ssize_t input_count;                          /* that eager_keep was given */
+	PyObject *shape, *tensors[EK_MOST_OPERANDS + 1]; /* within them: the saved tensors */
 };
 
 static void node_close(struct node *node)
@@ -93,81 +127,124 @@ static int node_open(struct node *node, PyObject *ctx)
 		return -1;
 	for (int i = 0; i <= node->op->saved_count; i++)
 		node->tensors[i] = PyTuple_GetItem(node->saved, i);
-	node->kind = PyTuple_GetItem(node->options, 0);
-	node->shape = PyTuple_GetItem(node->options, 1);
+	node->shape = PyTuple_GetItem(node->options, OPTION_SHAPE);
+	node->input_count = PyTuple_Size(node->needs) - 1;
 	return PyErr_Occurred() ? -1 : 0;
 }
 
 /* Gradients, and what hooks have unpacked, may be of any kind; and a backward may be differentiated in turn. */
-static bool is_common(const struct node *node, PyObject *dy)
+static bool is_common(const struct node *node)
 {
-	int count = node->op->saved_count;
-	PyObject *tensors[1 + EK_MOST_OPERANDS] = {dy};
-	for (int i = 0; i < count; i++)
-		tensors[1 + i] = node->tensors[i];
-	return has_neighbours(node->shape) && is_call_watched() == 0 && are_plain(tensors, 1 + count) == 1 &&
-	       is_grad_enabled() == 0 && is_negated(tensors, 1 + count, false) == 0;
+	PyObject *tensors[2 * EK_MOST_OPERANDS];
+	int count = 0;
+	for (int i = 0; i < node->op->forward->output_count; i++)
+		tensors[count++] = node->gradients[i];
+	for (int i = 0; i < node->op->saved_count; i++)
+		tensors[count++] = node->tensors[i];
+	return has_neighbours(node->shape) && is_call_watched() == 0 && are_plain(tensors, count) == 1 &&
+	       is_grad_enabled() == 0 && is_negated(tensors, count, false) == 0;
+}
+
+/* Places all but the gradients that have come, the number of threads and eps among the arguments of backward. */
+static void place_what_is_known(const struct node *node, PyObject **arguments)
+{
+	const struct signature *backward = node->op->backward;
+	for (int i = 0; i < backward->output_count; i++)
+		arguments[backward->outputs[i].at] =
+			i < node->input_count ? PyTuple_GetItem(node->needs, i) : Py_False;
+	for (int i = 0; i < backward->choice_count; i++)
+		arguments[backward->choices[i].at] = PyTuple_GetItem(node->options, OPTIONS + i);
+	arguments[backward->at[KIND]] = PyTuple_GetItem(node->options, OPTION_KIND);
+	arguments[backward->at[SHAPE]] = node->shape;
+	arguments[backward->at[DTYPE]] = PyTuple_GetItem(node->options, OPTION_DTYPE);
+	arguments[backward->at[STATISTICS]] = node->tensors[node->op->saved_count];
+	arguments[backward->at[WORKSPACE]] = arguments[backward->at[STREAM]] = Py_None;
 }
 
 /* As call_op. */
-static int compute(const struct node *node, PyObject *dy, struct results *gradients)
+static int compute(const struct node *node, PyObject *const *gradients, struct results *results)
 {
 	const struct signature *backward = node->op->backward;
 	PyObject *threads = ask_number_of_threads(), *eps = PyLong_FromLong(0);
 	PyObject *arguments[NOWHERE + 1];
-	for (int i = 0; i < backward->count; i++)
-		arguments[i] = node->op->sources[i] < 0 ? dy : node->tensors[node->op->sources[i]];
-	for (int i = 0; i < backward->output_count; i++)
-		arguments[backward->outputs[i].at] = PyTuple_GetItem(node->needs, i); /* True or False */
-	arguments[backward->at[KIND]] = node->kind;
-	arguments[backward->at[SHAPE]] = node->shape;
+	arguments[backward->at[OPERAND]] = node->tensors[0];
+	for (int i = 0; i < backward->input_count; i++) {
+		int at = backward->inputs[i].at, source = node->op->sources[at];
+		arguments[at] = source < 0 ? gradients[-1 - source] : node->tensors[source];
+	}
+	place_what_is_known(node, arguments);
 	arguments[backward->at[EPS]] = eps;
-	arguments[backward->at[STATISTICS]] = node->tensors[node->op->saved_count];
-	arguments[backward->at[WORKSPACE]] = arguments[backward->at[STREAM]] = Py_None;
 	arguments[backward->at[THREADS]] = threads;
-	int status = threads && eps && !PyErr_Occurred() ? call_op(backward, arguments, true, gradients) : -1;
+	int status = threads && eps && !PyErr_Occurred() ? call_op(backward, arguments, true, results) : -1;
 	Py_XDECREF(eps);
 	Py_XDECREF(threads);
 	return status;
 }
 
 /* A gradient is often expanded, that of a sum for instance: then it is copied. */
-static int compute_from_copy(const struct node *node, PyObject *dy, struct results *gradients)
+static int compute_from_copies(const struct node *node, struct results *results)
 {
-	PyObject *copy = PyObject_CallFunctionObjArgs(torch[CONTIGUOUS], dy, NULL);
-	int status = copy ? compute(node, copy, gradients) : -1;
-	Py_XDECREF(copy);
+	PyObject *copies[EK_MOST_OPERANDS];
+	int count = node->op->forward->output_count, status = 0;
+	for (int i = 0; i < count; i++) {
+		PyObject *gradient = node->gradients[i];
+		copies[i] = gradient == Py_None
+				    ? Py_NewRef(gradient)
+				    : PyObject_CallFunctionObjArgs(torch[CONTIGUOUS], gradient, NULL);
+		status = copies[i] ? status : -1;
+	}
+	status = status == 0 ? compute(node, copies, results) : -1;
+	for (int i = 0; i < count; i++)
+		Py_XDECREF(copies[i]);
 	return status;
 }
 
-/* (dx, dweight, dbias, None), as many as eager_keep has operands. */
-static PyObject *serve(const struct node *node, PyObject *dy)
+/* The gradients of eager_keep's operands. */
+static PyObject *serve(const struct node *node)
 {
 	struct results gradients;
-	int status = compute(node, dy, &gradients);
+	int status = compute(node, node->gradients, &gradients);
 	if (status == 1)
-		status = compute_from_copy(node, dy, &gradients);
+		status = compute_from_copies(node, &gradients);
 	if (status != 0)
 		return NULL;
+	while (gradients.count > node->input_count) /* None */
+		Py_DECREF(gradients.at[--gradients.count]);
 	gradients.at[gradients.count++] = Py_NewRef(Py_None);
 	return tuple_of(&gradients);
 }
 
-static PyObject *serve_or_leave(const struct node *node, PyObject *ctx, PyObject *dy)
+/* evenkeel.torch serves what is left: (ctx, gradients, saved tensors). */
+static PyObject *leave(const struct node *node, PyObject *ctx)
 {
-	PyObject *result = is_common(node, dy) ? serve(node, dy) : NULL;
+	int count = node->op->forward->output_count;
+	PyObject *gradients = PyTuple_New(count);
+	for (int i = 0; i < count && gradients; i++)
+		PyTuple_SetItem(gradients, i, Py_NewRef(node->gradients[i]));
+	PyObject *backward = PyTuple_GetItem(torch[BACKWARD], node->op->number);
+	PyObject *result = gradients && backward
+				   ? PyObject_CallFunctionObjArgs(backward, ctx, gradients, node->saved, NULL)
+				   : NULL;
+	Py_XDECREF(gradients);
+	return result;
+}
+
+static PyObject *serve_or_leave(const struct node *node, PyObject *ctx)
+{
+	PyObject *result = is_common(node) ? serve(node) : NULL;
 	if (result)
 		return result;
 	PyErr_Clear();
-	return PyObject_CallFunctionObjArgs(torch[BACKWARD], ctx, dy, node->saved, NULL);
+	return leave(node, ctx);
 }
 
 PyObject *eager_backward_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count)
 {
-	if (count != 2)
-		return refuse_count("eager_backward", 2, count);
-	struct node node = {.op = op};
-	PyObject *result = node_open(&node, given[0]) == 0 ? serve_or_leave(&node, given[0], given[1]) : NULL;
+	int takes = 1 + op->forward->output_count;
+	if (count != takes)
+		return refuse_count("eager_backward", takes, count);
+	struct node node = {.op = op, .gradients = given + 1};
+	PyObject *result = node_open(&node, given[0]) == 0 ? serve_or_leave(&node, given[0]) : NULL;
 	node_close(&node);
 	return result;
 }

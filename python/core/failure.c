@@ -23,10 +23,14 @@ static PyObject *exception_of(ek_status status)
 	}
 }
 
-/* A message starts with an argument's name in C; two have another in Python. */
+/* A message starts with an argument's name in C; these have another in Python. */
 static const struct {
 	const char *in_c, *in_python;
-} names[] = {{"y ", "out "}, {"weight_dtype ", "weight or bias of "}};
+} names[] = {{"y ", "out "},
+	     {"weight_dtype ", "weight or bias of "},
+	     {"h_dtype ", "residual of "},
+	     {"y_dtype ", "y or dy of "},
+	     {"gradient_dtype ", "gradients of "}};
 
 int raise_status(ek_status status)
 {

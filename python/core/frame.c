@@ -137,6 +137,8 @@ static int read_x(struct call *call, PyObject *object)
 	call->device = x->device;
 	call->ordinal = x->ordinal;
 	*(ek_dtype *)ek_field(&call->args, operand_of(call, number)->dtype) = x->dtype;
+	if (x->dtype == EK_F64) /* which all operands then have */
+		*(ek_dtype *)ek_field(&call->args, call->op->dtype) = EK_F64;
 	ek_operand_set(operand_of(call, number), &call->args, x->data);
 	return 0;
 }

@@ -6,22 +6,44 @@
 #include "stable_abi.h"
 
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
-extern const char eager_setup_doc[], eager_forward_doc[], eager_compute_doc[], eager_keep_doc[],
-	eager_backward_doc[], is_plain_doc[];
+extern const char eager_setup_doc[], is_plain_doc[], check_flavour_doc[];
 
-PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
-PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
-PyObject *backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
+PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
+PyObject *backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
 PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count);
-PyObject *eager_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
-PyObject *eager_compute(PyObject *module, PyObject *const *given, Py_ssize_t count);
-PyObject *eager_keep(PyObject *module, PyObject *const *given, Py_ssize_t count);
-PyObject *eager_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *is_plain(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *info(PyObject *module, PyObject *nothing);
 
-/* Resolves what the norms' functions need of the tables; once, when the module is loaded. */
-void norm_resolve(void);
+/* ---- PyTorch's common calls: four functions for each op ---- */
+
+/* X(name, the op's row in norm.c) */
+#define EAGER_OPS(X)    \
+	X(eager, plain) \
+	X(eager_add, add)
+
+/* (arguments): the results, or None where evenkeel.torch must look at the call. */
+#define EAGER_FORWARD_DOC \
+	"(*arguments)\n--\n\nReturns the results, or None where evenkeel.torch must look at the call."
+/* The same of tensors that is_plain is true of. */
+#define EAGER_COMPUTE_DOC \
+	"(*arguments)\n--\n\nThe same of plain tensors; None where evenkeel.torch must make copies."
+#define EAGER_KEEP_DOC \
+	"(ctx, *inputs, made)\n--\n\nforward of a function of autograd: the results, which are computed."
+#define EAGER_BACKWARD_DOC \
+	"(ctx, *gradients)\n--\n\nbackward of the same: the gradients of the inputs and made."
+
+#define DECLARE_EAGER(name, row)                                                              \
+	PyObject *name##_forward(PyObject *module, PyObject *const *given, Py_ssize_t count); \
+	PyObject *name##_compute(PyObject *module, PyObject *const *given, Py_ssize_t count); \
+	PyObject *name##_keep(PyObject *module, PyObject *const *given, Py_ssize_t count);    \
+	PyObject *name##_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+EAGER_OPS(DECLARE_EAGER)
+#undef DECLARE_EAGER
+
+/* Resolves what the norms' functions need of the tables; once, when the module is loaded. -1 with an exception. */
+int norm_resolve(void);
 
 /* Sets the exception of a call with a wrong number of arguments, and returns NULL. */
 PyObject *refuse_count(const char *function, int takes, Py_ssize_t given);

@@ -3,21 +3,25 @@
 
 #include "ops/registry.h"
 
-#define FAST(name)                                                                    \
-	{                                                                             \
-#name, (PyCFunction)(void (*)(void))(name), METH_FASTCALL, name##_doc \
+#define METHOD(name, flags, doc)                                       \
+	{                                                              \
+#name, (PyCFunction)(void (*)(void))(name), flags, doc \
 	}
+#define FAST(name) METHOD(name, METH_FASTCALL, name##_doc)
+#define WITH_KEYWORDS(name) METHOD(name, METH_FASTCALL | METH_KEYWORDS, name##_doc)
+#define EAGER(name, row)                                                                   \
+	METHOD(name##_forward, METH_FASTCALL, #name "_forward" EAGER_FORWARD_DOC),         \
+		METHOD(name##_compute, METH_FASTCALL, #name "_compute" EAGER_COMPUTE_DOC), \
+		METHOD(name##_keep, METH_FASTCALL, #name "_keep" EAGER_KEEP_DOC),          \
+		METHOD(name##_backward, METH_FASTCALL, #name "_backward" EAGER_BACKWARD_DOC),
 static PyMethodDef functions[] = {
-	FAST(forward),
-	FAST(backward),
-	FAST(backward_workspace),
+	WITH_KEYWORDS(forward),
+	WITH_KEYWORDS(backward),
+	WITH_KEYWORDS(backward_workspace),
 	FAST(eager_setup),
 	FAST(is_plain),
-	FAST(eager_forward),
-	FAST(eager_compute),
-	FAST(eager_keep),
-	FAST(eager_backward),
-	{"info", info, METH_NOARGS, info_doc},
+	FAST(check_flavour),
+	EAGER_OPS(EAGER){"info", info, METH_NOARGS, info_doc},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -46,14 +50,25 @@ static int add_kinds(PyObject *module)
 	return 0;
 }
 
+/* F32 and so on: the numbers of the dtypes. */
+static int add_dtypes(PyObject *module)
+{
+	static const char *const names[] = {
+		[EK_F32] = "F32", [EK_F16] = "F16", [EK_BF16] = "BF16", [EK_F64] = "F64"};
+	for (int dtype = 1; dtype < (int)(sizeof names / sizeof *names); dtype++)
+		if (PyModule_AddIntConstant(module, names[dtype], dtype))
+			return -1;
+	return 0;
+}
+
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
-	norm_resolve();
-	PyObject *module = PyModule_Create(&definition);
+	PyObject *module = norm_resolve() ? NULL : PyModule_Create(&definition);
 	if (!module)
 		return NULL;
-	if (add_kinds(module) || PyModule_AddStringConstant(module, "version", ek_version()))
+	if (add_kinds(module) || add_dtypes(module) ||
+	    PyModule_AddStringConstant(module, "version", ek_version()))
 		Py_CLEAR(module);
 	return module;
 }

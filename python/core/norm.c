@@ -1,5 +1,6 @@
-/* The functions of _core on the norms, as rows over call.h and eager.h: what their arguments are. A function takes another
- * operand once its signature names it. SPDX-License-Identifier: MIT */
+/* The functions of _core on the norms, as rows over call.h and eager.h: what their arguments are. forward, backward and
+ * backward_workspace take every operand and choice of the tables; an eager function takes another one once its signature
+ * names it. SPDX-License-Identifier: MIT */
 #include "eager.h"
 #include "functions.h"
 #include "ops/norm/op.h"
@@ -13,107 +14,178 @@ _Static_assert(sizeof(ek_norm_forward_args) <= MAX_ARGS_SIZE &&
 #define ARGUMENTS(...)                                                               \
 	.count = sizeof((struct argument[]){__VA_ARGS__}) / sizeof(struct argument), \
 	.arguments = {__VA_ARGS__}
-#define FUNCTION(name, run, row)                                                   \
-	PyObject *name(PyObject *module, PyObject *const *given, Py_ssize_t count) \
-	{                                                                          \
-		(void)module;                                                      \
-		return run(&(row), given, count);                                  \
-	}
+#define OF_FORWARD .op = &ek_norm_forward_op, .x = EK_FORWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM
+/* dresidual is dx where they have one dtype; without a weight its gradients say what dtype it would have. */
+#define OF_BACKWARD                                                                             \
+	.op = &ek_norm_backward_op, .x = EK_BACKWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM, \
+	.twin = EK_BACKWARD_DRESIDUAL, .twin_of = EK_BACKWARD_DX,                               \
+	.undecided = offsetof(ek_norm_backward_args, weight_dtype),                             \
+	.decided_by = offsetof(ek_norm_backward_args, gradient_dtype)
 
 /* ---- arrays of any framework ---- */
 
-const char forward_doc[] =
-	"forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream)\n--\n\n"
-	"Returns y, or (y, stats) where stats were asked for; None where a tensor must be made contiguous first.\n"
-	"_core.pyi has the arguments.";
+/* A call without keywords has a signature without them: 75 ns less. */
+#define KEYWORD_FUNCTION(name, row)                                                                    \
+	PyObject *name(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords) \
+	{                                                                                              \
+		(void)module;                                                                          \
+		return call_function(keywords ? &row##_with_all : &(row), given, count, keywords);     \
+	}
 
-static struct signature norm_forward = {
-	.function = "forward",
-	.op = &ek_norm_forward_op,
-	.x = EK_FORWARD_X,
-	.default_eps_kinds = 1u << EK_RMS_NORM,
-	/* clang-format off */
+const char forward_doc[] =
+	"forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream, **others)\n--\n\n"
+	"Returns y, then the other outputs and the statistics that were asked for; None where a tensor must be made\n"
+	"contiguous first. _core.pyi has the arguments.";
+
+/* clang-format off */
+static struct signature norm_forward_with_all, norm_forward = {
+	.function = "forward", OF_FORWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.role = SHAPE},
 		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS},
 		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y, .name = "out"}, {.role = THREADS},
 		  {.role = STREAM}),
-	/* clang-format on */
 };
+/* clang-format on */
 
-FUNCTION(forward, call_function, norm_forward)
+KEYWORD_FUNCTION(forward, norm_forward)
 
 const char backward_doc[] =
-	"backward(norm, dy, x, shape, weight, stats, eps, dx, dweight, dbias, workspace, threads, stream)\n--\n\n"
-	"Returns (dx, dweight, dbias), each None where it was not asked for; None where a tensor must be made\n"
-	"contiguous first. _core.pyi has the arguments.";
+	"backward(norm, dy, x, shape, weight, stats, eps, dx, dweight, dbias, workspace, threads, stream, **others)\n"
+	"--\n\n"
+	"Returns (dx, dweight, dbias), each None where it was not asked for, and the others that were; None where a\n"
+	"tensor must be made contiguous first. _core.pyi has the arguments.";
 
-static struct signature norm_backward = {
-	.function = "backward",
-	.op = &ek_norm_backward_op,
-	.x = EK_BACKWARD_X,
-	.default_eps_kinds = 1u << EK_RMS_NORM,
-	/* clang-format off */
+/* clang-format off */
+static struct signature norm_backward_with_all, norm_backward = {
+	.function = "backward", OF_BACKWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X},
 		  {.role = SHAPE}, {.operand = EK_BACKWARD_WEIGHT}, {.role = STATISTICS},
 		  {.role = EPS}, {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DWEIGHT},
 		  {.operand = EK_BACKWARD_DBIAS}, {.role = WORKSPACE}, {.role = THREADS},
 		  {.role = STREAM}),
-	/* clang-format on */
 };
+/* clang-format on */
 
-FUNCTION(backward, call_function, norm_backward)
+KEYWORD_FUNCTION(backward, norm_backward)
 
 const char backward_workspace_doc[] =
-	"backward_workspace(norm, x, shape, weight, dweight, dbias, threads)\n--\n\n"
+	"backward_workspace(norm, x, shape, weight, dweight, dbias, threads, **others)\n--\n\n"
 	"The bytes of workspace that backward needs, for frameworks without DLPack's C exchange API.";
 
-static struct signature norm_backward_workspace = {
-	.function = "backward_workspace",
-	.op = &ek_norm_backward_op,
-	.x = EK_BACKWARD_X,
+/* clang-format off */
+static struct signature norm_backward_workspace_with_all, norm_backward_workspace = {
+	.function = "backward_workspace", OF_BACKWARD,
 	.asks_workspace = true,
-	/* clang-format off */
 	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_X}, {.role = SHAPE},
 		  {.operand = EK_BACKWARD_WEIGHT}, {.operand = EK_BACKWARD_DWEIGHT},
 		  {.operand = EK_BACKWARD_DBIAS}, {.role = THREADS}),
-	/* clang-format on */
 };
+/* clang-format on */
 
-FUNCTION(backward_workspace, call_function, norm_backward_workspace)
+KEYWORD_FUNCTION(backward_workspace, norm_backward_workspace)
 
 /* ---- PyTorch's common calls ---- */
 
-static struct eager_op norm_eager = {
-	.forward = &norm_forward,
-	.backward = &norm_backward,
-	.copied_kinds = 1u << EK_RMS_NORM, /* PyTorch's rms_norm takes inference tensors */
+/* Of forward, and of backward, which has the first two. */
+#define FLAVOURS                                           \
+	{.role = CHOICE, .choice = EK_NORM_WEIGHT_OFFSET}, \
+	{                                                  \
+		.role = CHOICE, .choice = EK_NORM_ROUNDING \
+	}
+#define OUT_DTYPE                                                              \
+	{                                                                      \
+		.role = CHOICE, .choice = EK_NORM_Y_DTYPE, .name = "out_dtype" \
+	}
+#define RESIDUAL_DTYPE                                                              \
+	{                                                                           \
+		.role = CHOICE, .choice = EK_NORM_H_DTYPE, .name = "residual_dtype" \
+	}
+
+/* PyTorch's rms_norm takes inference tensors. */
+#define COPIED .copied_kinds = 1u << EK_RMS_NORM
+
+/* clang-format off */
+static struct signature plain_forward = {
+	.function = "eager_forward", OF_FORWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.role = SHAPE},
+		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS},
+		  FLAVOURS, OUT_DTYPE,
+		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct signature plain_backward = {
+	.function = "eager_backward", OF_BACKWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.role = SHAPE},
+		  {.operand = EK_BACKWARD_WEIGHT}, {.role = STATISTICS}, {.role = EPS}, FLAVOURS,
+		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DWEIGHT},
+		  {.operand = EK_BACKWARD_DBIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct eager_op plain = {
+	.forward = &plain_forward, .backward = &plain_backward, .number = 0, .saved_x = EK_FORWARD_X, COPIED,
 };
 
-const char eager_forward_doc[] = "eager_forward(norm, input, normalized_shape, weight, bias, eps)\n--\n\n"
-				 "Returns y, or None where evenkeel.torch must look at the call.";
+/* A residual before the norm. */
+static struct signature add_forward = {
+	.function = "eager_add_forward", OF_FORWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.operand = EK_FORWARD_RESIDUAL}, {.role = SHAPE},
+		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS},
+		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE, RESIDUAL_DTYPE,
+		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.operand = EK_FORWARD_H},
+		  {.role = THREADS}, {.role = STREAM}),
+};
+static struct signature add_backward = {
+	.function = "eager_add_backward", OF_BACKWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_DH},
+		  {.operand = EK_BACKWARD_X}, {.role = SHAPE}, {.operand = EK_BACKWARD_WEIGHT},
+		  {.role = STATISTICS}, {.role = EPS}, FLAVOURS, {.role = DTYPE},
+		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DRESIDUAL},
+		  {.operand = EK_BACKWARD_DWEIGHT}, {.operand = EK_BACKWARD_DBIAS},
+		  {.operand = EK_BACKWARD_DX_BIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct eager_op add = {
+	.forward = &add_forward, .backward = &add_backward, .number = 1, .saved_x = EK_FORWARD_H, COPIED,
+};
+/* clang-format on */
 
-FUNCTION(eager_forward, eager_forward_of, norm_eager)
+#define FUNCTION(name, run, op)                                                    \
+	PyObject *name(PyObject *module, PyObject *const *given, Py_ssize_t count) \
+	{                                                                          \
+		(void)module;                                                      \
+		return run(&(op), given, count);                                   \
+	}
+FUNCTION(eager_forward, eager_forward_of, plain)
+FUNCTION(eager_compute, eager_compute_of, plain)
+FUNCTION(eager_keep, eager_keep_of, plain)
+FUNCTION(eager_backward, eager_backward_of, plain)
+FUNCTION(eager_add_forward, eager_forward_of, add)
+FUNCTION(eager_add_compute, eager_compute_of, add)
+FUNCTION(eager_add_keep, eager_keep_of, add)
+FUNCTION(eager_add_backward, eager_backward_of, add)
 
-const char eager_compute_doc[] =
-	"eager_compute(norm, input, normalized_shape, weight, bias, eps)\n--\n\n"
-	"Of tensors that is_plain is true of: returns y, or None where evenkeel.torch must make copies.";
-
-FUNCTION(eager_compute, eager_compute_of, norm_eager)
-
-const char eager_keep_doc[] = "eager_keep(ctx, x, weight, bias, made)\n--\n\n"
-			      "forward of a function of autograd: y, which eager_forward has computed.";
-
-FUNCTION(eager_keep, eager_keep_of, norm_eager)
-
-const char eager_backward_doc[] = "eager_backward(ctx, dy)\n--\n\n"
-				  "backward of the same: the gradients of x, weight, bias and made.";
-
-FUNCTION(eager_backward, eager_backward_of, norm_eager)
-
-void norm_resolve(void)
+/* A row, and the same with all operands and choices. */
+static int resolve_both(struct signature *row, struct signature *with_all)
 {
-	signature_resolve(&norm_forward);
-	signature_resolve(&norm_backward);
-	signature_resolve(&norm_backward_workspace);
-	eager_resolve(&norm_eager);
+	*with_all = *row;
+	with_all->takes_all = true;
+	return signature_resolve(row) || signature_resolve(with_all) ? -1 : 0;
+}
+
+#define RESOLVE(name, op) || eager_resolve(&(op))
+int norm_resolve(void)
+{
+	bool failed = resolve_both(&norm_forward, &norm_forward_with_all) ||
+		      resolve_both(&norm_backward, &norm_backward_with_all) ||
+		      resolve_both(&norm_backward_workspace, &norm_backward_workspace_with_all)
+			      EAGER_OPS(RESOLVE);
+	return failed ? -1 : 0;
+}
+
+const char check_flavour_doc[] = "check_flavour(weight_offset, rounding, out_dtype, residual_dtype)\n--\n\n"
+				 "Raises what a call with such choices would.";
+
+PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+	(void)module;
+	if (count != add_forward.choice_count)
+		return refuse_count("check_flavour", add_forward.choice_count, count);
+	return check_choices(&add_forward, given) ? NULL : Py_NewRef(Py_None);
 }

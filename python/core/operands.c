@@ -9,7 +9,7 @@
 
 bool are_alike(const struct ek_operand *one, const struct ek_operand *other)
 {
-	bool alike = one->dtype == other->dtype && one->rank == other->rank;
+	bool alike = one->rank == other->rank;
 	for (int dim = 0; alike && dim < one->rank; dim++)
 		alike = one->dims[dim].size == other->dims[dim].size;
 	return alike;
@@ -100,17 +100,32 @@ int read_input(struct call *call, const struct parameter *parameter, PyObject *o
 
 /* ---- outputs ---- */
 
-/* A dtype that no tensor has decided on is x's. */
+/* The input that an output is made like: of its dimensions, and of a dtype that is decided on; x where there is a choice,
+ * or no such input. */
+static const struct view *model_of(const struct call *call, const struct parameter *parameter, ek_dtype dtype)
+{
+	const struct view *x = &call->views[call->signature->x], *model = NULL;
+	for (uint32_t left = parameter->alike & call->opened; left; left &= left - 1) {
+		const struct view *view = &call->views[__builtin_ctz(left)];
+		bool fits = !(int)dtype || view->dtype == dtype;
+		if (!model || (fits && model->dtype != dtype) || (fits && view == x))
+			model = view;
+	}
+	return model ? model : x;
+}
+
+/* A dtype that is not decided on is that of the model. */
 static PyObject *make(const struct call *call, const struct parameter *parameter)
 {
 	const struct ek_operand *operand = parameter->operand;
+	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
+	const struct view *model = model_of(call, parameter, dtype);
+	dtype = (int)dtype ? dtype : model->dtype;
 	if (call->eager)
-		return make_like(call, parameter);
+		return make_like(model, dtype);
 	int64_t shape[EK_MOST_DIMS * MAX_NDIM];
 	int ndim = shape_of(call, operand, shape);
-	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
-	return allocate_object(call, parameter->name, dtype ? dtype : call->views[call->signature->x].dtype,
-			       ndim, shape);
+	return allocate_object(call, parameter->name, dtype, ndim, shape);
 }
 
 int check_output(const struct call *call, const struct view *view)
@@ -151,15 +166,37 @@ static int mark(struct call *call, const struct ek_operand *operand, PyObject *g
 	return truth < 0 ? -1 : 0;
 }
 
+/* An output that is always there decides on no dtype. */
+static void follow_x(struct call *call, const struct ek_operand *operand)
+{
+	ek_dtype *dtype = ek_field(&call->args, operand->dtype);
+	if (!(int)*dtype)
+		*dtype = call->views[call->signature->x].dtype;
+}
+
+/* Is it another output, which has been opened? */
+static bool is_twin(const struct call *call, const struct parameter *parameter)
+{
+	const struct signature *s = call->signature;
+	return s->twin && parameter->number == s->twin && call->opened >> s->twin_of & 1 &&
+	       call->views[s->twin_of].dtype == ek_operand_dtype(call->op, parameter->operand, &call->args);
+}
+
 int open_output(struct call *call, const struct parameter *parameter, PyObject *given)
 {
 	const struct ek_operand *operand = parameter->operand;
 	if (call->signature->asks_workspace)
 		return mark(call, operand, given);
-	if (given == Py_None && !(operand->flags & EK_OPTIONAL))
-		given = Py_True;
-	if (!is_wanted(given))
-		return add_result(call, Py_NewRef(Py_None));
+	if (!(operand->flags & EK_OPTIONAL)) {
+		given = given == Py_None ? Py_True : given;
+		follow_x(call, operand);
+	}
+	if (!is_wanted(given)) /* of an output that is a keyword there is no result */
+		return parameter->at < call->signature->positional_count
+			       ? add_result(call, Py_NewRef(Py_None))
+			       : 0;
+	if (given == Py_True && is_twin(call, parameter))
+		return add_result(call, Py_NewRef(call->views[call->signature->twin_of].object));
 	PyObject *object = given == Py_True ? make(call, parameter) : Py_NewRef(given);
 	return add_result(call, object) ? -1 : use(call, parameter, object);
 }

@@ -8,17 +8,13 @@ SPDX-License-Identifier: MIT
 
 from evenkeel._core import info
 from evenkeel._core import version as __version__
-from evenkeel._ops import (
-    layer_norm,
-    layer_norm_backward,
-    layer_norm_forward,
-    rms_norm,
-    rms_norm_backward,
-    rms_norm_forward,
-)
+from evenkeel._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
+from evenkeel._ops import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 
 __all__ = [
     "__version__",
+    "add_layer_norm",
+    "add_rms_norm",
     "info",
     "layer_norm",
     "layer_norm_backward",

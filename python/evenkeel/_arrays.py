@@ -8,6 +8,8 @@ from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
+from evenkeel import _core
+
 Shape = tuple[int, ...]
 
 
@@ -15,8 +17,12 @@ class Kind(ABC):
     """How one kind of array is made and copied."""
 
     @abstractmethod
-    def empty(self, shape: Shape, like: Any) -> Any:
-        """A new array of that shape and of the dtype of `like`; True where the extension can make it."""
+    def empty(self, shape: Shape, like: Any, dtype: str | None = None) -> Any:
+        """A new array of that shape and of the dtype, or that of `like`; True where the extension can make it."""
+
+    def cast(self, array: Any, dtype: str, name: str) -> Any:
+        """The array in another dtype, or as it is where it has that one."""
+        raise TypeError(f"{name} cannot be converted to {dtype} here; expected an array of NumPy, CuPy or PyTorch")
 
     @abstractmethod
     def statistics(self, shape: Shape, x: Any) -> Any:
@@ -46,8 +52,15 @@ class Kind(ABC):
 class _Exchange(Kind):
     """Tensors whose type has DLPack's C exchange API, as PyTorch's."""
 
-    def empty(self, shape: Shape, like: Any) -> Any:
+    def empty(self, shape: Shape, like: Any, dtype: str | None = None) -> Any:
         return True
+
+    def cast(self, array: Any, dtype: str, name: str) -> Any:
+        if name_of(array.dtype) == dtype:
+            return array
+        if not hasattr(array, "to"):
+            return super().cast(array, dtype, name)
+        return array.to(getattr(sys.modules["torch"], dtype))
 
     def statistics(self, shape: Shape, x: Any) -> Any:
         return True
@@ -73,9 +86,14 @@ class _Module(Kind):
     def _is_cuda(self, array: Any) -> bool:
         return hasattr(array, "__cuda_array_interface__") and hasattr(self.module, "cuda")
 
-    def empty(self, shape: Shape, like: Any) -> Any:
+    def empty(self, shape: Shape, like: Any, dtype: str | None = None) -> Any:
+        if dtype is not None:
+            return self._empty(shape, self.module.dtype(dtype), like)
         is_ours = isinstance(like, self.module.ndarray)
         return self._empty(shape, like.dtype if is_ours else self.module.asarray(like).dtype, like)
+
+    def cast(self, array: Any, dtype: str, name: str) -> Any:
+        return self.module.asarray(array, dtype=self.module.dtype(dtype))
 
     def statistics(self, shape: Shape, x: Any) -> Any:
         wide = x.dtype == self.module.float64
@@ -122,8 +140,12 @@ class _Buffer(Kind):
             return True
         return _view(bytearray(math.prod(shape) * (4 if format == "f" else 8))).cast(format, shape)
 
-    def empty(self, shape: Shape, like: Any) -> Any:
-        return self._empty(shape, _format(like))
+    def empty(self, shape: Shape, like: Any, dtype: str | None = None) -> Any:
+        return self._empty(shape, {"float32": "f", "float64": "d"}.get(dtype, "") if dtype else _format(like))
+
+    def cast(self, array: Any, dtype: str, name: str) -> Any:
+        same = {"f": "float32", "d": "float64"}.get(_format(array)) == dtype
+        return array if same else super().cast(array, dtype, name)
 
     def statistics(self, shape: Shape, x: Any) -> Any:
         return self._empty(shape, "d" if _format(x) == "d" else "f")
@@ -159,6 +181,25 @@ def _kind_of(array_type: type) -> Kind:
                 f"tensors of PyTorch {module.__version__} are for evenkeel.torch: from 2.10 on they can be used here"
             )
     return _Buffer()
+
+
+NUMBERS = {"float32": _core.F32, "float16": _core.F16, "bfloat16": _core.BF16, "float64": _core.F64}
+
+
+def name_of(dtype: Any) -> str:
+    """Of a dtype of NumPy, PyTorch or ml_dtypes, a type or a name: "float32"."""
+    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
+    return str(name).rpartition(".")[2]
+
+
+def dtype_named(dtype: Any, argument: str) -> str | None:
+    """The name of a dtype that the library has; None for None."""
+    if dtype is None:
+        return None
+    name = name_of(dtype)
+    if name not in NUMBERS:
+        raise TypeError(f"{argument} is {dtype}; expected float32, float16, bfloat16 or float64")
+    return name
 
 
 def shape_of(array: Any, name: str) -> Shape:

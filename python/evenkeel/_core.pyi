@@ -17,6 +17,10 @@ Tensor = Any
 
 LAYER_NORM: int
 RMS_NORM: int
+F32: int
+F16: int
+BF16: int
+F64: int
 version: str
 
 class _Gpu(TypedDict):
@@ -38,6 +42,10 @@ class Info(TypedDict):
     nvrtc: tuple[int, int] | None
     missing: str | None
 
+# forward, backward and backward_workspace take the other operands and choices of the library's tables as keywords, by
+# their names there (include/evenkeel.h). A result comes for each output that is wanted. Choices are None for their
+# defaults, a dtype is its number (F32, ...) or PyTorch's, rounding is "once" or "each".
+
 def forward(
     norm: int,  # LAYER_NORM or RMS_NORM
     x: Tensor,
@@ -50,11 +58,20 @@ def forward(
     threads: int,  # of the CPU; 0: the library's choice
     stream: int | None,  # CUDA; None: x's framework's current one, else the default one
     /,
-) -> Any: ...  # y; (y, stats) where stats are wanted; None: make x, weight and bias contiguous and call again
+    *,
+    residual: Tensor | None = None,
+    x_bias: Tensor | None = None,
+    h: Tensor | bool | None = None,
+    h_dtype: Any = None,
+    y_dtype: Any = None,  # None: x's, which out then must have
+    weight_dtype: Any = None,
+    weight_offset: float | None = None,
+    rounding: str | None = None,
+) -> Any: ...  # y, or (y[, h][, stats]); None: make the inputs contiguous and call again
 def backward(
     norm: int,
-    dy: Tensor,
-    x: Tensor,
+    dy: Tensor | None,
+    x: Tensor,  # forward's h, where it had a residual
     shape: int | tuple[int, ...],
     weight: Tensor | None,
     # As forward returns them (or [2, rows] without mean_lo); (mean, rstd), (mean, rstd, mean_lo), RMSNorm (rstd,), each
@@ -62,13 +79,25 @@ def backward(
     stats: Tensor | tuple[Tensor, ...] | None,
     eps: float | None,
     dx: Tensor | bool | None,
-    dweight: Tensor | bool | None,  # of weight's dtype, as dbias
+    dweight: Tensor | bool | None,  # of weight's dtype, as dbias, unless they are given in another
     dbias: Tensor | bool | None,
     workspace: Tensor | None,  # None: made as needed
     threads: int,
     stream: int | None,
     /,
-) -> tuple[Any, Any, Any] | None: ...  # (dx, dweight, dbias); None: make the inputs contiguous and call again
+    *,
+    dh: Tensor | None = None,
+    x_bias: Tensor | None = None,
+    dresidual: Tensor | bool | None = None,  # True: dx itself, where both are wanted and have one dtype
+    dx_bias: Tensor | bool | None = None,
+    dtype: Any = None,  # of dx; None: x's, unless dx is given
+    h_dtype: Any = None,
+    y_dtype: Any = None,
+    weight_dtype: Any = None,
+    gradient_dtype: Any = None,
+    weight_offset: float | None = None,
+    rounding: str | None = None,
+) -> Any: ...  # (dx, dweight, dbias[, dresidual][, dx_bias]); None: make the inputs contiguous and call again
 def backward_workspace(
     norm: int,
     x: Tensor,
@@ -78,19 +107,25 @@ def backward_workspace(
     dbias: bool,
     threads: int,
     /,
+    **others: Any,  # those of backward; outputs are True or False
 ) -> int: ...  # bytes
+
+# Raises what a call with such choices would; None stands for a default.
+def check_flavour(weight_offset: Any, rounding: Any, out_dtype: Any, residual_dtype: Any, /) -> None: ...
 def eager_setup(
     tensor: type,
     parameter: type,
-    empty_like: Callable[[Any], Any],
+    empty_like: Callable[..., Any],
     new_empty: Callable[..., Any],
-    in_float32: dict[str, Any],  # keyword arguments of new_empty
+    dtypes: tuple[Any, ...],  # those of F32, F16, BF16 and F64
     contiguous: Callable[[Any], Any],
     is_neg: Callable[[Any], bool],
     get_num_threads: Callable[[], int],
     is_grad_enabled: Callable[[], bool],
-    apply: Callable[..., Any] | None,  # of autograd: forward is eager_keep, backward eager_backward; None: too old
-    backward: Callable[[Any, Any, tuple[Any, ...]], Any],  # (ctx, dy, saved tensors): what eager_backward cannot serve
+    # For each op: apply of autograd, whose forward is eager_keep and backward eager_backward; None: PyTorch is too old.
+    apply: tuple[Callable[..., Any], ...] | None,
+    # The same for what eager_backward cannot serve: (ctx, gradients, saved tensors).
+    backward: tuple[Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any], ...],
     forward_ad: dict[str, Any],  # of the module torch.autograd.forward_ad
     # Each returns something false where it watches nothing: those that see operations, and those that see the call of
     # layer_norm itself, which Python handles before it asks is_plain.
@@ -100,15 +135,66 @@ def eager_setup(
 ) -> None: ...
 def is_plain(*tensors: Any) -> bool: ...  # would nothing but a kernel see operations on these tensors?
 
-# y, with its gradient where one is needed; None: evenkeel.torch must look at the call
-def eager_forward(
-    norm: int, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float | None, /
-) -> Any: ...
+# The eager calls: of each op forward, the same of tensors that is_plain is true of (compute), and the two functions of
+# its node of autograd. forward returns the results with their gradients where some are needed; None: evenkeel.torch
+# must look at the call, and after compute make copies first.
 
-# The same of tensors that is_plain is true of; None: some must be copied first
-def eager_compute(
-    norm: int, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float | None, /
+def eager_forward(
+    norm: int,
+    input: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
 ) -> Any: ...
-def eager_keep(ctx: Any, x: Any, weight: Any, bias: Any, made: tuple[Any, Any, tuple[Any, ...]], /) -> Any: ...  # y
-def eager_backward(ctx: Any, dy: Any, /) -> Any: ...  # (dx, dweight, dbias, None)
+def eager_compute(
+    norm: int,
+    input: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
+) -> Any: ...
+def eager_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, weight, bias), (y, stats, options): y
+def eager_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy: (dx, dweight, dbias, None), less what had no input
+def eager_add_forward(
+    norm: int,
+    x: Any,
+    residual: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    x_bias: Any,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    residual_dtype: Any,
+    /,
+) -> Any: ...
+def eager_add_compute(
+    norm: int,
+    x: Any,
+    residual: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    x_bias: Any,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    residual_dtype: Any,
+    /,
+) -> Any: ...
+def eager_add_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, residual, weight, bias, x_bias): (y, h)
+def eager_add_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy, dh: (dx, dresidual, dweight, dbias, dx_bias, None)
 def info() -> Info: ...

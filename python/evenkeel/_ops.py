@@ -3,12 +3,13 @@
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenkeel import _core
-from evenkeel._arrays import kind_of, refuse_masked, shape_of
+from evenkeel._arrays import NUMBERS, Kind, dtype_named, kind_of, refuse_masked, shape_of
 
 Array = Any
+Dtype = object  # a dtype of NumPy, CuPy, PyTorch or ml_dtypes, or its name; None: the default
 Shape = int | Sequence[int] | None
 
 
@@ -27,6 +28,10 @@ def _contiguous(array: Any) -> Any:
     return None if array is None else kind_of(array).contiguous(array)
 
 
+def _number(dtype: str | None) -> int | None:
+    return None if dtype is None else NUMBERS[dtype]
+
+
 def _computed(inputs: dict[str, Array | None], run: Callable[..., Any]) -> Any:
     """run(*inputs), and where it returns None the same of contiguous copies."""
     arrays = [*map(_plain, inputs.values())]
@@ -34,14 +39,44 @@ def _computed(inputs: dict[str, Array | None], run: Callable[..., Any]) -> Any:
     if result is None:
         result = run(*map(_contiguous, arrays))
     if result is None:
+        given = [name for name, array in inputs.items() if array is not None]
         raise TypeError(
-            f"one of {', '.join(inputs)} is neither contiguous nor can it be copied here; "
+            f"{' or '.join(given)} is neither contiguous nor can it be copied here; "
             "expected contiguous arrays, or arrays of NumPy, CuPy or PyTorch"
         )
     return result
 
 
-def _forward(
+class _Fused(NamedTuple):
+    """What a call has beside a plain norm: inputs, h and choices, by their names in the extension."""
+
+    inputs: dict[str, Array]
+    options: dict[str, Any]
+    y_dtype: str | None
+
+    def runner(self, norm: int, shape: tuple[int, ...], outputs: tuple[Any, ...]) -> Callable[..., Any]:
+        """The call as a function of all inputs."""
+
+        def run(x: Any, weight: Any, bias: Any, *others: Any) -> Any:
+            named = dict(zip(self.inputs, others, strict=True))
+            return _core.forward(norm, x, shape, weight, bias, *outputs, **named, **self.options)
+
+        return run
+
+
+def _fused(
+    x: Array, residual: Array | None, x_bias: Array | None, out_dtype: Dtype, residual_dtype: Dtype, **flavour: Any
+) -> _Fused:
+    y_dtype, h_dtype = dtype_named(out_dtype, "out_dtype"), dtype_named(residual_dtype, "residual_dtype")
+    refuse_masked(residual=residual, x_bias=x_bias)
+    inputs, options = {} if x_bias is None else {"x_bias": x_bias}, {**flavour, "y_dtype": _number(y_dtype)}
+    if residual is not None:
+        options["h"] = kind_of(x).empty(shape_of(x, "x"), residual, h_dtype)
+        inputs["residual"] = residual if h_dtype is None else kind_of(residual).cast(residual, h_dtype, "residual")
+    return _Fused(inputs, options, y_dtype)
+
+
+def forward(
     norm: int,
     x: Array,
     weight: Array | None,
@@ -50,50 +85,87 @@ def _forward(
     normalized_shape: Shape,
     threads: int,
     stream: int | None,
-    *,
     statistics: int = 0,
     out: Array | None = None,
+    residual: Array | None = None,
+    x_bias: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    residual_dtype: Dtype = None,
 ) -> Any:
-    """y; (y, *statistics) where statistics, the number of them that a row has, is not 0."""
+    """y, or a tuple of y, h where there is a residual, and the statistics, of which a row has that number."""
     shape, whole = _normalized(x, weight, normalized_shape), shape_of(x, "x")
     leading = whole[: len(whole) - len(shape)]
     refuse_masked(x=x, weight=weight, bias=bias, out=out)
+    fused = None
+    if residual is not None or x_bias is not None or out_dtype is not None or weight_offset or rounding != "once":
+        flavour = {"weight_offset": weight_offset, "rounding": rounding}
+        fused = _fused(x, residual, x_bias, out_dtype, residual_dtype, **flavour)
     kind = kind_of(x)
     stream = kind.stream(x) if stream is None else stream
-    out = kind.empty(whole, x) if out is None else out
+    out = kind.empty(whole, x, fused and fused.y_dtype) if out is None else out
     stats = kind.statistics((statistics, math.prod(leading)), x) if statistics else None
-    result = _computed(
-        {"x": x, "weight": weight, "bias": bias},
-        lambda x, weight, bias: _core.forward(norm, x, shape, weight, bias, eps, stats, out, threads, stream),
-    )
-    return (result[0], *kind.rows(result[1], leading)) if statistics else result
+    outputs = eps, stats, out, threads, stream
+    inputs = {"x": x, "weight": weight, "bias": bias}
+    if fused is None:
+        result = _computed(inputs, lambda x, weight, bias: _core.forward(norm, x, shape, weight, bias, *outputs))
+    else:
+        result = _computed(inputs | fused.inputs, fused.runner(norm, shape, outputs))
+    return (*result[:-1], *kind.rows(result[-1], leading)) if statistics else result
 
 
-def _backward(
+def _empty_gradients(
+    kind: Kind, shape: tuple[int, ...], x: Array, weight: Array | None, needs: dict[str, bool], dtypes: dict[str, Any]
+) -> dict[str, Any]:
+    """Those that are needed, not computed. dresidual is left out where it is dx."""
+    whole, like = shape_of(x, "x"), x if weight is None else weight
+    is_dx = needs["dx"] and dtypes["dtype"] is None
+    made: dict[str, Any] = dict.fromkeys(needs)
+    for name in ("dweight", "dbias", "dx_bias"):
+        made[name] = kind.empty(shape, like, dtypes["gradient_dtype"]) if needs[name] else None
+    made["dx"] = kind.empty(whole, x, dtypes["dtype"]) if needs["dx"] else None
+    made["dresidual"] = kind.empty(whole, x) if needs["dresidual"] and not is_dx else None
+    return made
+
+
+def backward(
     norm: int,
-    dy: Array,
-    x: Array,
-    weight: Array | None,
-    statistics: dict[str, Array],
-    needs: tuple[bool, bool, bool],
+    inputs: dict[str, Array | None],
+    needs: dict[str, bool],
     normalized_shape: Shape,
     threads: int,
     stream: int | None,
-) -> tuple[Any, Any, Any]:
-    shape = _normalized(x, weight, normalized_shape)
-    inputs = {"dy": dy, "x": x, "weight": weight, **statistics}
+    *,
+    x_dtype: Dtype = None,
+    gradient_dtype: Dtype = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+) -> tuple[Any, ...]:
+    """dx, dweight and dbias, each None where it is not needed; then dresidual and dx_bias, where they are."""
+    x, weight = inputs["x"], inputs["weight"]
+    shape, kind = _normalized(x, weight, normalized_shape), kind_of(x)
     refuse_masked(**inputs)
-    kind = kind_of(x)
-    like = x if weight is None else weight
-    dx = kind.empty(shape_of(x, "x"), x) if needs[0] else None
-    dweight, dbias = (kind.empty(shape, like) if need else None for need in needs[1:])
-    workspace = kind.workspace(x, lambda: _core.backward_workspace(norm, x, shape, weight, *needs[1:], threads))
-    stream = kind.stream(x) if stream is None else stream
-    outputs = (0.0, dx, dweight, dbias, workspace, threads, stream)  # eps is not used with statistics
-    result: tuple[Any, Any, Any] = _computed(
-        inputs, lambda dy, x, weight, *stats: _core.backward(norm, dy, x, shape, weight, stats, *outputs)
+    names = {"dtype": dtype_named(x_dtype, "x_dtype"), "gradient_dtype": dtype_named(gradient_dtype, "gradient_dtype")}
+    made = _empty_gradients(kind, shape, x, weight, needs, names)
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding}
+    options |= {name: _number(dtype) for name, dtype in names.items()}
+    columns = needs["dweight"], needs["dbias"], threads
+    wanted = {name: needs[name] for name in ("dx", "dresidual", "dx_bias")}
+    workspace = kind.workspace(
+        x, lambda: _core.backward_workspace(norm, x, shape, weight, *columns, **wanted, **options)
     )
-    return result
+    stream = kind.stream(x) if stream is None else stream
+    outputs = made["dx"], made["dweight"], made["dbias"], workspace, threads, stream
+    options |= {"dresidual": made["dresidual"], "dx_bias": made["dx_bias"]}
+
+    def run(dy: Any, x: Any, weight: Any, dh: Any, x_bias: Any, *stats: Any) -> Any:  # with stats, eps is not used
+        return _core.backward(norm, dy, x, shape, weight, stats, 0.0, *outputs, dh=dh, x_bias=x_bias, **options)
+
+    dx, dweight, dbias, *more = _computed(inputs, run)
+    if needs["dresidual"] and made["dresidual"] is None:
+        more.insert(0, dx)
+    return dx, dweight, dbias, *more
 
 
 def layer_norm(
@@ -104,6 +176,9 @@ def layer_norm(
     *,
     normalized_shape: Shape = None,
     out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
@@ -111,10 +186,14 @@ def layer_norm(
 
     normalized_shape says which: an int or several, by default the shape of weight, else x's last dimension. The result
     goes into `out` if given (x itself is allowed); otherwise it is a new array of x's kind, of NumPy's always a plain
-    ndarray. threads: of the CPU, 0 is as many as there are. stream: of CUDA, by
-    default the one on which x's framework works.
+    ndarray. weight_offset 1.0: 1 + weight is used for weight. rounding "each": the normalized values round to x's dtype
+    before they are multiplied by weight. out_dtype: of the result, by default x's. threads: of the CPU, 0 is as many as
+    there are. stream: of CUDA, by default the one on which x's framework works.
     """
-    return _forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, out=out)
+    call = _core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, 0, out
+    if weight_offset or rounding != "once" or out_dtype is not None:
+        return forward(*call, weight_offset=weight_offset, rounding=rounding, out_dtype=out_dtype)
+    return forward(*call)
 
 
 def rms_norm(
@@ -124,6 +203,9 @@ def rms_norm(
     *,
     normalized_shape: Shape = None,
     out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
@@ -131,78 +213,56 @@ def rms_norm(
 
     Without eps it is the epsilon of f32 (of f64, where x is f64).
     """
-    return _forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, out=out)
+    call = _core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, 0, out
+    if weight_offset or rounding != "once" or out_dtype is not None:
+        return forward(*call, weight_offset=weight_offset, rounding=rounding, out_dtype=out_dtype)
+    return forward(*call)
 
 
-def layer_norm_forward(
+def add_layer_norm(
     x: Array,
+    residual: Array,
     weight: Array | None = None,
     bias: Array | None = None,
     eps: float = 1e-5,
-    return_mean_lo: bool = False,
+    x_bias: Array | None = None,
     *,
     normalized_shape: Shape = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    residual_dtype: Dtype = None,
     threads: int = 0,
     stream: int | None = None,
-) -> tuple[Any, ...]:
-    """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean.
+) -> tuple[Any, Any]:
+    """(y, h) with h = (x + x_bias) + residual and y = layer_norm(h).
 
-    The statistics have the leading dimensions of x, in f32 (f64, where x is f64).
+    h is computed in f32 (f64, where x is f64) and rounded to residual_dtype, by default that of residual: x's or f32. A
+    residual of another dtype is converted to it first. The other keywords are those of layer_norm.
     """
-    y, *stats = _forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, statistics=3)
-    return y, *stats[: 3 if return_mean_lo else 2]
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype}
+    y, h = forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
+    return y, h
 
 
-def rms_norm_forward(
+def add_rms_norm(
     x: Array,
+    residual: Array,
     weight: Array | None = None,
     eps: float | None = None,
+    x_bias: Array | None = None,
     *,
     normalized_shape: Shape = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    residual_dtype: Dtype = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> tuple[Any, Any]:
-    """(y, rstd), as layer_norm_forward."""
-    y, rstd = _forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, statistics=1)
-    return y, rstd
-
-
-def layer_norm_backward(
-    dy: Array,
-    x: Array,
-    mean: Array,
-    rstd: Array,
-    weight: Array | None = None,
-    *,
-    mean_lo: Array | None = None,
-    need_dx: bool = True,
-    need_dweight: bool = True,
-    need_dbias: bool = True,
-    normalized_shape: Shape = None,
-    threads: int = 0,
-    stream: int | None = None,
-) -> tuple[Any, Any, Any]:
-    """(dx, dweight, dbias), each None where it is not needed.
-
-    Any mean and rstd will do, one element a row of x; with mean_lo the result is as exact far from zero as near it.
-    """
-    statistics = {"mean": mean, "rstd": rstd, **({} if mean_lo is None else {"mean_lo": mean_lo})}
-    needs = need_dx, need_dweight, need_dbias
-    return _backward(_core.LAYER_NORM, dy, x, weight, statistics, needs, normalized_shape, threads, stream)
-
-
-def rms_norm_backward(
-    dy: Array,
-    x: Array,
-    rstd: Array,
-    weight: Array | None = None,
-    *,
-    need_dx: bool = True,
-    need_dweight: bool = True,
-    normalized_shape: Shape = None,
-    threads: int = 0,
-    stream: int | None = None,
-) -> tuple[Any, Any]:
-    """(dx, dweight), as layer_norm_backward."""
-    needs = need_dx, need_dweight, False
-    return _backward(_core.RMS_NORM, dy, x, weight, {"rstd": rstd}, needs, normalized_shape, threads, stream)[:2]
+    """(y, h) with h = (x + x_bias) + residual and y = rms_norm(h), as add_layer_norm."""
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype}
+    y, h = forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
+    return y, h

@@ -1,5 +1,7 @@
 """What the tests of evenkeel.compat share: operands and references in float64. SPDX-License-Identifier: MIT"""
 
+import inspect
+
 import torch
 import torch.nn.functional as F
 
@@ -32,20 +34,33 @@ def check(result, expected, dtype="f32"):
     close(result.detach().double(), expected.detach(), dtype)
 
 
+def rounded(tensor, dtype):
+    """A float64 tensor with the values that the dtype has; the gradient passes as if it did nothing."""
+    return tensor + (tensor.detach().to(dtype).double() - tensor.detach())
+
+
+def bare_signature(function):
+    """Without types."""
+    parameters = inspect.signature(function).parameters.values()
+    return str(inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in parameters]))
+
+
 def check_both(ours, theirs, tensors, dtype="f32", *gradient_dtypes):
-    """The result of ours and its gradients are those of theirs in float64, within the precision of the dtypes (one for
-    all where no others are given); a gradient has the dtype of what it is for. Returns the result."""
+    """The results of ours and their gradients are those of theirs in float64, within the precision of the dtypes (one
+    for all where no others are given); a gradient has the dtype of what it is for. Returns the results."""
     references = [None if t is None else t.detach().double().requires_grad_() for t in tensors]
-    out, reference = ours(*tensors), theirs(*references)
-    check(out, reference, dtype)
-    dy = tensor(out.shape, "f32", 9).to(out.dtype)
-    out.backward(dy)
-    reference.backward(dy.double())
-    for given, exact, gradient_dtype in zip(
+    results, exact = ours(*tensors), theirs(*references)
+    outs, expected = (r if isinstance(r, tuple) else (r,) for r in (results, exact))
+    gradients = [tensor(out.shape, "f32", 9 + i).to(out.dtype) for i, out in enumerate(outs)]
+    for out, reference in zip(outs, expected, strict=True):
+        check(out, reference, dtype)
+    torch.autograd.backward(outs, gradients)
+    torch.autograd.backward(expected, [g.double() for g in gradients])
+    for given, reference, gradient_dtype in zip(
         tensors, references, gradient_dtypes or [dtype] * len(tensors), strict=True
     ):
         if given is not None:
             assert given.grad.dtype is given.dtype
-            check(given.grad, exact.grad, gradient_dtype)
+            check(given.grad, reference.grad, gradient_dtype)
             given.grad = None
-    return out
+    return results

@@ -43,3 +43,24 @@ def fallback():
 def no_fallback(fallback):
     """A call that is left to PyTorch is an error."""
     fallback("error")
+
+
+@pytest.fixture
+def casting(monkeypatch):
+    """As where autocast computes LayerNorm in float32: that is so on GPUs."""
+    from evenkeel.torch import _functional
+
+    monkeypatch.setattr(_functional, "_casts", lambda op, device: op == "layer_norm")
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    """torch.distributed with this process alone."""
+    import torch
+
+    if not torch.distributed.is_gloo_available():
+        pytest.skip("this PyTorch has no gloo")
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import evenkeel.torch
-from compat_cases import DTYPES, check, check_both, layer_norm, operands, rms_norm, tensor
+from compat_cases import DTYPES, bare_signature, check, check_both, layer_norm, operands, rms_norm, tensor
 from evenkeel.compat import apex
 from torch_cases import DEVICE
 
@@ -36,9 +36,7 @@ RMS_MODULES = apex.FusedRMSNorm, apex.MixedFusedRMSNorm
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures_are_apex_s(name):
-    signature = inspect.signature(getattr(apex, name))
-    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    assert str(inspect.Signature(bare)) == SIGNATURES[name]
+    assert bare_signature(getattr(apex, name)) == SIGNATURES[name]
     assert set(SIGNATURES) == set(apex.__all__)
 
 
@@ -111,11 +109,14 @@ def test_a_mixed_module_has_weights_and_ignores_other_options(module):
 
 
 @pytest.mark.parametrize("name", [name for name in SIGNATURES if "memory_efficient" in SIGNATURES[name]])
-def test_memory_efficient_is_refused(name):
-    values = {"input": torch.ones(2, 40), "normalized_shape": (40,), "weight": torch.ones(40), "bias": torch.ones(40)}
+def test_memory_efficient_changes_nothing(name):
+    values = {"input": tensor((2, 40)), "normalized_shape": (40,), "weight": tensor((40,)), "bias": tensor((40,))}
     given = {p: values[p] for p in inspect.signature(getattr(apex, name)).parameters if p in values}
-    with pytest.raises(NotImplementedError, match=f"^{name}: memory_efficient is True, which evenkeel does not have"):
-        getattr(apex, name)(**given, memory_efficient=True)
+    results = [getattr(apex, name)(**given, memory_efficient=choice) for choice in (False, True)]
+    if isinstance(results[0], torch.nn.Module):
+        assert results[1].memory_efficient is True
+        results = [module(values["input"]) for module in results]
+    assert torch.equal(*results)
 
 
 # ---- dtypes ----

@@ -32,11 +32,16 @@ def test_references_are_flat_over_a_thousand_calls():
         _core.backward(1, x, x, 6, w, stats, 0.0, out, w.copy(), w.copy(), None, 1, None)
         _core.backward(1, x, x, 6, w, (stats[0], stats[1]), 0.0, out, w.copy(), None, workspace, 1, None)
         _core.backward_workspace(1, x, 6, w, True, True, 1)
+        flavour = {"weight_offset": 1.0, "rounding": "each"}
+        _core.forward(1, x, 6, w, w, 0, stats, out, 1, None, residual=x, x_bias=w, h=x.copy(), y_dtype=1, **flavour)
+        _core.forward(2, tensor, 6, None, None, None, True, True, 1, None, residual=exported, h=True)
+        more = {"dresidual": out.copy(), "dx_bias": w.copy(), "dh": x}
+        _core.backward(1, None, x, 6, w, stats, 0.0, out, None, None, None, 1, None, **more, **flavour)
         assert _core.forward(1, x.T, 4, None, None, 1e-5, None, out, 1, None) is None
-        for bad in ({"weight": x}, {"out": stats}, {"eps": -1}, {"threads": 2**40}):
+        for bad in ({"weight": x}, {"out": stats}, {"eps": -1}, {"threads": 2**40}, {"rounding": "never"}):
             with pytest.raises(ValueError):
                 evenkeel.layer_norm(x, normalized_shape=6, **bad)
-        for bad in ({"weight": [1.0]}, {"bias": w.astype(">f4")}, {"eps": None}):
+        for bad in ({"weight": [1.0]}, {"bias": w.astype(">f4")}, {"eps": None}, {"out_dtype": int}):
             with pytest.raises(TypeError):
                 evenkeel.layer_norm(x, normalized_shape=6, **bad)
         evenkeel.info()

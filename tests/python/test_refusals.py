@@ -21,7 +21,7 @@ S = W[:4]  # statistics of X
 # ---- each operand of each op ----
 
 OPS = [getattr(evenkeel, name) for name in evenkeel.__all__ if "norm" in name]
-SHAPES = dict.fromkeys(("x", "dy", "out"), (4, 6)) | dict.fromkeys(("weight", "bias"), (6,))
+SHAPES = dict.fromkeys(("x", "dy", "out", "residual", "dh"), (4, 6)) | dict.fromkeys(("weight", "bias", "x_bias"), (6,))
 SHAPES |= dict.fromkeys(("mean", "rstd", "mean_lo"), (4,))
 
 
@@ -55,6 +55,8 @@ MISTAKES = {  # what is made of an operand, the exception, its words
     ),
     "another dtype": (lambda array: array.astype("f8"), TypeError, "{0} is f64: it must be f32"),
 }
+# These may have another dtype, and this is not one of those.
+OF_DTYPE = {"dy": "y or dy of f64 does not go with dtype f32", "residual": "residual of f64 does not go with dtype f32"}
 OF_SHAPE = {
     (4, 6): "{0} has shape (4, 5): it must have (4, 6)",
     (6,): "{0} has shape (5,): it must have (6,)",
@@ -79,6 +81,7 @@ every_operand = pytest.mark.parametrize(("op", "name"), [(op, name) for op in OP
 def test_a_wrong_operand_is_named_and_nothing_is_written(op, name, mistake):
     if mistake != "another dtype" or name not in ("x", "weight"):  # with which the others must go
         spoil, exception, words = MISTAKES[mistake]
+        words = OF_DTYPE.get(name, words) if mistake == "another dtype" else words
         refuses(op, name, spoil(operands(op)[name]), exception, words)
 
 
@@ -174,10 +177,10 @@ REFUSED = {
         "^x is of type NoneType; expected an array": lambda: layer_norm(None),
         "^x is of type list; expected an array": lambda: layer_norm([1.0], out=X, normalized_shape=1),
         "^out must be given, or x must be an array of NumPy, CuPy or PyTorch": lambda: layer_norm(with_shape(X)),
-        "^one of x, weight, bias is neither contiguous nor can it be copied here; expected": lambda: layer_norm(
+        "^x is neither contiguous nor can it be copied here; expected": lambda: layer_norm(
             with_shape(X.T), out=np.empty_like(X.T)
         ),
-        "^one of dy, x, weight, rstd is neither contiguous nor can it be copied": lambda: rms_norm_backward(
+        "^dy or x or rstd is neither contiguous nor can it be copied": lambda: rms_norm_backward(
             with_shape(np.asfortranarray(X)), X, S
         ),
         "^eps is None; expected a number, such as 1e-5": lambda: layer_norm(X, eps=None),

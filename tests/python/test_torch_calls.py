@@ -360,7 +360,7 @@ def test_the_environment_may_choose(choice):
 @pytest.mark.parametrize("recorded", [False, True], ids=["no gradient", "gradient"])
 @pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, NotImplementedError])
 def test_an_error_of_evenkeel_s_own_is_raised_and_not_left_to_pytorch(error, recorded, fallback, monkeypatch):
-    def failing(*call):
+    def failing(*call, **options):
         raise error("a defect")
 
     leave_calls_to_python(monkeypatch)
@@ -374,7 +374,7 @@ def test_an_error_of_evenkeel_s_own_is_raised_and_not_left_to_pytorch(error, rec
 
 @pytest.mark.parametrize("error", [RuntimeError, ValueError, TypeError])
 def test_nor_is_a_failure_in_backward(error, monkeypatch):
-    def failing(*args):
+    def failing(*args, **options):
         raise error("no such thing")
 
     y = ek.layer_norm(tensor((4, 8)).requires_grad_(), (8,))

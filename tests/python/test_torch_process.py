@@ -14,6 +14,7 @@ from torch import nn
 import evenkeel.torch as ek
 import one_of_two
 from evenkeel.torch import _kernels
+from evenkeel.torch._call import LAYER_NORM, Call, Inputs
 from processes import in_threads, resident_bytes, run_python
 from torch_cases import (
     DEVICE,
@@ -35,14 +36,20 @@ def a_step(x, layer, rms):
     """Everything that a training step may do with the norms, mistakes included."""
     y = rms(layer(x))
     y.square().mean().backward()
+    y, h = ek.add_layer_norm(x, y.detach(), (64,), layer.weight, layer.bias, x_bias=rms.weight)
+    torch.autograd.backward((y, h), (x.detach(), x.detach().expand_as(h)))
+    ek.add_rms_norm(x, x, (64,), rms.weight, rounding="each", out_dtype=torch.bfloat16)[0].sum().backward()
     with torch.no_grad():
         layer(x.t()[:, :4].t())
+        ek.add_rms_norm(x, x, (64,))
     (dx,) = torch.autograd.grad(layer(x).pow(3).sum(), x, create_graph=True)
     dx.square().sum().backward()
     ek.layer_norm(torch.empty(4, 64, device="meta"), (64,))
     for wrong in ((7,), 64, ()):
         with pytest.raises((RuntimeError, TypeError)):
             ek.layer_norm(x, wrong)
+        with pytest.raises((RuntimeError, TypeError)):
+            ek.add_layer_norm(x, x, wrong)
     for leaf in (x, *layer.parameters(), *rms.parameters()):
         leaf.grad = None
 
@@ -207,7 +214,7 @@ def test_bits_are_the_same_in_both_ways(norm, way_of_python):
 def test_no_gradient_is_recorded_on_the_way(way_of_python):
     way_of_python()
     x, weight = require_gradients(tensor((6, 40)), tensor((40,), seed=1))
-    y, stats = _kernels.forward(_kernels.LAYER_NORM, x, (40,), weight, None, 1e-5, True)
+    y, _, stats = _kernels.forward(Call(LAYER_NORM, Inputs(x, weight), (40,), 1e-5), True)
     assert not y.requires_grad and not stats.requires_grad and torch.isfinite(y).all()
 
 

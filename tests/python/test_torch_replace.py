@@ -1,11 +1,9 @@
 """replace and restore: a model stays what it is, and evenkeel computes its norms. SPDX-License-Identifier: MIT"""
 
-import ast
 import copy
 import gc
 import pathlib
 import pickle
-import re
 import weakref
 
 import pytest
@@ -14,11 +12,10 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import evenkeel.torch as ek
-from evenkeel.torch import _huggingface
 from processes import run_python
+from replace_cases import COPIES, classes, copied, example
 
 ROOT = pathlib.Path(__file__).parents[2]
-TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2, torch.float64: 1e-12}
 
 
 class Named(nn.LayerNorm):
@@ -42,14 +39,6 @@ def small_model():
     for parameter in model.parameters():
         nn.init.normal_(parameter)
     return model
-
-
-def example(shape=(5, 12), dtype=torch.float32, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-def classes(model):
-    return [type(module) for module in model.modules()]
 
 
 # ---- what changes ----
@@ -184,16 +173,6 @@ def two_norms():
     return model
 
 
-@pytest.fixture
-def process_group(tmp_path):
-    if not torch.distributed.is_gloo_available():
-        pytest.skip("this PyTorch has no gloo")
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 def test_restore_reaches_norms_that_fully_shard_wrapped(process_group):
     fsdp = pytest.importorskip("torch.distributed.fsdp")
     if not hasattr(fsdp, "fully_shard"):
@@ -296,13 +275,6 @@ def test_a_copy_of_a_wrapped_norm_keeps_the_wrapper():
 # ---- copies ----
 
 
-COPIES = {f"pickle {protocol}": protocol for protocol in range(pickle.HIGHEST_PROTOCOL + 1)} | {"copy": None}
-
-
-def copied(model, protocol):
-    return copy.deepcopy(model) if protocol is None else pickle.loads(pickle.dumps(model, protocol))
-
-
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_is_replaced_too_and_its_own(name):
     model = small_model()
@@ -346,153 +318,6 @@ def test_a_compiled_model_gives_the_same():
     model = small_model()
     ek.replace(model)
     assert torch.equal(torch.compile(model, backend="eager")(example()), model(example()))
-
-
-# ---- Hugging Face ----
-
-
-@pytest.fixture(scope="module")
-def llama():
-    return pytest.importorskip("transformers.models.llama.modeling_llama")
-
-
-@pytest.fixture
-def llama_norm(llama):
-    norm = llama.LlamaRMSNorm(32, eps=1e-3)
-    nn.init.normal_(norm.weight)
-    return norm
-
-
-def small_config(transformers, family):
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "vocab_size": 60}
-    if family == "T5":
-        return transformers.T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, vocab_size=60)
-    return getattr(transformers, f"{family}Config")(
-        num_hidden_layers=2, num_key_value_heads=2, head_dim=8, pad_token_id=0, **sizes
-    )
-
-
-@pytest.mark.parametrize("family, count", [("Llama", 5), ("Qwen3", 9), ("Olmo2", 9), ("T5", 5), ("Gemma2", 0)])
-def test_the_norms_of_hugging_face_models(family, count):
-    transformers = pytest.importorskip("transformers")
-    base = getattr(transformers, "T5EncoderModel" if family == "T5" else f"{family}Model")
-    model = base(small_config(transformers, family)).eval()
-    tokens = torch.arange(20).view(2, 10)
-    before, names = model(tokens).last_hidden_state, classes(model)
-    assert ek.replace(model) == count
-    torch.testing.assert_close(model(tokens).last_hidden_state, before, rtol=1e-4, atol=1e-5)
-    assert [cls.__name__ for cls in classes(model)] == [cls.__name__ for cls in names]
-    assert ek.restore(model) == count and classes(model) == names
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_a_llama_norm_becomes_rms_norm(llama_norm, dtype):
-    norm, x = llama_norm.to(dtype), example((3, 4, 32), dtype)
-    before = norm(x)
-    assert ek.replace(norm) == 1
-    assert torch.equal(norm(x), ek.rms_norm(x, (32,), norm.weight, 1e-3)) and norm(x).dtype is before.dtype
-    torch.testing.assert_close(norm(x), before, rtol=max(TOLERANCE[dtype], 1e-5), atol=max(TOLERANCE[dtype], 1e-5))
-
-
-@pytest.mark.parametrize("weight, x", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
-def test_where_dtypes_differ_the_llama_norm_promotes_as_it_did(llama_norm, weight, x):
-    norm, x = llama_norm.to(weight), example((3, 32), x)
-    before = norm(x)
-    ek.replace(norm)
-    assert norm(x).dtype is torch.float32 and torch.equal(norm(x), before)
-
-
-def test_under_autocast_the_llama_norm_has_the_dtype_it_had(llama_norm):
-    norm, x = llama_norm.bfloat16(), example((3, 32), torch.bfloat16)
-    with torch.autocast("cpu", torch.bfloat16):
-        before = norm(x).dtype
-        ek.replace(norm)
-        assert norm(x).dtype is before
-
-
-def test_a_norm_without_a_weight():
-    modeling = pytest.importorskip("transformers.models.gemma3n.modeling_gemma3n")
-    norm, x = modeling.Gemma3nRMSNorm(32, with_scale=False), example((3, 32))
-    before = norm(x)
-    assert ek.replace(norm) == 1
-    torch.testing.assert_close(norm(x), before)
-    assert torch.equal(norm(x), ek.rms_norm(x, (32,), None, norm.eps))
-
-
-def test_subclasses_of_a_llama_norm_go_by_who_wrote_forward(llama):
-    class Inherits(llama.LlamaRMSNorm):
-        pass
-
-    class Doubles(llama.LlamaRMSNorm):
-        def forward(self, hidden_states):
-            return 2 * super().forward(hidden_states)
-
-    assert ek.replace(nn.Sequential(Inherits(4), Doubles(4))) == 1
-
-
-def test_a_class_of_the_same_name_elsewhere_is_left_alone():
-    class LlamaRMSNorm(nn.Module):
-        def forward(self, x):
-            return x
-
-    assert ek.replace(LlamaRMSNorm()) == 0
-
-
-@pytest.mark.parametrize("name", COPIES)
-def test_a_replaced_llama_norm_is_copied_and_pickled(llama_norm, name):
-    ek.replace(llama_norm)
-    twin, x = copied(llama_norm, COPIES[name]), example((3, 32))
-    assert type(twin) is type(llama_norm) and torch.equal(twin(x), llama_norm(x))
-
-
-TO_FLOAT32 = "input_dtype = hidden_states.dtype; hidden_states = hidden_states.to(torch.float32)"
-VARIANCE = "variance = hidden_states.pow(2).mean(-1, keepdim=True)"
-NORMALIZED = "hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)"
-RSQRT = "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)"
-POWER = (
-    "mean_squared = hidden_states.pow(2).mean(-1, keepdim=True) + self.eps; "
-    "return hidden_states * torch.pow(mean_squared, -0.5)"
-)
-# forward, and _norm where it calls one: all that is Llama's formula.
-FORMULAS = {
-    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; return self.weight * hidden_states.to(input_dtype)",
-    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; return (self.weight * hidden_states).to(input_dtype)",
-    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; return (self.weight.to(torch.float32) * hidden_states).to(input_dtype)",
-    f"variance = hidden_states.to(torch.float32).pow(2).mean(-1, keepdim=True); {NORMALIZED}; "
-    "if self.weight.dtype in [torch.float16, torch.bfloat16]: "
-    "hidden_states = hidden_states.to(self.weight.dtype); return self.weight * hidden_states",
-    f"{RSQRT}; output = self._norm(x.float()); output = output * self.weight.float(); return output.type_as(x)",
-    f"{RSQRT}; output = self._norm(x.float()).type_as(x); return output * self.weight",
-    f"{POWER}; normed_output = self._norm(hidden_states.float()); if self.with_scale: "
-    "normed_output = normed_output * self.weight.float(); return normed_output.type_as(hidden_states)",
-}
-
-
-def formula_of(source):
-    """The statements of _norm and forward in one line, without comments, types and documentation."""
-    (cls,) = ast.parse(source).body
-    functions = {node.name: node for node in cls.body if isinstance(node, ast.FunctionDef)}
-    lines = []
-    for name in ("_norm", "forward"):
-        for node in functions[name].body if name in functions else ():
-            if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-                lines.append(re.sub(r":\s+", ": ", ast.unparse(node)))
-    return "; ".join(lines)
-
-
-@pytest.mark.slow
-def test_the_table_has_the_classes_with_the_formula_and_no_others():
-    transformers = pytest.importorskip("transformers")
-    pinned = re.search(r"^transformers==(\S+)", (ROOT / "requirements.txt").read_text(), re.M).group(1)
-    if transformers.__version__ != pinned:
-        pytest.skip(f"transformers is {transformers.__version__}, the table is of {pinned}")
-    found, others = set(), set()
-    for path in pathlib.Path(transformers.__file__).parent.glob("models/*/modeling_*.py"):
-        for source in re.findall(r"^class \w+Norm\w*\(nn\.Module\):\n(?:(?:[ ]+.*)?\n)+", path.read_text(), re.M):
-            name = source[len("class ") : source.index("(")]
-            (found if formula_of(source) in FORMULAS else others).add(name)
-    assert not found & others  # a name stands for one formula
-    assert found == set(_huggingface._EPS_NAMES)
 
 
 # ---- the example ----

@@ -305,12 +305,6 @@ def test_what_is_cast_is_what_pytorch_has_registered(op, device):
     assert not _functional._casts(op, "meta")
 
 
-@pytest.fixture
-def casting(monkeypatch):
-    """As where autocast computes LayerNorm in float32: that is so on GPUs."""
-    monkeypatch.setattr(_functional, "_casts", lambda op, device: op == "layer_norm")
-
-
 def under_autocast(call):
     return torch.autocast(DEVICE, torch.bfloat16)(call)
 

@@ -169,14 +169,16 @@ class Kernels:
             (_kernels, "backward", "backward"),
             (_functional, "eager_forward", "forward"),
             (_functional, "eager_compute", "forward"),
+            (_functional, "eager_add_forward", "forward"),
+            (_functional, "eager_add_compute", "forward"),
         ):
             monkeypatch.setattr(module, function, self._counting(name, getattr(module, function)))
         self._count_eager_backward(monkeypatch)
 
     def _counting(self, name, function):
-        def counted(*args):
+        def counted(*args, **options):
             try:
-                result = function(*args)
+                result = function(*args, **options)
             except torch.utils.checkpoint._StopRecomputationError:  # raised once y is there
                 self._count(name, function.__name__)
                 raise
@@ -192,21 +194,26 @@ class Kernels:
 
     def _count_eager_backward(self, monkeypatch):
         """It calls Python for what it leaves to others: then they count, and it does not."""
-        eager, way_of_python, left = _autograd.Norm.backward, _autograd._in_python, []
+        way_of_python, left = _autograd._in_python, []
         monkeypatch.setattr(_autograd, "_in_python", lambda *call: left.append(1) or way_of_python(*call))
 
-        def counted(ctx, dy):
-            left.clear()
-            result = eager(ctx, dy)
-            if not left:
-                self._count("backward", "eager_backward")
-            return result
+        def counting(eager):
+            def counted(ctx, *gradients):
+                left.clear()
+                result = eager(ctx, *gradients)
+                if not left:
+                    self._count("backward", eager.__name__)
+                return result
 
-        monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(counted))
+            return staticmethod(counted)
+
+        for node in (_autograd.Norm, _autograd.AddNorm):
+            monkeypatch.setattr(node, "backward", counting(node.backward))
 
 
 def leave_calls_to_python(monkeypatch):
     """No call is served in C: all go the way of those that the extension leaves to evenkeel.torch."""
-    for name in ("eager_forward", "eager_compute"):
+    for name in ("eager_forward", "eager_compute", "eager_add_forward", "eager_add_compute"):
         monkeypatch.setattr(_functional, name, lambda *call: None)
     monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(_autograd._backward))
+    monkeypatch.setattr(_autograd.AddNorm, "backward", staticmethod(_autograd._add_backward))

@@ -2,7 +2,8 @@
 function.
 
 Apex's rules for CUDA tensors apply on every device. Results have the dtype of the input, those of the mixed forms the
-dtype of the weight; under autocast the operands are cast to its dtype first. SPDX-License-Identifier: MIT
+dtype of the weight; under autocast the operands are cast to its dtype first. memory_efficient is accepted and changes
+nothing: backward keeps x, as without it. SPDX-License-Identifier: MIT
 """
 
 import warnings
@@ -12,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evenkeel.compat._autocast import in_autocast_dtype, without_autocast
-from evenkeel.compat._refusal import lacks
-from evenkeel.torch import LayerNorm, RMSNorm, layer_norm, rms_norm
+from evenkeel.compat._autocast import in_autocast_dtype
+from evenkeel.compat._norms import norm_of_any_dtype
+from evenkeel.torch import LayerNorm, RMSNorm
+from evenkeel.torch._call import LAYER_NORM, RMS_NORM
 
 __all__ = [
     "FusedLayerNorm",
@@ -31,11 +33,6 @@ __all__ = [
 ]
 
 
-def _refuse(call: str, memory_efficient: bool) -> None:
-    if memory_efficient:
-        raise lacks(call, "memory_efficient", memory_efficient, "leave it out, x is kept for backward")
-
-
 # ---- LayerNorm ----
 
 
@@ -48,17 +45,14 @@ def fused_layer_norm_affine(
     memory_efficient: bool = False,
 ) -> Tensor:
     """LayerNorm with weight and bias; the result has the dtype of input."""
-    _refuse("fused_layer_norm_affine", memory_efficient)
     input, weight, bias = in_autocast_dtype(input, weight, bias)
-    with without_autocast(input):
-        return layer_norm(input, normalized_shape, weight, bias, eps)
+    return norm_of_any_dtype(LAYER_NORM, input, normalized_shape, weight, bias, eps)
 
 
 def fused_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], eps: float = 1e-6, memory_efficient: bool = False
 ) -> Tensor:
     """LayerNorm without weight and bias."""
-    _refuse("fused_layer_norm", memory_efficient)
     return fused_layer_norm_affine(input, None, None, normalized_shape, eps)
 
 
@@ -71,12 +65,8 @@ def mixed_dtype_fused_layer_norm_affine(
     memory_efficient: bool = False,
 ) -> Tensor:
     """LayerNorm of which the result has the dtype of weight."""
-    _refuse("mixed_dtype_fused_layer_norm_affine", memory_efficient)
     input, weight, bias = in_autocast_dtype(input, weight, bias)
-    wide = torch.promote_types(input.dtype, weight.dtype)
-    with without_autocast(input):
-        y = layer_norm(input.to(wide), normalized_shape, weight.to(wide), bias.to(wide), eps)
-    return y.to(weight.dtype)
+    return norm_of_any_dtype(LAYER_NORM, input, normalized_shape, weight, bias, eps, out_dtype=weight.dtype)
 
 
 # ---- RMSNorm ----
@@ -90,17 +80,14 @@ def fused_rms_norm_affine(
     memory_efficient: bool = False,
 ) -> Tensor:
     """RMSNorm with a weight; the result has the dtype of input."""
-    _refuse("fused_rms_norm_affine", memory_efficient)
     input, weight = in_autocast_dtype(input, weight)
-    with without_autocast(input):
-        return rms_norm(input, normalized_shape, weight, eps)
+    return norm_of_any_dtype(RMS_NORM, input, normalized_shape, weight, None, eps)
 
 
 def fused_rms_norm(
     input: Tensor, normalized_shape: Sequence[int], eps: float = 1e-6, memory_efficient: bool = False
 ) -> Tensor:
     """RMSNorm without a weight."""
-    _refuse("fused_rms_norm", memory_efficient)
     return fused_rms_norm_affine(input, None, normalized_shape, eps)
 
 
@@ -108,24 +95,15 @@ def mixed_dtype_fused_rms_norm_affine(
     input: Tensor, weight: Tensor, normalized_shape: Sequence[int], eps: float = 1e-6, memory_efficient: bool = False
 ) -> Tensor:
     """RMSNorm of which the result has the dtype of weight."""
-    _refuse("mixed_dtype_fused_rms_norm_affine", memory_efficient)
     input, weight = in_autocast_dtype(input, weight)
-    return _wide_rms_norm(input, normalized_shape, weight, eps, input.dtype).to(weight.dtype)
+    return norm_of_any_dtype(RMS_NORM, input, normalized_shape, weight, None, eps, out_dtype=weight.dtype)
 
 
 def manual_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float) -> Tensor:
     """RMSNorm in float32 at least; a 16-bit weight gives the result its dtype."""
-    y = _wide_rms_norm(input, normalized_shape, weight, eps, torch.promote_types(input.dtype, torch.float32))
-    return y.to(weight.dtype) if weight is not None and weight.dtype in (torch.float16, torch.bfloat16) else y
-
-
-def _wide_rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float, dtype: torch.dtype
-) -> Tensor:
-    """In a dtype that has the values of both `dtype` and weight."""
-    wide = dtype if weight is None else torch.promote_types(dtype, weight.dtype)
-    with without_autocast(input):
-        return rms_norm(input.to(wide), normalized_shape, None if weight is None else weight.to(wide), eps)
+    narrow = weight is not None and weight.dtype in (torch.float16, torch.bfloat16)
+    dtype = weight.dtype if weight is not None and narrow else torch.promote_types(input.dtype, torch.float32)
+    return norm_of_any_dtype(RMS_NORM, input, normalized_shape, weight, None, eps, out_dtype=dtype)
 
 
 # ---- modules ----
@@ -143,7 +121,6 @@ class _Fused(torch.nn.Module):
         elementwise_affine: bool = True,
         memory_efficient: bool = False,
     ) -> None:
-        _refuse(type(self).__name__, memory_efficient)
         super().__init__(normalized_shape, eps, elementwise_affine)
         self.normalized_shape = torch.Size(self.normalized_shape)
         self.memory_efficient = memory_efficient

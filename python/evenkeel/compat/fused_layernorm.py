@@ -16,7 +16,7 @@ __all__ = ["FusedLayerNorm", "fused_layer_norm"]
 
 
 class FusedLayerNorm(LayerNorm):
-    """evenkeel.torch.LayerNorm; the size may also be called hidden_size."""
+    """evenkeel.torch.LayerNorm; the size may also be called hidden_size. memory_efficient changes nothing."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class FusedLayerNorm(LayerNorm):
         if (normalized_shape is None) == (hidden_size is None):
             given = f"normalized_shape is {normalized_shape}, hidden_size is {hidden_size}"
             raise TypeError(f"FusedLayerNorm: {given}: give one of them")
-        if memory_efficient is not False:
-            raise lacks("FusedLayerNorm", "memory_efficient", memory_efficient, "leave it out, x is kept for backward")
+        if not isinstance(memory_efficient, bool):  # a device or a dtype, in the place that they have in PyTorch
+            raise lacks("FusedLayerNorm", "memory_efficient", memory_efficient, "write the arguments' names")
         shape = hidden_size if normalized_shape is None else normalized_shape
-        super().__init__(shape, eps, elementwise_affine, bias, device, dtype)  # type: ignore[arg-type]
+        super().__init__(shape, eps, elementwise_affine, bias, device, dtype)
 
 
 def fused_layer_norm(

@@ -1,7 +1,8 @@
 """layernorm and rmsnorm with quack's arguments, results and dtypes.
 
 x may have any number of dimensions and lie on the CPU as well; what is normalized is its last one. Results have x's
-dtype, under autocast too; a weight of another dtype is used in float32, and its gradient comes back in its own.
+dtype unless another is asked for, under autocast too; a weight of another dtype is used in float32, and its gradient
+comes back in its own. A sum with a residual is normalized as it was rounded; quack normalizes the sum before that.
 SPDX-License-Identifier: MIT
 """
 
@@ -13,69 +14,43 @@ from torch._compile import _disable_dynamo
 from torch.compiler import is_compiling
 
 import evenkeel.torch
-from evenkeel.compat._autocast import without_autocast
+from evenkeel.compat._norms import (
+    add_rms_norm_of_any_dtype,
+    columns_for,
+    kernel_dtype,
+    norm_of_any_dtype,
+    residual_for,
+)
 from evenkeel.compat._refusal import lacks
 from evenkeel.torch import _kernels
-from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM
+from evenkeel.torch._call import LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, Outputs
 from evenkeel.torch._statistics import NormAndStatistics
 
 __all__ = ["QuackRMSNorm", "layernorm", "layernorm_bwd", "layernorm_fwd", "rmsnorm", "rmsnorm_bwd", "rmsnorm_fwd"]
 
-_INSTEAD = {
-    "residual": "add it to x before the call",
-    "residual_dtype": "cast x before the call",
-    "out_dtype": "cast the result",
-    "prenorm": "add the residual before the call, and keep the sum",
-    "dresidual_out": "add it to dx after the call",
-}
 
-
-def _refuse(call: str, x: Tensor, **asked: object) -> None:
-    """Nothing may be asked for that is not None, False or x's own dtype."""
-    for argument, value in asked.items():
-        if value is not None and value is not False and value is not x.dtype:
-            raise lacks(call, argument, value, _INSTEAD[argument])
-
-
-def _columns(
-    call: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, weight_offset: float = 0.0
-) -> tuple[Tensor | None, Tensor | None]:
-    """weight + weight_offset and bias, in a dtype that goes with x: all in x's, else float32."""
-    for name, tensor in (("weight", weight), ("bias", bias)):
+def _require_rows(call: str, **columns: Tensor | None) -> None:
+    for name, tensor in columns.items():
         if tensor is not None and tensor.dim() != 1:
             raise lacks(call, name, tensor, "it must be one row; for a weight per head, normalize, then multiply")
+
+
+def _require_weight(call: str, weight: Tensor | None, weight_offset: float) -> None:
     if weight_offset and weight is None:
         raise ValueError(f"{call}: weight_offset is {weight_offset} and weight is None: there is nothing to add it to")
-    given = [tensor for tensor in (weight, bias) if tensor is not None]
-    if weight_offset or any(tensor.dtype is not x.dtype for tensor in given):
-        weight, bias = (_widened(tensor, x) for tensor in (weight, bias))
-    return (weight + weight_offset if weight is not None and weight_offset else weight), bias
-
-
-def _widened(tensor: Tensor | None, x: Tensor) -> Tensor | None:
-    """16-bit tensors in the dtype of x's statistics; others as they are."""
-    narrow = tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16)
-    return tensor.to(_kernels.statistics_dtype(x)) if narrow and tensor is not None else tensor
 
 
 # ---- forward, with statistics ----
 
 
-def _norm_and_statistics(
-    norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, ...]:
-    """y, with gradients, and the statistics without: of LayerNorm mean, rstd, mean_lo, of RMSNorm rstd."""
-    options = norm, tuple(x.shape[-1:]), eps
+def _norm_and_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:
+    """LayerNorm's y, with gradients, and mean, rstd and mean_lo without."""
+    options = LAYER_NORM, tuple(x.shape[-1:]), eps
     y, stats = NormAndStatistics.apply(x, weight, bias, options)  # type: ignore[no-untyped-call]
     return y, *(row.view(x.shape[:-1]) for row in stats.unbind())
 
 
-_outside_graphs = _disable_dynamo(_norm_and_statistics)
-
-
-def _compute(norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:
-    """_norm_and_statistics; torch.compile breaks its graph here."""
-    return (_outside_graphs if is_compiling() else _norm_and_statistics)(norm, x, weight, bias, eps)
+_norm_and_statistics_outside_graphs = _disable_dynamo(_norm_and_statistics)
 
 
 def chosen(out: Any, rstd: Any, mean: Any, return_rstd: bool, return_mean: bool) -> Any:
@@ -90,11 +65,11 @@ def chosen(out: Any, rstd: Any, mean: Any, return_rstd: bool, return_mean: bool)
 def _layernorm(
     call: str, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, return_rstd: bool, return_mean: bool
 ) -> Any:
-    columns = _columns(call, x, weight, bias)
+    _require_rows(call, weight=weight, bias=bias)
     if not (return_rstd or return_mean):
-        with without_autocast(x):
-            return evenkeel.torch.layer_norm(x, x.shape[-1:], *columns, eps)
-    out, mean, rstd, _ = _compute(LAYER_NORM, x, *columns, eps)
+        return norm_of_any_dtype(LAYER_NORM, x, x.shape[-1:], weight, bias, eps)
+    compute = _norm_and_statistics_outside_graphs if is_compiling() else _norm_and_statistics
+    out, mean, rstd, _ = compute(x, *columns_for(x, weight, bias)[:2], eps)
     return chosen(out, rstd, mean, return_rstd, return_mean)
 
 
@@ -128,9 +103,8 @@ def layernorm_bwd(
     x: Tensor, weight: Tensor, dout: Tensor, rstd: Tensor, mean: Tensor, has_bias: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """(dx, dweight, dbias) from the statistics of layernorm_fwd, or any others; dbias is None without has_bias."""
-    columns, _ = _columns("layernorm_bwd", x, weight, None)
-    dx, dweight, dbias = _backward(LAYER_NORM, x, weight, columns, dout, (mean, rstd), has_bias)
-    assert dweight is not None
+    _require_rows("layernorm_bwd", weight=weight)
+    dx, dweight, dbias, _ = _backward(LAYER_NORM, x, weight, dout, (mean, rstd), has_bias)
     return dx, dweight, dbias
 
 
@@ -147,14 +121,31 @@ def rmsnorm(
     eps: float = 1e-6,
     prenorm: bool = False,
     weight_offset: float = 0.0,
-) -> Tensor:
-    """x / sqrt(mean(x**2) + eps) * (weight + weight_offset) + bias, differentiable."""
-    _refuse("rmsnorm", x, residual=residual, out_dtype=out_dtype, residual_dtype=residual_dtype, prenorm=prenorm)
-    weight, bias = _columns("rmsnorm", x, weight, bias, weight_offset)
-    if bias is not None:
-        return _compute(RMS_NORM, x, weight, bias, eps)[0]
-    with without_autocast(x):
-        return evenkeel.torch.rms_norm(x, x.shape[-1:], weight, eps)
+) -> Any:
+    """x / sqrt(mean(x**2) + eps) * (weight + weight_offset) + bias, of h = x + residual where there is one.
+
+    With prenorm it is (out, h). out has out_dtype, by default that of x; h has residual_dtype, by default that of
+    residual. Both are differentiable.
+    """
+    _require_rows("rmsnorm", weight=weight, bias=bias)
+    _require_weight("rmsnorm", weight, weight_offset)
+    options: Any = {"out_dtype": out_dtype, "weight_offset": weight_offset}
+    if residual is None:
+        out, h = (
+            norm_of_any_dtype(RMS_NORM, x, x.shape[-1:], weight, bias, eps, **options),
+            x.to(residual_dtype or x.dtype),
+        )
+    else:
+        dtype = residual_dtype or residual.dtype
+        out, h = add_rms_norm_of_any_dtype(x, residual, weight, bias, eps, residual_dtype=dtype, **options)
+    return (out, h) if prenorm else out
+
+
+def _forward(call: Call) -> Outputs:
+    return _kernels.forward(call, True)
+
+
+_forward_outside_graphs = _disable_dynamo(_forward)
 
 
 @torch.no_grad()
@@ -169,11 +160,19 @@ def rmsnorm_fwd(
     store_rstd: bool = False,
     weight_offset: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(out, x, rstd), without autograd: x where its sum with a residual would be, rstd None without store_rstd."""
-    _refuse("rmsnorm_fwd", x, residual=residual, out_dtype=out_dtype, residual_dtype=residual_dtype)
-    columns = _columns("rmsnorm_fwd", x, weight, bias, weight_offset)
-    out, rstd = _compute(RMS_NORM, x, *columns, eps)
-    return out, x, rstd if store_rstd else None
+    """(out, h, rstd), without autograd, as rmsnorm: h is x itself without a residual and a residual_dtype; rstd is
+    None without store_rstd."""
+    _require_rows("rmsnorm_fwd", weight=weight, bias=bias)
+    _require_weight("rmsnorm_fwd", weight, weight_offset)
+    weight, bias, offset = columns_for(x, weight, bias, weight_offset)
+    dtype = residual_dtype or (x if residual is None else residual).dtype
+    if residual is not None:
+        residual = residual_for(x, residual, dtype)
+    flavour = Flavour(offset, out_dtype=kernel_dtype(x, out_dtype))
+    call = Call(RMS_NORM, Inputs(x, weight, bias, residual), tuple(x.shape[-1:]), eps, flavour)
+    out, h, stats = (_forward_outside_graphs if is_compiling() else _forward)(call)
+    rstd = stats[0].view(x.shape[:-1]) if store_rstd and stats is not None else None
+    return out.to(out_dtype or x.dtype), (x if h is None else h).to(dtype), rstd
 
 
 def rmsnorm_bwd(
@@ -186,11 +185,17 @@ def rmsnorm_bwd(
     has_residual: bool = False,
     weight_offset: float = 0.0,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """(dx, dweight, dbias, dresidual): dbias is None without has_bias, dresidual is dx with has_residual, else None."""
-    _refuse("rmsnorm_bwd", x, dresidual_out=dresidual_out)
-    columns, _ = _columns("rmsnorm_bwd", x, weight, None, weight_offset)
-    dx, dweight, dbias = _backward(RMS_NORM, x, weight, columns, dout, (rstd,), has_bias)
-    return dx, dweight, dbias, dx if has_residual else None
+    """(dx, dweight, dbias, dresidual): x is the h of rmsnorm_fwd, dresidual_out the gradient that h has from elsewhere.
+
+    dbias is None without has_bias. dresidual is dx with has_residual, else None; where dresidual_out has another dtype
+    than x, it is what dx is, in that dtype.
+    """
+    _require_rows("rmsnorm_bwd", weight=weight)
+    _require_weight("rmsnorm_bwd", weight, weight_offset)
+    dx, dweight, dbias, dresidual = _backward(
+        RMS_NORM, x, weight, dout, (rstd,), has_bias, weight_offset, dresidual_out
+    )
+    return dx, dweight, dbias, dx if dresidual is None and has_residual else dresidual
 
 
 class QuackRMSNorm(evenkeel.torch.RMSNorm):
@@ -208,7 +213,7 @@ class QuackRMSNorm(evenkeel.torch.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.eps is not None
-        return rmsnorm(x, self.weight, eps=self.eps)
+        return norm_of_any_dtype(RMS_NORM, x, x.shape[-1:], self.weight, None, self.eps)
 
 
 # ---- backward ----
@@ -219,16 +224,23 @@ def _backward(
     norm: int,
     x: Tensor,
     weight: Tensor | None,
-    columns: Tensor | None,
     dout: Tensor,
     stats: tuple[Tensor, ...],
     has_bias: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """(dx, dweight, dbias) of a call with the weight `columns`, the last two in the dtype of weight."""
-    columns_dtype = x.dtype if columns is None else columns.dtype
-    needs = True, weight is not None, has_bias
-    gradients = _kernels.empty_gradients(x, tuple(x.shape[-1:]), columns_dtype, *needs)
-    dx, dweight, dbias = _kernels.backward(norm, dout, x, tuple(x.shape[-1:]), columns, stats, gradients)
-    assert dx is not None
-    dtype = columns_dtype if weight is None else weight.dtype
-    return dx, None if dweight is None else dweight.to(dtype), None if dbias is None else dbias.to(dtype)
+    weight_offset: float = 0.0,
+    dh: Tensor | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """(dx, dweight, dbias, dresidual): the columns in the dtype of weight; dresidual where dh has another than x."""
+    columns, _, offset = columns_for(x, weight, None, weight_offset)
+    shape, columns_dtype = tuple(x.shape[-1:]), (x if columns is None else columns).dtype
+    dy = dout.to(kernel_dtype(x, dout.dtype) or x.dtype)
+    h, is_mixed = x, dh is not None and dh.dtype is not x.dtype
+    if dh is not None and is_mixed:
+        h = x.to(_kernels.statistics_dtype(x))
+        dh, asked = dh.to(h.dtype), dh.dtype
+    needs = True, weight is not None, has_bias, is_mixed
+    gradients = _kernels.empty_gradients(h, shape, columns_dtype, *needs, dtype=x.dtype)
+    options: Any = {"dh": dh, "dtype": x.dtype, "weight_offset": offset}
+    dx, *sums, dresidual, _ = _kernels.backward(norm, dy, h, shape, columns, stats, gradients, **options)
+    dweight, dbias = (None if s is None else s.to(columns_dtype if weight is None else weight.dtype) for s in sums)
+    return dx, dweight, dbias, dresidual.to(asked) if is_mixed else None

@@ -9,19 +9,23 @@ The same bits on CPU and GPU, at any batch size. SPDX-License-Identifier: MIT
 from evenkeel.torch import _version as _version  # first: an older PyTorch lacks what the others import
 from evenkeel.torch._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from evenkeel.torch._fallback import set_fallback
-from evenkeel.torch._functional import layer_norm, rms_norm
+from evenkeel.torch._functional import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from evenkeel.torch._memory import MemoryEstimate, memory_estimate
 from evenkeel.torch._modules import LayerNorm, RMSNorm
+from evenkeel.torch._register import register
 from evenkeel.torch._replace import replace, restore
 
 __all__ = [
     "LayerNorm",
     "MemoryEstimate",
     "RMSNorm",
+    "add_layer_norm",
+    "add_rms_norm",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_forward",
     "memory_estimate",
+    "register",
     "replace",
     "restore",
     "rms_norm",

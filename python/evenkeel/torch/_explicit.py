@@ -1,39 +1,76 @@
 """Forward and backward with statistics in the open, and no autograd. SPDX-License-Identifier: MIT"""
 
+from typing import Any, NamedTuple
+
+import torch
 from torch import Tensor
 
+from evenkeel._core import check_flavour
 from evenkeel.torch import _kernels
-from evenkeel.torch._kernels import LAYER_NORM, RMS_NORM, Gradients, Shape
+from evenkeel.torch._call import LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, Shape
+from evenkeel.torch._functional import with_residual
 
 
-def _normalized(x: Tensor, weight: Tensor | None) -> Shape:
-    """The shape of the weight, else x's last dimension."""
-    return tuple(x.shape[-1:] if weight is None else weight.shape)
+class Gradients(NamedTuple):
+    dx: Tensor | None
+    dweight: Tensor | None
+    dbias: Tensor | None
+
+
+def _normalized(x: Tensor, *columns: Tensor | None) -> Shape:
+    """The shape of weight, bias or x_bias, else x's last dimension."""
+    return tuple(next((t.shape for t in columns if t is not None), x.shape[-1:]))
 
 
 def _leading(x: Tensor, shape: Shape) -> Shape:
     return tuple(x.shape[: x.dim() - len(shape)])
 
 
-def _forward(norm: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float | None) -> tuple[Tensor, ...]:
-    """y and all statistics, which have the leading dimensions of x."""
-    shape = _normalized(x, bias if weight is None else weight)
-    y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)
+def _forward(
+    norm: int,
+    inputs: Inputs,
+    eps: float | None,
+    count: int,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: torch.dtype | None,
+    residual_dtype: torch.dtype | None,
+) -> tuple[Tensor, ...]:
+    """y, the first `count` statistics, which have the leading dimensions of x, and h where there is a residual."""
+    check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
+    shape = _normalized(inputs.x, inputs.weight, inputs.bias, inputs.x_bias)
+    call = Call(norm, inputs, shape, eps, Flavour(weight_offset, rounding, out_dtype))
+    if inputs.residual is not None:
+        call = with_residual(call, residual_dtype)
+    y, h, stats = _kernels.forward(call, True)
     assert stats is not None
-    return y, *(row.view(_leading(x, shape)) for row in stats.unbind())
+    rows = [row.view(_leading(inputs.x, shape)) for row in stats.unbind()]
+    return y, *rows[:count], *(() if h is None else (h,))
 
 
 def _backward(
     norm: int,
-    dy: Tensor,
+    dy: Tensor | None,
     x: Tensor,
     weight: Tensor | None,
     stats: tuple[Tensor, ...],
-    needs: tuple[bool, bool, bool],
-) -> Gradients:
+    needs: tuple[bool, ...],
+    dh: Tensor | None,
+    x_bias: Tensor | None,
+    x_dtype: torch.dtype | None,
+    gradient_dtype: torch.dtype | None,
+    weight_offset: float,
+    rounding: str,
+) -> tuple[Any, ...]:
+    """dx, dweight, dbias, dresidual and dx_bias."""
+    check_flavour(weight_offset, rounding, None, None)
     shape = _normalized(x, weight)
-    gradients = _kernels.empty_gradients(x, shape, x.dtype if weight is None else weight.dtype, *needs)
-    return _kernels.backward(norm, dy, x, shape, weight, stats, gradients) if any(needs) else gradients
+    columns_dtype = gradient_dtype or (x if weight is None else weight).dtype
+    gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs, dtype=x_dtype)
+    if not any(needs):
+        return gradients
+    more: dict[str, Any] = {"dh": dh, "x_bias": x_bias, "weight_offset": weight_offset, "rounding": rounding}
+    return _kernels.backward(norm, dy, x, shape, weight, stats, gradients, dtype=x_dtype, **more)
 
 
 def layer_norm_forward(
@@ -42,17 +79,43 @@ def layer_norm_forward(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     return_mean_lo: bool = False,
+    *,
+    residual: Tensor | None = None,
+    x_bias: Tensor | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+    residual_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, ...]:
-    """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean.
+    """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean. With a residual, h comes last.
 
     Normalized is the shape of weight (or bias), else the last dimension. The statistics are in float32, of a float64 x
-    in float64, and have the leading dimensions of x.
+    in float64, and have the leading dimensions of x. The keywords are those of add_layer_norm.
     """
-    return _forward(LAYER_NORM, x, weight, bias, eps)[: 4 if return_mean_lo else 3]
+    inputs = Inputs(x, weight, bias, residual, x_bias)
+    count = 3 if return_mean_lo else 2
+    return _forward(LAYER_NORM, inputs, eps, count, weight_offset, rounding, out_dtype, residual_dtype)
+
+
+def rms_norm_forward(
+    x: Tensor,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    *,
+    residual: Tensor | None = None,
+    x_bias: Tensor | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+    residual_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, ...]:
+    """(y, rstd), and h with a residual, as layer_norm_forward."""
+    inputs = Inputs(x, weight, None, residual, x_bias)
+    return _forward(RMS_NORM, inputs, eps, 1, weight_offset, rounding, out_dtype, residual_dtype)
 
 
 def layer_norm_backward(
-    dy: Tensor,
+    dy: Tensor | None,
     x: Tensor,
     mean: Tensor,
     rstd: Tensor,
@@ -62,27 +125,56 @@ def layer_norm_backward(
     need_dx: bool = True,
     need_dweight: bool = True,
     need_dbias: bool = True,
-) -> Gradients:
-    """(dx, dweight, dbias), each None where it is not needed. Any mean and rstd will do, one element a row of x."""
+    dh: Tensor | None = None,
+    x_bias: Tensor | None = None,
+    need_dresidual: bool = False,
+    need_dx_bias: bool = False,
+    x_dtype: torch.dtype | None = None,
+    gradient_dtype: torch.dtype | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+) -> Any:
+    """(dx, dweight, dbias), each None where it is not needed. Any mean and rstd will do, one element a row of x.
+
+    Where forward had a residual, x is its h, and dh the gradient of h beside the norm; dy may then be None. Where it
+    had an x_bias and no residual, backward needs it too. dresidual and dx_bias follow if they are needed. dx has
+    x_dtype, by default the dtype of x; dresidual is dx where they have one dtype. dweight, dbias and dx_bias have
+    gradient_dtype: that of weight, by default, or float32.
+    """
     stats = (mean, rstd) if mean_lo is None else (mean, rstd, mean_lo)
-    return _backward(LAYER_NORM, dy, x, weight, stats, (need_dx, need_dweight, need_dbias))
+    needs = need_dx, need_dweight, need_dbias, need_dresidual, need_dx_bias
+    found = _backward(
+        LAYER_NORM, dy, x, weight, stats, needs, dh, x_bias, x_dtype, gradient_dtype, weight_offset, rounding
+    )
+    return _asked(Gradients(*found[:3]), found, needs)
 
 
-def rms_norm_forward(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> tuple[Tensor, Tensor]:
-    """(y, rstd), as layer_norm_forward."""
-    y, rstd = _forward(RMS_NORM, x, weight, None, eps)
-    return y, rstd
+def _asked(gradients: tuple[Any, ...], found: tuple[Any, ...], needs: tuple[bool, ...]) -> Any:
+    """The gradients, then dresidual and dx_bias where they are needed."""
+    more = [g for g, need in zip(found[3:], needs[3:], strict=True) if need]
+    return (*gradients, *more) if more else gradients
 
 
 def rms_norm_backward(
-    dy: Tensor,
+    dy: Tensor | None,
     x: Tensor,
     rstd: Tensor,
     weight: Tensor | None = None,
     *,
     need_dx: bool = True,
     need_dweight: bool = True,
-) -> tuple[Tensor | None, Tensor | None]:
-    """(dx, dweight), as layer_norm_backward."""
-    gradients = _backward(RMS_NORM, dy, x, weight, (rstd,), (need_dx, need_dweight, False))
-    return gradients.dx, gradients.dweight
+    dh: Tensor | None = None,
+    x_bias: Tensor | None = None,
+    need_dresidual: bool = False,
+    need_dx_bias: bool = False,
+    x_dtype: torch.dtype | None = None,
+    gradient_dtype: torch.dtype | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+) -> Any:
+    """(dx, dweight), then dresidual and dx_bias if they are needed, as layer_norm_backward."""
+    needs = need_dx, need_dweight, False, need_dresidual, need_dx_bias
+    found = _backward(
+        RMS_NORM, dy, x, weight, (rstd,), needs, dh, x_bias, x_dtype, gradient_dtype, weight_offset, rounding
+    )
+    return _asked(found[:2], found, needs)

@@ -37,4 +37,4 @@ def fall_back(op: str, reason: str) -> None:
         raise NotImplementedError(text)
     if _choice == "warn" and text not in _told:
         _told.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=5)  # the caller of layer_norm or rms_norm
+        warnings.warn(text, RuntimeWarning, stacklevel=7)  # the caller of layer_norm and its like

@@ -6,27 +6,19 @@ allocator; the work goes on the current stream, or on as many threads as PyTorch
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
 from evenkeel import _core
-
-LAYER_NORM = _core.LAYER_NORM
-RMS_NORM = _core.RMS_NORM
+from evenkeel.torch._call import LAYER_NORM as LAYER_NORM
+from evenkeel.torch._call import RMS_NORM as RMS_NORM
+from evenkeel.torch._call import Call, Gradients, Inputs, Outputs, Shape, number_of
 
 # Since PyTorch 2.10 the extension reads tensors, and finds the current stream, in C. Older ones take the way of Python.
 HAS_EXCHANGE = hasattr(Tensor, "__dlpack_c_exchange_api__")
-
-Shape = tuple[int, ...]
-
-
-class Gradients(NamedTuple):
-    dx: Tensor | None
-    dweight: Tensor | None
-    dbias: Tensor | None
 
 
 def statistics_dtype(x: Tensor) -> torch.dtype:
@@ -52,7 +44,7 @@ def _readable(*tensors: Tensor | None) -> Iterator[Any]:
         yield tensor.detach() if tensor is not None and tensor.requires_grad else tensor
 
 
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
+def _contiguous(tensor: Any) -> Any:
     return None if tensor is None else tensor.contiguous()
 
 
@@ -65,80 +57,168 @@ def like_pytorch(norm: int, x: Tensor, result: Tensor) -> Tensor:
     """The result in PyTorch's strides: its rms_norm keeps channels_last, its layer_norm does not."""
     if norm == LAYER_NORM or suggest_memory_format(x) is torch.contiguous_format:
         return result
-    return torch.empty_like(x).copy_(result)
+    return torch.empty_like(x, dtype=result.dtype).copy_(result)
 
 
-def empty_outputs(norm: int, x: Tensor, shape: Shape, statistics: bool) -> tuple[Tensor, Tensor | None]:
-    """y and the statistics of forward, not computed."""
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+# ---- forward ----
+
+
+def empty_outputs(call: Call, statistics: bool) -> Outputs:
+    """The results of forward, not computed."""
+    x, residual = call.inputs.x, call.inputs.residual
+    y = torch.empty_like(x, dtype=call.out_dtype, memory_format=torch.contiguous_format)
+    h = None
+    if residual is not None:
+        h = torch.empty_like(x, dtype=residual.dtype, memory_format=torch.contiguous_format)
     if not statistics:
-        return y, None
-    rows = math.prod(x.shape[: x.dim() - len(shape)])
-    return y, torch.empty((statistics_count(norm), rows), dtype=statistics_dtype(x), device=x.device)
+        return Outputs(y, h, None)
+    rows = math.prod(x.shape[: x.dim() - len(call.shape)])
+    stats = torch.empty((statistics_count(call.norm), rows), dtype=statistics_dtype(x), device=x.device)
+    return Outputs(y, h, stats)
 
 
-def forward(
-    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, statistics: bool
-) -> tuple[Tensor, Tensor | None]:
-    """y, and where they are wanted the statistics as [3, rows]: mean, rstd, mean_lo (RMSNorm [1, rows]: rstd)."""
-    x, weight, bias = _resolved(x), _resolved(weight), _resolved(bias)
-    y, stats = empty_outputs(norm, x, shape, statistics)
-    outputs = eps, stats, y, torch.get_num_threads(), _stream(x)
-    if not HAS_EXCHANGE:
-        x, weight, bias = _readable(x, weight, bias)
-    if _core.forward(norm, x, shape, weight, bias, *outputs) is None:
-        _core.forward(norm, x.contiguous(), shape, _contiguous(weight), _contiguous(bias), *outputs)
-    return like_pytorch(norm, x, y), stats
-
-
-def empty_gradients(
-    x: Tensor, shape: Shape, weight_dtype: torch.dtype, need_dx: bool, need_dweight: bool, need_dbias: bool
-) -> Gradients:
-    """The results of backward, not computed."""
-    return Gradients(
-        torch.empty_like(x, memory_format=torch.contiguous_format) if need_dx else None,
-        torch.empty(shape, dtype=weight_dtype, device=x.device) if need_dweight else None,
-        torch.empty(shape, dtype=weight_dtype, device=x.device) if need_dbias else None,
+def _run_forward(call: Call, inputs: Inputs, outputs: Outputs) -> Any:
+    """None where a tensor must be made contiguous first."""
+    return _core.forward(
+        call.norm,
+        inputs.x,
+        call.shape,
+        inputs.weight,
+        inputs.bias,
+        call.eps,
+        outputs.stats,
+        outputs.y,
+        torch.get_num_threads(),
+        _stream(inputs.x),
+        residual=inputs.residual,
+        x_bias=inputs.x_bias,
+        h=outputs.h,
+        y_dtype=number_of(call.out_dtype) or None,
+        weight_offset=call.flavour.weight_offset,
+        rounding=call.flavour.rounding,
     )
 
 
+def forward(call: Call, statistics: bool) -> Outputs:
+    """y, h where there is a residual, and the statistics where they are wanted."""
+    inputs = Inputs(*map(_resolved, call.inputs))
+    outputs = empty_outputs(call, statistics)
+    if not HAS_EXCHANGE:
+        inputs = Inputs(*_readable(*inputs))
+    if _run_forward(call, inputs, outputs) is None:
+        _run_forward(call, Inputs(*map(_contiguous, inputs)), outputs)
+    return outputs._replace(y=like_pytorch(call.norm, inputs.x, outputs.y))
+
+
+# ---- backward ----
+
+
+def empty_gradients(
+    x: Tensor,
+    shape: Shape,
+    columns_dtype: torch.dtype,
+    need_dx: bool,
+    need_dweight: bool,
+    need_dbias: bool,
+    need_dresidual: bool = False,
+    need_dx_bias: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Gradients:
+    """The results of backward, not computed: dx of the dtype, by default that of x (or h), as dresidual."""
+
+    def columns(need: bool) -> Tensor | None:
+        return torch.empty(shape, dtype=columns_dtype, device=x.device) if need else None
+
+    def rows(need: bool, dtype: torch.dtype | None) -> Tensor | None:
+        return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format) if need else None
+
+    dx = rows(need_dx, dtype)
+    is_dx = need_dresidual and dx is not None and dx.dtype is x.dtype
+    dresidual = dx if is_dx else rows(need_dresidual, x.dtype)
+    return Gradients(dx, columns(need_dweight), columns(need_dbias), dresidual, columns(need_dx_bias))
+
+
 def with_dx_like_pytorch(norm: int, x: Tensor, gradients: Gradients) -> Gradients:
-    return gradients if gradients.dx is None else gradients._replace(dx=like_pytorch(norm, x, gradients.dx))
+    if gradients.dx is None:
+        return gradients
+    dx = like_pytorch(norm, x, gradients.dx)
+    is_dx = gradients.dresidual is gradients.dx
+    return gradients._replace(dx=dx, dresidual=dx if is_dx else gradients.dresidual)
 
 
 def workspace_bytes(
-    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, need_dweight: bool, need_dbias: bool
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, need_dweight: bool, need_dbias: bool, **others: Any
 ) -> int:
-    return _core.backward_workspace(norm, x, shape, weight, need_dweight, need_dbias, torch.get_num_threads())
+    """The others: arguments of the extension, by name."""
+    threads = torch.get_num_threads()
+    return _core.backward_workspace(norm, x, shape, weight, need_dweight, need_dbias, threads, **others)
 
 
-def _workspace(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradients: Gradients) -> Tensor | None:
+def workspace_options(x: Tensor, gradients: Gradients, dtype: torch.dtype | None) -> dict[str, Any]:
+    """The others of workspace_bytes: gradients and dtypes that it cannot see from x and weight."""
+    sums = [g for g in (gradients.dweight, gradients.dbias, gradients.dx_bias) if g is not None]
+    return {
+        "dtype": number_of(dtype or x.dtype),
+        "dx": gradients.dx is not None,
+        "dresidual": gradients.dresidual is not None and gradients.dresidual is not gradients.dx,
+        "dx_bias": gradients.dx_bias is not None,
+        "gradient_dtype": number_of(sums[0].dtype) if sums else None,
+    }
+
+
+def _workspace(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradients: Gradients, dtype: torch.dtype | None
+) -> Tensor | None:
     """For an extension that cannot ask PyTorch for memory; on the CPU it makes its own."""
     if not x.is_cuda:
         return None
-    size = workspace_bytes(norm, x, shape, weight, gradients.dweight is not None, gradients.dbias is not None)
+    wanted = gradients.dweight is not None, gradients.dbias is not None
+    size = workspace_bytes(norm, x, shape, weight, *wanted, **workspace_options(x, gradients, dtype))
     return torch.empty(size // 4 + 1, dtype=torch.float32, device=x.device)
 
 
 def backward(
     norm: int,
-    dy: Tensor,
+    dy: Tensor | None,
     x: Tensor,
     shape: Shape,
     weight: Tensor | None,
     stats: Tensor | tuple[Tensor, ...],
     gradients: Gradients,
+    *,
+    dh: Tensor | None = None,
+    x_bias: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
 ) -> Gradients:
-    """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one."""
-    threads, workspace = torch.get_num_threads(), None
-    dy, x, weight = _resolved(dy), _resolved(x), _resolved(weight)
-    stats = tuple(map(_resolved, stats)) if isinstance(stats, tuple) else stats
+    """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one.
+
+    Where forward had a residual, x is its h; the dtype is then that of forward's x. x_bias: forward's, where it had one
+    and no residual.
+    """
+    threads, workspace, is_tuple = torch.get_num_threads(), None, isinstance(stats, tuple)
+    tensors = [*map(_resolved, (dy, dh, x, weight, x_bias, *(stats if is_tuple else ())))]
     if not HAS_EXCHANGE:
-        dy, x, weight = _readable(dy, x, weight)
-        stats = tuple(_readable(*stats)) if isinstance(stats, tuple) else stats
-        workspace = _workspace(norm, x, shape, weight, gradients)
-    outputs = 0.0, *gradients, workspace, threads, _stream(x)
-    if _core.backward(norm, dy, x, shape, weight, stats, *outputs) is None:
-        copies = tuple(map(Tensor.contiguous, stats)) if isinstance(stats, tuple) else stats.contiguous()
-        _core.backward(norm, dy.contiguous(), x.contiguous(), shape, _contiguous(weight), copies, *outputs)
+        tensors = [*_readable(*tensors)]
+        workspace = _workspace(norm, tensors[2], shape, tensors[3], gradients, dtype)
+    dx, dweight, dbias, dresidual, dx_bias = gradients
+
+    def run(dy: Any, dh: Any, x: Any, weight: Any, x_bias: Any, *statistics: Any) -> Any:
+        given = statistics if is_tuple else stats
+        return _core.backward(
+            *(norm, dy, x, shape, weight, given, 0.0, dx, dweight, dbias, workspace, threads, _stream(x)),
+            dh=dh,
+            x_bias=x_bias,
+            dresidual=None if dresidual is dx else dresidual,
+            dx_bias=dx_bias,
+            dtype=number_of(dtype or x.dtype) or None,
+            weight_offset=weight_offset,
+            rounding=rounding,
+        )
+
+    if run(*tensors) is None:
+        stats = stats if is_tuple else stats.contiguous()  # type: ignore[union-attr]
+        run(*map(_contiguous, tensors))
     return with_dx_like_pytorch(norm, x, gradients)

@@ -1,20 +1,63 @@
 """The modules: those of PyTorch with another forward. SPDX-License-Identifier: MIT"""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from evenkeel._core import check_flavour
+from evenkeel.torch._call import PLAIN
 from evenkeel.torch._functional import layer_norm, rms_norm
 
 
-class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm, computed by evenkeel: the same parameters, state and representation."""
+class _Flavoured(torch.nn.Module):
+    """The flavours of a norm. Modules that replace() takes over have those of the class."""
+
+    weight_offset: float = PLAIN.weight_offset
+    rounding: str = PLAIN.rounding
+    weight: Any
+
+    def __init__(
+        self,
+        *args: Any,
+        weight_offset: float = PLAIN.weight_offset,
+        rounding: str = PLAIN.rounding,
+        **options: Any,
+    ) -> None:
+        check_flavour(weight_offset, rounding, None, None)
+        super().__init__(*args, **options)
+        if rounding != self.rounding:
+            self.rounding = rounding
+        if weight_offset != self.weight_offset:
+            self.weight_offset = weight_offset
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """With an offset of 1 the weight starts at zeros, so that the norm starts as PyTorch's does."""
+        super().reset_parameters()  # type: ignore[misc]
+        if self.weight_offset and self.weight is not None:
+            torch.nn.init.zeros_(self.weight)
+
+    def extra_repr(self) -> str:
+        own = {"weight_offset": self.weight_offset, "rounding": self.rounding}
+        shown = [f"{name}={value!r}" for name, value in own.items() if value != getattr(PLAIN, name)]
+        return ", ".join([super().extra_repr(), *shown])
+
+
+class LayerNorm(_Flavoured, torch.nn.LayerNorm):
+    """torch.nn.LayerNorm, computed by evenkeel: the same arguments, parameters, state and representation.
+
+    In addition it takes the keywords weight_offset and rounding of evenkeel.torch.layer_norm.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        shape, eps, offset, rounding = self.normalized_shape, self.eps, self.weight_offset, self.rounding
+        return layer_norm(input, shape, self.weight, self.bias, eps, weight_offset=offset, rounding=rounding)
 
 
-class RMSNorm(torch.nn.RMSNorm):
-    """torch.nn.RMSNorm, computed by evenkeel: the same parameters, state and representation."""
+class RMSNorm(_Flavoured, torch.nn.RMSNorm):
+    """torch.nn.RMSNorm, computed by evenkeel, as LayerNorm."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        offset, rounding = self.weight_offset, self.rounding
+        return rms_norm(x, self.normalized_shape, self.weight, self.eps, weight_offset=offset, rounding=rounding)

@@ -4,13 +4,14 @@ SPDX-License-Identifier: MIT
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from evenkeel.torch import _kernels
-from evenkeel.torch._kernels import Gradients, Shape
+from evenkeel.torch._call import Call, Gradients, Outputs, Shape
 
 
 def _is_rows(x: Tensor, shape: Shape) -> bool:
@@ -25,42 +26,58 @@ def _is_rows(x: Tensor, shape: Shape) -> bool:
     return (cols == 1 or rows.stride(1) == 1) and rows.stride(0) >= cols
 
 
+def _copies(shape: Shape, *tensors: Tensor | None) -> list[Tensor]:
+    """What is copied where one of them cannot be read as it lies."""
+    present = [tensor for tensor in tensors if tensor is not None]
+    return [] if all(_is_rows(t, shape) for t in present) else [t.contiguous() for t in present]
+
+
 def _stand_in(tensor: Tensor | None) -> Tensor | None:
     """A tensor of the same shape on one element of memory."""
     return None if tensor is None else torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
 
-def _workspace(norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradients: Gradients) -> Tensor | None:
+def _workspace(
+    norm: int,
+    x: Tensor,
+    shape: Shape,
+    weight: Tensor | None,
+    gradients: Gradients,
+    dtype: torch.dtype | None = None,
+    **flavour: Any,
+) -> Tensor | None:
     """backward's scratch memory on a GPU, where PyTorch allocates it; on the CPU the extension makes its own."""
     if not x.is_cuda:
         return None
     wanted = gradients.dweight is not None, gradients.dbias is not None
+    others = _kernels.workspace_options(x, gradients, dtype) | flavour
     with _disable_current_modes():
         real = _stand_in(x)
         assert real is not None
-        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted)
+        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted, **others)
     return torch.empty(size, dtype=torch.uint8, device=x.device)
 
 
-def forward(
-    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None, statistics: bool
-) -> tuple[Tensor, Tensor | None]:
-    y, stats = _kernels.empty_outputs(norm, x, shape, statistics)
-    if not _is_rows(x, shape):
-        x.contiguous()
-    return _kernels.like_pytorch(norm, x, y), stats
+def forward(call: Call, statistics: bool) -> Outputs:
+    outputs = _kernels.empty_outputs(call, statistics)
+    _copies(call.shape, call.inputs.x, call.inputs.residual)
+    return outputs._replace(y=_kernels.like_pytorch(call.norm, call.inputs.x, outputs.y))
 
 
 def backward(
     norm: int,
-    dy: Tensor,
+    dy: Tensor | None,
     x: Tensor,
     shape: Shape,
     weight: Tensor | None,
     stats: Tensor | tuple[Tensor, ...],
     gradients: Gradients,
+    *,
+    dh: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    **flavour: Any,
 ) -> Gradients:
-    copies = () if _is_rows(dy, shape) and _is_rows(x, shape) else (dy.contiguous(), x.contiguous())
-    workspace = _workspace(norm, x, shape, weight, gradients)
+    copies = _copies(shape, dy, dh, x)
+    workspace = _workspace(norm, x, shape, weight, gradients, dtype, **flavour)
     del copies, workspace  # they have lived at the same time
     return _kernels.with_dx_like_pytorch(norm, x, gradients)

@@ -8,35 +8,34 @@ makes their classes again on top of the module's own. SPDX-License-Identifier: M
 import warnings
 from collections.abc import Callable, Iterable
 from types import new_class
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
-from weakref import WeakValueDictionary
+from typing import Any, ClassVar, NamedTuple, get_args
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import torch
 from torch.nn import Module
 from torch.nn.utils.parametrize import is_parametrized
 
-from evenkeel.torch._huggingface import LlamaStyle, eps_name
-from evenkeel.torch._modules import LayerNorm, RMSNorm
+from evenkeel.torch._norm_spec import Kind, NormSpec, read
+from evenkeel.torch._register import Source, source_of
+from evenkeel.torch._replace_check import can_be_compared, difference
 
-Kind = Literal["layer_norm", "rms_norm"]
 
+class _Verdict(NamedTuple):
+    """What the comparison of a class with its specification found."""
 
-class _Source(NamedTuple):
-    """A class that has evenkeel's forward, and what that reads beside the module itself."""
-
-    kind: Kind
-    forward: type[Module]
-    members: dict[str, Any]
+    spec: NormSpec
+    difference: str | None
 
 
 # The classes made so far, by the class that each stands in for; one that no module has any more goes away.
 _made: WeakValueDictionary[type[Module], type[Module]] = WeakValueDictionary()
+_verdicts: WeakKeyDictionary[type[Module], _Verdict] = WeakKeyDictionary()
 
 
 class _Replaced(Module):
     """A swapped module. In a pickle stands its own class, from which the made one is made again."""
 
     _original: ClassVar[type[Module]]
+    _spec: ClassVar[NormSpec]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced = super().__reduce_ex__(protocol)
@@ -50,36 +49,41 @@ class _Replaced(Module):
 
 def _read_again(original: type[Module], make: Callable[..., Module], arguments: tuple[Any, ...]) -> Module:
     module = make(*arguments)
-    source = _source(original)
+    source = source_of(original)
     if source is not None:  # else it has another forward here than where the pickle was written
         module.__class__ = _class_for(original, source)
     return module
 
 
-def _source(original: type[Module]) -> _Source | None:
-    """Where the forward is to come from, by the class that defines the one there is; None: it is no norm of ours."""
-    owner = next(cls for cls in original.__mro__ if "forward" in vars(cls))
-    if owner is torch.nn.LayerNorm:
-        return _Source("layer_norm", LayerNorm, {})
-    if owner is torch.nn.RMSNorm:
-        return _Source("rms_norm", RMSNorm, {})
-    name = eps_name(owner)
-    return None if name is None else _Source("rms_norm", LlamaStyle, {"_eps_name": name})
-
-
-def _class_for(original: type[Module], source: _Source) -> type[Module]:
+def _class_for(original: type[Module], source: Source) -> type[Module]:
     """The class that stands in for another, of the same name: there is code that goes by names."""
-    made = _made.get(original)
-    if made is None:
-        members = {"__module__": __name__, "__doc__": original.__doc__, "_original": original, **source.members}
+    made: Any = _made.get(original)
+    if made is None or made._spec is not source.spec:  # registered again
+        members = {"__module__": __name__, "__doc__": original.__doc__, "_original": original, "_spec": source.spec}
         bases = (_Replaced, source.forward, original)
         made = _made[original] = new_class(original.__name__, bases, exec_body=lambda space: space.update(members))
-    return made
+    return made  # type: ignore[no-any-return]
 
 
-def _can_change(module: Module) -> bool:
-    """Not where the forward is the object's own, or the class is one that PyTorch made for it and will take away."""
-    return "forward" not in vars(module) and not is_parametrized(module)
+def _difference(module: Module, source: Source) -> str | None:
+    """How evenkeel's forward differs from the class's own; None: it does not, or cannot be compared here."""
+    original = type(module)
+    verdict = _verdicts.get(original)
+    if verdict is None or verdict.spec is not source.spec:
+        if not can_be_compared(module):
+            return None
+        found = difference(module, _class_for(original, source), source.spec)
+        verdict = _verdicts[original] = _Verdict(source.spec, found)
+    return verdict.difference
+
+
+def _can_change(module: Module, spec: NormSpec) -> bool:
+    """Not where the forward is the object's own, the class is one that PyTorch made for it and will take away, or the
+    weight is broadcast, as one for each head."""
+    if "forward" in vars(module) or is_parametrized(module):
+        return False
+    weight = read(module, spec.weight)
+    return spec.normalized_shape is not None or weight is None or weight.dim() == 1
 
 
 def _checked(kinds: Iterable[str]) -> frozenset[str]:
@@ -93,15 +97,26 @@ def _checked(kinds: Iterable[str]) -> frozenset[str]:
 def replace(model: Module, kinds: Iterable[Kind] = ("layer_norm", "rms_norm")) -> int:
     """Has evenkeel compute the norms of a model, from now on; returns how many modules that changed.
 
-    These are nn.LayerNorm, nn.RMSNorm, Hugging Face's Llama-style RMSNorms, and subclasses that inherit their forward.
-    Modules stay the objects they are, and restore(model) undoes it.
+    These are nn.LayerNorm, nn.RMSNorm, the norms of Hugging Face's models that a table names, classes given to
+    register, and subclasses that inherit their forward. Modules stay the objects they are, and restore(model) undoes
+    it. The first time that it meets a class, it compares evenkeel's results with those of the class's own forward on a
+    copy of the module. A warning names the classes for which they differ, which stay as they are.
     """
-    chosen, count = _checked(kinds), 0
+    chosen, count, different = _checked(kinds), 0, dict[type, str]()
     for module in model.modules():
-        source = _source(type(module))
-        if source is not None and source.kind in chosen and _can_change(module):
-            module.__class__ = _class_for(type(module), source)
+        original = type(module)
+        source = source_of(original)
+        if source is None or source.spec.kind not in chosen or not _can_change(module, source.spec):
+            continue
+        found = _difference(module, source)
+        if found is None:
+            module.__class__ = _class_for(original, source)
             count += 1
+        else:
+            different[original] = found
+    for cls, found in different.items():
+        text = f"replace left {cls.__module__}.{cls.__qualname__} as it is: {found}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
     return count
 
 

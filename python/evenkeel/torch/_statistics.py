@@ -6,21 +6,21 @@ from torch import Tensor
 
 from evenkeel.torch import _kernels
 from evenkeel.torch._autograd import Norm, keep
-from evenkeel.torch._kernels import Shape
+from evenkeel.torch._call import Call, Inputs, Shape, options_of
 
 
 class NormAndStatistics(Norm):
     """(y, statistics) of (x, weight, bias), as _kernels.forward returns them. The statistics have no gradient."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: tuple[int, Shape, float]
     ) -> tuple[Tensor, Tensor]:
         norm, shape, eps = options
-        y, stats = _kernels.forward(norm, x, shape, weight, bias, eps, True)
+        call = Call(norm, Inputs(x, weight, bias), shape, eps)
+        y, _, stats = _kernels.forward(call, True)
         assert stats is not None
-        alone = bias.dtype if weight is None and bias is not None else None
-        keep(ctx, x, weight, stats, (norm, shape, eps, False, alone))
+        keep(ctx, x, weight, stats, options_of(call))
         ctx.mark_non_differentiable(stats)
         ctx.set_materialize_grads(False)
         return y, stats

@@ -1,0 +1,128 @@
+"""Forward and backward with explicit statistics, on arrays of any kind. SPDX-License-Identifier: MIT"""
+
+from typing import Any
+
+from evenkeel import _core
+from evenkeel._ops import Array, Dtype, Shape, backward, forward
+
+
+def layer_norm_forward(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    return_mean_lo: bool = False,
+    *,
+    residual: Array | None = None,
+    x_bias: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    residual_dtype: Dtype = None,
+    normalized_shape: Shape = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> tuple[Any, ...]:
+    """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean. With a residual, h comes last.
+
+    The statistics have the leading dimensions of x, in f32 (f64, where x is f64). The other keywords are those of
+    add_layer_norm.
+    """
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype, "statistics": 3}
+    found = forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
+    y, *h, mean, rstd, mean_lo = found
+    return y, mean, rstd, *((mean_lo,) if return_mean_lo else ()), *h
+
+
+def rms_norm_forward(
+    x: Array,
+    weight: Array | None = None,
+    eps: float | None = None,
+    *,
+    residual: Array | None = None,
+    x_bias: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    residual_dtype: Dtype = None,
+    normalized_shape: Shape = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> tuple[Any, ...]:
+    """(y, rstd), and h with a residual, as layer_norm_forward."""
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype, "statistics": 1}
+    found = forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
+    y, *h, rstd = found
+    return y, rstd, *h
+
+
+def layer_norm_backward(
+    dy: Array | None,
+    x: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    *,
+    mean_lo: Array | None = None,
+    need_dx: bool = True,
+    need_dweight: bool = True,
+    need_dbias: bool = True,
+    dh: Array | None = None,
+    x_bias: Array | None = None,
+    need_dresidual: bool = False,
+    need_dx_bias: bool = False,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    x_dtype: Dtype = None,
+    gradient_dtype: Dtype = None,
+    normalized_shape: Shape = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> tuple[Any, ...]:
+    """(dx, dweight, dbias), each None where it is not needed; then dresidual and dx_bias, where they are.
+
+    Any mean and rstd will do, one element a row of x; with mean_lo the result is as exact far from zero as near it.
+    Where forward had a residual, x is its h, and dh the gradient of h beside the norm; dy may then be None. Where it
+    had an x_bias and no residual, backward needs it too. weight_offset and rounding are those of forward. x_dtype: of
+    dx, by default x's. gradient_dtype: of dweight, dbias and dx_bias, weight's by default, or f32.
+    """
+    flavour: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding}
+    options: dict[str, Any] = {**flavour, "x_dtype": x_dtype, "gradient_dtype": gradient_dtype}
+    inputs = {"dy": dy, "x": x, "weight": weight, "dh": dh, "x_bias": x_bias, "mean": mean, "rstd": rstd}
+    if mean_lo is not None:
+        inputs["mean_lo"] = mean_lo
+    needs = {"dx": need_dx, "dweight": need_dweight, "dbias": need_dbias}
+    needs |= {"dresidual": need_dresidual, "dx_bias": need_dx_bias}
+    return backward(_core.LAYER_NORM, inputs, needs, normalized_shape, threads, stream, **options)
+
+
+def rms_norm_backward(
+    dy: Array | None,
+    x: Array,
+    rstd: Array,
+    weight: Array | None = None,
+    *,
+    need_dx: bool = True,
+    need_dweight: bool = True,
+    dh: Array | None = None,
+    x_bias: Array | None = None,
+    need_dresidual: bool = False,
+    need_dx_bias: bool = False,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    x_dtype: Dtype = None,
+    gradient_dtype: Dtype = None,
+    normalized_shape: Shape = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> tuple[Any, ...]:
+    """(dx, dweight), then dresidual and dx_bias where they are needed, as layer_norm_backward."""
+    flavour: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding}
+    options: dict[str, Any] = {**flavour, "x_dtype": x_dtype, "gradient_dtype": gradient_dtype}
+    inputs = {"dy": dy, "x": x, "weight": weight, "dh": dh, "x_bias": x_bias, "rstd": rstd}
+    needs = {"dx": need_dx, "dweight": need_dweight, "dbias": False}
+    needs |= {"dresidual": need_dresidual, "dx_bias": need_dx_bias}
+    dx, dweight, _, *more = backward(_core.RMS_NORM, inputs, needs, normalized_shape, threads, stream, **options)
+    return dx, dweight, *more

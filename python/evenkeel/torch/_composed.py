@@ -1,0 +1,102 @@
+"""The norms in PyTorch's operations: for calls that PyTorch must see, for what the kernels lack, and for derivatives of
+backward. The order of operations is that of docs/numerics.md; the bits are PyTorch's. SPDX-License-Identifier: MIT"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from evenkeel.torch._call import DTYPES, LAYER_NORM, PLAIN, Call, Gradients, Options, Outputs, Shape
+
+# ---- forward ----
+
+
+def _pytorch_norm(
+    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float | None
+) -> Tensor:
+    if norm == LAYER_NORM:
+        return F.layer_norm(x, shape, weight, bias, eps)  # type: ignore[arg-type]
+    y = F.rms_norm(x, shape, weight, eps)
+    return y if bias is None else y + bias
+
+
+def _require_operands(call: Call) -> None:
+    """What PyTorch's norm, which sees no residual, does not look at."""
+    for name, tensor in call.inputs._asdict().items():
+        if tensor is None and name != "x":
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is of type {type(tensor).__name__}; expected a tensor")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} is {tensor.dtype}; expected float32, float16, bfloat16 or float64")
+    x, _, _, residual, x_bias = call.inputs
+    for name, tensor, shape in (("residual", residual, x.shape), ("x_bias", x_bias, call.shape)):
+        if tensor is not None and tuple(tensor.shape) != tuple(shape):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {tuple(shape)}")
+
+
+def _wide(tensor: Any, dtype: torch.dtype) -> Any:
+    return None if tensor is None else tensor.to(dtype)
+
+
+def pytorch(call: Call) -> Outputs:
+    """The same by PyTorch: by its own function, where it has one."""
+    if call.is_plain:
+        y = _pytorch_norm(call.norm, call.inputs.x, call.shape, call.inputs.weight, call.inputs.bias, call.eps)
+        return Outputs(y, None, None)
+    _require_operands(call)
+    x, _, _, residual, _ = call.inputs
+    inner = x.dtype if residual is None else residual.dtype
+    dtype = torch.float64 if torch.float64 in (x.dtype, inner) else torch.float32
+    wide, weight, bias, added, x_bias = (_wide(tensor, dtype) for tensor in call.inputs)
+    if x_bias is not None:
+        wide = wide + x_bias
+    h = None
+    if residual is not None:
+        h = (wide + added).to(inner)
+        wide = h.to(dtype)
+    if weight is not None and call.flavour.weight_offset:
+        weight = weight + call.flavour.weight_offset
+    if call.flavour.rounding == PLAIN.rounding:
+        y = _pytorch_norm(call.norm, wide, call.shape, weight, bias, call.eps)
+    else:
+        y = _pytorch_norm(call.norm, wide, call.shape, None, None, call.eps).to(inner).to(dtype)
+        y = y if weight is None else y * weight
+        y = y if bias is None else y + bias
+    return Outputs(y.to(call.out_dtype), h, None)
+
+
+# ---- backward ----
+
+
+def columns_dtype(x: Tensor, weight: Tensor | None, options: Options) -> torch.dtype:
+    """Of dweight, dbias and dx_bias."""
+    return options.columns_dtype or (x if weight is None else weight).dtype
+
+
+def _normalized(x: Tensor, dims: Shape, options: Options) -> tuple[Tensor, Tensor]:
+    """xhat and rstd."""
+    if options.norm == LAYER_NORM:
+        x = x - x.mean(dims, keepdim=True)
+    eps = torch.finfo(x.dtype).eps if options.eps is None else options.eps
+    rstd = (x.square().mean(dims, keepdim=True) + eps).rsqrt()
+    return x * rstd, rstd
+
+
+def by_formula(dy: Tensor | None, dh: Tensor | None, x: Tensor, weight: Tensor | None, options: Options) -> Gradients:
+    """All gradients, in PyTorch's operations, which have derivatives of every order. x is h, where forward had one."""
+    dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
+    count = len(options.shape)
+    dims, rows = tuple(range(-count, 0)), tuple(range(x.dim() - count))
+    xhat, rstd = _normalized(x.to(dtype), dims, options)
+    dy = torch.zeros_like(xhat) if dy is None else dy.to(dtype)
+    g = dy if weight is None else dy * (weight.to(dtype) + options.weight_offset)
+    inner = g - xhat * (g * xhat).mean(dims, keepdim=True)
+    if options.norm == LAYER_NORM:
+        inner = inner - g.mean(dims, keepdim=True)
+    dx = inner * rstd if dh is None else inner * rstd + dh.to(dtype)
+    rounded = xhat if options.rounding == PLAIN.rounding else xhat.to(x.dtype).to(dtype)
+    sums = (c.sum(rows) if rows else c for c in (dy * rounded, dy, dx))  # an empty list would mean all dimensions
+    dweight, dbias, dx_bias = (s.to(columns_dtype(x, weight, options)) for s in sums)
+    return Gradients(dx.to(DTYPES[options.dtype - 1]), dweight, dbias, dx.to(x.dtype), dx_bias)

@@ -1,0 +1,102 @@
+"""How a class computes its norm: the names of its attributes and its flavours, and forward by evenkeel from them.
+
+_huggingface.py and _register.py have the specifications; _replace.py puts forward in front of the classes.
+SPDX-License-Identifier: MIT
+"""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C import _is_any_autocast_enabled
+
+from evenkeel.torch._autocast import without_autocast
+from evenkeel.torch._functional import layer_norm, rms_norm
+
+Kind = Literal["layer_norm", "rms_norm"]
+ResultDtype = Literal["x", "promoted"]
+_NARROW = torch.float16, torch.bfloat16
+
+
+class NormSpec(NamedTuple):
+    """Where a class keeps the operands of its norm: an attribute's name, or a value where that is a number."""
+
+    kind: Kind
+    weight: str | None = "weight"
+    bias: str | None = None
+    eps: str | float = "eps"
+    normalized_shape: str | None = None  # None: the last dimension
+    weight_offset: str | float = 0.0
+    rounding: str = "once"
+    # With a float32 weight and a 16-bit x: that of x, or float32. None: the class computes such calls itself.
+    result_dtype: ResultDtype | None = None
+
+
+def read(module: torch.nn.Module, attribute: str | float | None) -> Any:
+    """The value of an attribute, None where the module lacks it; a number is itself."""
+    return getattr(module, attribute, None) if isinstance(attribute, str) else attribute
+
+
+def shape_of(module: torch.nn.Module, spec: NormSpec) -> tuple[int, ...] | None:
+    """The dimensions that are normalized; None: the last one."""
+    shape = read(module, spec.normalized_shape)
+    return None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _mixed_dtype(spec: NormSpec, x: torch.dtype, weight: torch.dtype) -> torch.dtype | None:
+    """Of the result, where weight has another dtype than x."""
+    if weight is not torch.float32 or x not in _NARROW or spec.result_dtype is None:
+        return None
+    return x if spec.result_dtype == "x" else weight
+
+
+def _out_dtype(spec: NormSpec, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None) -> torch.dtype | None:
+    """Of the result. None: the class computes the call itself, as the columns are broadcast or of other dtypes."""
+    column = bias if weight is None else weight
+    if column is None:
+        return x.dtype
+    if column.shape != shape:
+        return None
+    if weight is not None and bias is not None and (bias.shape != shape or bias.dtype is not weight.dtype):
+        return None
+    return x.dtype if column.dtype is x.dtype else _mixed_dtype(spec, x.dtype, column.dtype)
+
+
+def _column(module: torch.nn.Module, name: str | None) -> Any:
+    """weight or bias. A parameter is read without the module's __getattr__, which takes a microsecond."""
+    found = None if name is None else module._parameters.get(name)
+    return read(module, name) if found is None else found
+
+
+class ByAttributes(torch.nn.Module):
+    """forward, in front of a class that has a specification. Autocast does not change it."""
+
+    _spec: ClassVar[NormSpec]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) + len(kwargs) != 1:
+            return super().forward(*args, **kwargs)
+        (x,) = args or kwargs.values()
+        spec = self._spec
+        weight, bias = _column(self, spec.weight), _column(self, spec.bias)
+        shape = x.shape[-1:] if spec.normalized_shape is None else shape_of(self, spec)
+        if bias is None and weight is not None and weight.dtype is x.dtype and weight.shape == shape:
+            out_dtype = x.dtype
+        else:
+            out_dtype = _out_dtype(spec, x, shape, weight, bias)
+        if out_dtype is None:
+            return super().forward(x)
+        if not _is_any_autocast_enabled():
+            return _norm(self, spec, x, shape, weight, bias, out_dtype)
+        with without_autocast(x):
+            return _norm(self, spec, x, shape, weight, bias, out_dtype)
+
+
+def _norm(module: Any, spec: NormSpec, x: Tensor, shape: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
+    eps, offset = read(module, spec.eps), read(module, spec.weight_offset)
+    # Wide values do not round in between: the bits are those of "once", whose CPU kernels are faster.
+    rounding = spec.rounding if x.dtype in _NARROW else "once"
+    out_dtype = None if dtype is x.dtype else dtype
+    if spec.kind == "rms_norm":
+        return rms_norm(x, shape, weight, eps, weight_offset=offset, rounding=rounding, out_dtype=out_dtype)
+    return layer_norm(x, shape, weight, bias, eps, weight_offset=offset, rounding=rounding, out_dtype=out_dtype)

@@ -1,0 +1,107 @@
+"""Which classes replace takes over, and how each computes: PyTorch's, Hugging Face's, and those that a user registers.
+SPDX-License-Identifier: MIT"""
+
+from typing import Any, NamedTuple, get_args
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn import Module
+
+from evenkeel._core import check_flavour
+from evenkeel.torch import _huggingface
+from evenkeel.torch._modules import LayerNorm, RMSNorm
+from evenkeel.torch._norm_spec import ByAttributes, Kind, NormSpec, ResultDtype
+
+
+class Source(NamedTuple):
+    """A class that has evenkeel's forward, and the specification of what it computes."""
+
+    spec: NormSpec
+    forward: type[Module]
+
+
+_SHAPE = "normalized_shape"
+_PYTORCH = {
+    torch.nn.LayerNorm: Source(NormSpec("layer_norm", bias="bias", normalized_shape=_SHAPE), LayerNorm),
+    torch.nn.RMSNorm: Source(NormSpec("rms_norm", normalized_shape=_SHAPE), RMSNorm),
+}
+_registered: WeakKeyDictionary[type, NormSpec] = WeakKeyDictionary()
+
+
+def source_of(original: type[Module]) -> Source | None:
+    """By the first class that is registered or defines forward; None: evenkeel does not know that forward."""
+    for cls in original.__mro__:
+        spec = _registered.get(cls)
+        if spec is not None:
+            return Source(spec, ByAttributes)
+        if "forward" in vars(cls):
+            known = _huggingface.spec_of(cls)
+            return _PYTORCH.get(cls) if known is None else Source(known, ByAttributes)
+    return None
+
+
+def _require(argument: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"register: {argument} is {value!r}; expected {' or '.join(map(repr, known))}")
+
+
+def _require_types(cls: object, **given: tuple[object, Any, str]) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Module)):
+        raise TypeError(f"register: cls is {cls!r}; expected a subclass of torch.nn.Module")
+    for argument, (value, types, expected) in given.items():
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise TypeError(f"register: {argument} is {value!r}; expected {expected}")
+
+
+_NAME = str | None, "the name of an attribute, or None"
+_NUMBER = str | float | int, "the name of an attribute, or a number"
+
+
+def register(
+    cls: type[Module],
+    kind: Kind,
+    *,
+    weight: str | None = "weight",
+    bias: str | None = None,
+    eps: str | float = "eps",
+    normalized_shape: str | None = None,
+    weight_offset: str | float = 0.0,
+    rounding: str = "once",
+    result_dtype: ResultDtype | None = None,
+) -> None:
+    """Has replace take over a norm of your own: `cls`, and its subclasses that inherit forward.
+
+    class ScaledNorm(torch.nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.gain = torch.nn.Parameter(torch.zeros(size))
+
+        def forward(self, x):
+            wide = x.float()
+            y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+            return (y * (1 + self.gain.float())).to(x.dtype)
+
+    evenkeel.torch.register(ScaledNorm, "rms_norm", weight="gain", eps=1e-6, weight_offset=1.0, result_dtype="x")
+
+    kind is "layer_norm" or "rms_norm". The names of attributes: weight and bias are parameters or other tensors, None
+    where the norm has none; eps and weight_offset may be numbers instead; normalized_shape, by default the last
+    dimension of x. weight_offset and rounding are those of evenkeel.torch.rms_norm.
+
+    result_dtype is for a float32 weight with a 16-bit x: "x" where the result has the dtype of x, "promoted" where it
+    is float32. By default the class computes such calls itself. It also computes calls with other dtypes, with more
+    than one argument, and with weights that are broadcast.
+    """
+    _require_types(
+        cls,
+        weight=(weight, *_NAME),
+        bias=(bias, *_NAME),
+        normalized_shape=(normalized_shape, *_NAME),
+        eps=(eps, *_NUMBER),
+        weight_offset=(weight_offset, *_NUMBER),
+    )
+    _require("kind", kind, get_args(Kind))
+    _require("result_dtype", result_dtype, (None, *get_args(ResultDtype)))
+    if kind == "rms_norm":
+        _require("bias", bias, (None,))
+    check_flavour(0.0 if isinstance(weight_offset, str) else weight_offset, rounding, None, None)
+    _registered[cls] = NormSpec(kind, weight, bias, eps, normalized_shape, weight_offset, rounding, result_dtype)

@@ -1,0 +1,68 @@
+"""Norms with a residual before them and in flavours: cases, operands and every result, from arrays or tensors.
+SPDX-License-Identifier: MIT"""
+
+from typing import NamedTuple
+
+from reference import array
+
+SHAPES = [(1, 1), (7, 33), (70, 129), (3, 4097)]
+
+
+class Case(NamedTuple):
+    """The dtypes of a call and its flavour."""
+
+    x: str
+    weight: str
+    h: str
+    y: str
+    weight_offset: float = 0.0
+    rounding: str = "once"
+
+    def __str__(self):
+        flavour = [word for word, used in (("offset", self.weight_offset), ("each", self.rounding == "each")) if used]
+        return " ".join([f"x {self.x} weight {self.weight} h {self.h} y {self.y}", *flavour])
+
+    @property
+    def coarsest(self):
+        """The dtype with the lowest precision of those that a result went through."""
+        return max((self.x, self.weight, self.h, self.y), key=["f64", "f32", "f16", "bf16"].index)
+
+    @property
+    def flavour(self):
+        return {"weight_offset": self.weight_offset, "rounding": self.rounding}
+
+
+ALIKE = [Case(*[dtype] * 4) for dtype in ("f32", "f16", "bf16", "f64")]
+MIXED = [
+    Case("bf16", "f32", "bf16", "bf16"),
+    Case("bf16", "bf16", "f32", "bf16"),
+    Case("bf16", "bf16", "bf16", "f32"),
+    Case("f32", "f32", "f32", "bf16"),
+    Case("f16", "f32", "f32", "f32"),
+    Case("f32", "f32", "f32", "f16"),
+]
+FLAVOURED = [case._replace(weight_offset=1.0) for case in (*ALIKE, MIXED[0])]
+FLAVOURED += [case._replace(rounding="each") for case in (*ALIKE, MIXED[1], MIXED[2])]
+FLAVOURED += [Case("bf16", "f32", "bf16", "bf16", 1.0, "each")]
+CASES = ALIKE + MIXED + FLAVOURED
+
+
+def operands(case, shape):
+    """x, residual, weight, bias, x_bias, dy and dh as NumPy arrays."""
+    columns = [array(shape[-1:], case.weight, seed) for seed in (3, 4, 5)]
+    rows = [array(shape, dtype, seed) for dtype, seed in ((case.x, 1), (case.h, 2), (case.y, 6), (case.h, 7))]
+    return *rows[:2], *columns, *rows[2:]
+
+
+def every_result(library, op, case, operands, dtypes):
+    """y, h, the statistics, dx, dweight, dbias, dresidual and dx_bias; RMSNorm has fewer."""
+    x, residual, weight, bias, x_bias, dy, dh = operands
+    forward, backward = getattr(library, f"{op}_forward"), getattr(library, f"{op}_backward")
+    is_layer = op == "layer_norm"
+    affine, options = (weight, bias) if is_layer else (weight,), {"return_mean_lo": True} if is_layer else {}
+    y, *stats, h = forward(
+        x, *affine, eps=1e-5, residual=residual, x_bias=x_bias, out_dtype=dtypes[case.y], **case.flavour, **options
+    )
+    kept = {"mean_lo": stats[2]} if is_layer else {}
+    needs = {"need_dresidual": True, "need_dx_bias": True, "dh": dh, "x_dtype": dtypes[case.x]}
+    return y, h, *stats, *backward(dy, h, *stats[:2], weight, **kept, **needs, **case.flavour)

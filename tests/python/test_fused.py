@@ -1,0 +1,210 @@
+"""Norms with a residual before them, and their flavours, on arrays. SPDX-License-Identifier: MIT"""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import evenkeel
+import fused_cases
+from fused_cases import CASES, SHAPES, Case, every_result
+from processes import run_python
+from reference import DTYPES, OPS, Norm, array, close, wide
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_op = pytest.mark.parametrize("op", OPS)
+F32 = Case("f32", "f32", "f32", "f32")
+
+
+def expected_results(op, case, operands):
+    """By the formula in float64, from h as it was rounded."""
+    x, residual, weight, bias, x_bias, dy, dh = wide(*operands)
+    h = wide((x + x_bias + residual).astype(DTYPES[case.h]))[0]
+    norm = Norm(op, h, weight + case.weight_offset, bias if op == "layer_norm" else None)
+    y, *rest = norm.every_result(dy)
+    stats, (dx, *columns) = rest[: -3 if op == "layer_norm" else -2], rest[-3 if op == "layer_norm" else -2 :]
+    return y, h, *stats, dx + dh, *columns, dx + dh, (dx + dh).reshape(-1, x.shape[-1]).sum(0)
+
+
+@every_case
+@every_op
+@pytest.mark.parametrize("shape", [(7, 33), (2, 3, 129)], ids=str)
+def test_every_result_is_that_of_the_formula(op, case, shape):
+    operands = fused_cases.operands(case, shape)
+    results = every_result(evenkeel, op, case, operands, DTYPES)
+    for found, expected in zip(results, expected_results(op, case, operands), strict=True):
+        if expected is not None:
+            close(found, expected, case.coarsest)
+    assert results[2].shape == shape[:-1]
+
+
+def digest(op):
+    """Of every result of the cases, by the library in use."""
+    sum = hashlib.sha256()
+    for case in CASES:
+        for shape in SHAPES:
+            for result in every_result(evenkeel, op, case, fused_cases.operands(case, shape), DTYPES):
+                sum.update(result.tobytes())
+    return sum.hexdigest()
+
+
+@pytest.mark.parametrize("level", [name for name, usable in evenkeel.info()["levels"].items() if usable])
+@every_op
+def test_every_level_has_the_same_bits(op, level):
+    assert run_python(f"import test_fused; print(test_fused.digest({op!r}))", EVENKEEL_ISA=level) == digest(op)
+
+
+@every_op
+def test_the_short_functions_give_what_the_explicit_ones_do(op):
+    for case in CASES:
+        x, residual, weight, bias, x_bias, *_ = operands = fused_cases.operands(case, (4, 40))
+        affine = (weight, bias) if op == "layer_norm" else (weight,)
+        function = getattr(evenkeel, f"add_{op}")
+        found = function(x, residual, *affine, 1e-5, x_bias, out_dtype=DTYPES[case.y], **case.flavour)
+        for a, b in zip(found, every_result(evenkeel, op, case, operands, DTYPES), strict=False):
+            assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+@every_op
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_x_bias_it_is_an_addition_and_a_norm(op, dtype):
+    x, residual, weight = array((5, 300), dtype), array((5, 300), dtype, 1), array((300,), dtype, 2)
+    y, h = getattr(evenkeel, f"add_{op}")(x, residual, weight)
+    total = (x.astype(np.float64 if dtype == "f64" else np.float32) + residual).astype(x.dtype)
+    assert h.tobytes() == total.tobytes()
+    assert y.tobytes() == getattr(evenkeel, op)(total, weight).tobytes()
+
+
+@every_op
+def test_an_offset_of_one_is_added_in_float32(op):
+    x, weight = array((5, 300), "bf16"), array((300,), "bf16", 2)
+    norm = getattr(evenkeel, op)
+    expected = norm(x, weight.astype(np.float32) + np.float32(1))
+    assert norm(x, weight, weight_offset=1.0).tobytes() == expected.tobytes()
+    assert norm(x, weight, weight_offset=1).tobytes() == expected.tobytes()
+    assert norm(x, weight_offset=1.0).tobytes() == norm(x).tobytes()
+
+
+@every_op
+def test_rounding_each_rounds_before_the_weight(op):
+    x, weight = array((5, 300), "bf16"), array((300,), "bf16", 2)
+    norm = getattr(evenkeel, op)
+    expected = norm(x).astype(np.float32) * weight.astype(np.float32)
+    assert norm(x, weight, rounding="each").tobytes() == expected.astype(x.dtype).tobytes()
+    assert norm(x, weight).tobytes() != expected.astype(x.dtype).tobytes()
+
+
+@every_op
+@pytest.mark.parametrize(("dtype", "other"), [("bf16", "f32"), ("f16", "f32"), ("f32", "bf16"), ("f32", "f16")])
+def test_a_result_of_another_dtype_is_rounded_once(op, dtype, other):
+    x, weight = array((5, 300), dtype), array((300,), dtype, 2)
+    norm = getattr(evenkeel, op)
+    expected = norm(x.astype(np.float32), weight.astype(np.float32)).astype(DTYPES[other])
+    for out_dtype in (DTYPES[other], np.dtype(DTYPES[other]), np.dtype(DTYPES[other]).name):
+        found = norm(x, weight, out_dtype=out_dtype)
+        assert found.dtype == DTYPES[other] and found.tobytes() == expected.tobytes()
+    out = np.empty(x.shape, DTYPES[other])
+    assert norm(x, weight, out=out, out_dtype=DTYPES[other]) is out and out.tobytes() == expected.tobytes()
+
+
+@every_op
+def test_a_residual_of_another_dtype_is_converted_first(op):
+    add = getattr(evenkeel, f"add_{op}")
+    x, residual = array((5, 300), "bf16"), array((5, 300), "f32", 1)
+    y, h = add(x, residual, residual_dtype=DTYPES["bf16"])
+    expected = add(x, residual.astype(DTYPES["bf16"]))
+    assert h.dtype == DTYPES["bf16"] and [y.tobytes(), h.tobytes()] == [a.tobytes() for a in expected]
+    assert add(x, residual)[1].dtype == np.float32 == add(x, x, residual_dtype="float32")[1].dtype
+
+
+@every_op
+def test_either_gradient_may_be_absent(op):
+    x, residual, weight, bias, x_bias, dy, dh = fused_cases.operands(F32, (6, 40))
+
+    def backward(dy, dh):
+        return every_result(evenkeel, op, F32, (x, residual, weight, bias, x_bias, dy, dh), DTYPES)[-5:]
+
+    zeros = np.zeros_like(dy)
+    for given, other in ((dy, None), (None, dh)):
+        found = backward(given, other) if given is not None else backward(None, other)
+        expected = backward(zeros if given is None else given, zeros if other is None else other)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_gradients_of_16_bit_weights_may_be_float32():
+    case = Case(*["bf16"] * 4)
+    x, residual, weight, bias, x_bias, dy, dh = fused_cases.operands(case, (6, 40))
+    _, mean, rstd, h = evenkeel.layer_norm_forward(x, weight, bias, residual=residual, x_bias=x_bias)
+    needs = {"dh": dh, "need_dx_bias": True}
+    wide = evenkeel.layer_norm_backward(dy, h, mean, rstd, weight, gradient_dtype=np.float32, **needs)
+    narrow = evenkeel.layer_norm_backward(dy, h, mean, rstd, weight, **needs)
+    for a, b in zip(wide[1:], narrow[1:], strict=True):
+        assert a.dtype == np.float32 and a.astype(weight.dtype).tobytes() == b.tobytes()
+
+
+def test_dresidual_is_dx_where_both_have_one_dtype():
+    x, dh = array((6, 40)), array((6, 40), seed=1)
+    _, rstd, h = evenkeel.rms_norm_forward(x, residual=x)
+    dx, _, dresidual = evenkeel.rms_norm_backward(x, h, rstd, dh=dh, need_dresidual=True)
+    assert dresidual is dx
+    narrow, _, dresidual = evenkeel.rms_norm_backward(
+        x.astype(np.float16), h, rstd, dh=dh, need_dresidual=True, x_dtype=np.float16
+    )
+    assert narrow.dtype == np.float16 and dresidual.tobytes() != dx.tobytes()
+    assert dresidual.astype(np.float16).tobytes() == narrow.tobytes()
+
+
+def test_an_x_bias_alone_is_not_rounded():
+    x, x_bias = array((6, 40), "bf16"), array((40,), "bf16", 1)
+    y, rstd = evenkeel.rms_norm_forward(x, x_bias=x_bias)
+    wide = x.astype(np.float32) + x_bias.astype(np.float32)
+    assert y.tobytes() == evenkeel.rms_norm(wide, out_dtype=x.dtype).tobytes()
+    found = evenkeel.rms_norm_backward(x, x, rstd, x_bias=x_bias, need_dx_bias=True, gradient_dtype=np.float32)
+    expected = evenkeel.rms_norm_backward(x, wide, rstd, need_dx_bias=True)
+    assert found[0].tobytes() == expected[0].astype(x.dtype).tobytes()
+    assert [a.tobytes() for a in found[1:]] == [a.tobytes() for a in expected[1:]]
+
+
+def test_rows_may_be_apart_and_arrays_of_any_layout():
+    x, residual, weight, bias, x_bias, dy, dh = fused_cases.operands(F32, (6, 40))
+    expected = every_result(evenkeel, "layer_norm", F32, (x, residual, weight, bias, x_bias, dy, dh), DTYPES)
+    spread = [np.repeat(a, 3, axis=0)[::3] for a in (x, residual)]
+    scattered = [np.asfortranarray(a) for a in (dy, dh)]
+    columns = [np.repeat(a, 2)[::2] for a in (weight, bias, x_bias)]
+    found = every_result(evenkeel, "layer_norm", F32, (*spread, *columns, *scattered), DTYPES)
+    assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
+
+
+REFUSED = {
+    "weight_offset is 0.5; expected 0 or 1": (ValueError, {"weight_offset": 0.5}),
+    "weight_offset is 'one'; expected 0 or 1": (TypeError, {"weight_offset": "one"}),
+    "rounding is 'twice'; expected 'once' or 'each'": (ValueError, {"rounding": "twice"}),
+    "rounding is 1; expected 'once' or 'each'": (ValueError, {"rounding": 1}),
+    "out_dtype is <class 'int'>; expected float32, float16, bfloat16 or float64": (TypeError, {"out_dtype": int}),
+    "residual_dtype is int8; expected float32, float16, bfloat16 or float64": (TypeError, {"residual_dtype": "int8"}),
+    "y or dy of f64 does not go with dtype f32 (allowed: f32)": (TypeError, {"out_dtype": np.float64}),
+    "residual of f16 does not go with dtype f32 (allowed: f32)": (TypeError, {"residual_dtype": np.float16}),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+@every_op
+def test_flavours_that_do_not_exist_are_refused(op, words):
+    exception, flavour = REFUSED[words]
+    with pytest.raises(exception) as raised:
+        getattr(evenkeel, f"add_{op}")(array((2, 8)), array((2, 8)), **flavour)
+    assert str(raised.value) == words
+
+
+def test_arrays_that_cannot_be_converted_are_refused():
+    x = memoryview(bytearray(64)).cast("f", (2, 8))
+    with pytest.raises(TypeError, match="^residual cannot be converted to float16 here; expected an array of NumPy"):
+        evenkeel.add_rms_norm(x, x, residual_dtype="float16")
+    y, h = evenkeel.add_rms_norm(x, x, residual_dtype="float32")
+    assert y.shape == h.shape == (2, 8)
+
+
+def test_functions_of_the_extension_refuse_other_keywords():
+    with pytest.raises(TypeError, match=r"^forward\(\) got an unexpected keyword argument 'gate'$"):
+        evenkeel._core.forward(1, array((2, 8)), 8, None, None, 1e-5, None, None, 1, None, gate=None)
