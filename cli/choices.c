@@ -15,9 +15,11 @@ static const struct {
 			    [EK_NORM_Y_DTYPE] = {"--out-dtype", NULL},
 			    [EK_NORM_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
 			    [EK_NORM_WEIGHT_OFFSET] = {"--weight-offset", NULL},
-			    [EK_NORM_ROUNDING] = {"--rounding", NULL}};
+			    [EK_NORM_ROUNDING] = {"--rounding", NULL},
+			    [EK_NORM_ACTIVATION] = {"--activation", NULL}};
 
 const char *const rounding_names[2] = {"once", "each"};
+const char *const activation_names[EK_GELU_TANH + 1] = {"none", "sigmoid", "silu", "gelu", "gelu_tanh"};
 
 static const struct ek_choice *choice_at(int number)
 {
@@ -85,6 +87,22 @@ static int check_operand(const struct options *options, const char *option, cons
 			without ? " has none" : "");
 }
 
+/* Choices that some ops alone have. */
+static int check_ops(const struct options *options)
+{
+	for (int i = 0; i < EK_NORM_CHOICES; i++)
+		for (int k = 0; k < (options->op_count ? options->op_count : 1) && chosen(options, i); k++) {
+			const struct ek_op_entry *op = options->op_count ? options->ops[k] : &ek_ops[0];
+			if (!(op->open_choices >> i & 1))
+				return complain(
+					STATUS_USAGE,
+					"%s: must come with an op that has an %s, such as layer_norm_act; "
+					"%s has none",
+					names[i].option, choice_at(i)->name, op->name);
+		}
+	return STATUS_FINE;
+}
+
 /* Of the dtypes of the list, or f32, which run and explain suppose; verify and bench leave out of theirs what does not
  * fit. */
 int choices_check(const struct options *options)
@@ -96,6 +114,8 @@ int choices_check(const struct options *options)
 	for (int i = 0; i < EK_NORM_CHOICES && status == STATUS_FINE; i++)
 		if (names[i].operand && chosen(options, i))
 			status = check_operand(options, names[i].option, names[i].operand);
+	if (status == STATUS_FINE)
+		status = check_ops(options);
 	if (status == STATUS_FINE && options->x_bias_given)
 		status = check_operand(options, "--x-bias", "x_bias");
 	return status;
@@ -108,11 +128,12 @@ const char *choices_text(const struct test_case *c)
 	text[0] = 0;
 	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < EK_NORM_CHOICES; i++) {
 		int value = c->choices[i];
-		if (!value)
+		if (value == c->op->usual[i])
 			continue;
-		const char *word = choice_at(i)->is_dtype  ? ek_dtype_name((ek_dtype)value)
-				   : i == EK_NORM_ROUNDING ? rounding_names[value]
-							   : "1";
+		const char *word = choice_at(i)->is_dtype    ? ek_dtype_name((ek_dtype)value)
+				   : i == EK_NORM_ROUNDING   ? rounding_names[value]
+				   : i == EK_NORM_ACTIVATION ? activation_names[value]
+							     : "1";
 		length += (size_t)snprintf(text + length, sizeof text - length, " %s %s", names[i].option,
 					   word);
 	}

@@ -57,6 +57,13 @@ static int with_of(const struct options *options)
 	       (options->x_bias ? EK_WITH_X_BIAS : 0);
 }
 
+static ek_activation activation_of(const struct options *options)
+{
+	int chosen = options->choices[EK_NORM_ACTIVATION];
+	return (ek_activation)(chosen || !options->op_count ? chosen
+							    : options->ops[0]->usual[EK_NORM_ACTIVATION]);
+}
+
 static ek_cost_args arguments_of(const struct options *options)
 {
 	bool rows = options->rows > 0;
@@ -79,6 +86,7 @@ static ek_cost_args arguments_of(const struct options *options)
 			      .gradient_dtype = (ek_dtype)options->choices[EK_NORM_GRADIENT_DTYPE],
 			      .weight_offset = options->choices[EK_NORM_WEIGHT_OFFSET],
 			      .rounding = (ek_rounding)options->choices[EK_NORM_ROUNDING],
+			      .activation = activation_of(options),
 			      .compute_dtype = options->compute_dtype,
 			      .stats_dtype = options->stats_dtype,
 			      .intermediate_dtype = options->intermediate_dtype,

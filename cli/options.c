@@ -241,6 +241,13 @@ static const char *set_rounding(struct options *options, const char *value)
 	return rounding < 0 ? "once or each" : NULL;
 }
 
+static const char *set_activation(struct options *options, const char *value)
+{
+	int activation = index_of(value, activation_names, EK_GELU_TANH + 1);
+	options->choices[EK_NORM_ACTIVATION] = activation;
+	return activation < 1 ? "sigmoid, silu, gelu or gelu_tanh" : NULL;
+}
+
 const char *const variant_names[3] = {"reference", "pytorch", "evenkeel"};
 
 static const char *set_variant(struct options *options, const char *value)
@@ -342,6 +349,8 @@ static const struct option table[] = {
 	 "1: the norm multiplies by 1 + weight, as Gemma does (0)"},
 	{"--rounding", "once|each", TO_KERNELS | TO_EXPLAIN, BY(set_rounding),
 	 "each: the normalized x rounds before weight multiplies it, as in Llama's code (once)"},
+	{"--activation", "NAME", TO_KERNELS | TO_EXPLAIN, BY(set_activation),
+	 "of ops with one: sigmoid, silu, gelu or gelu_tanh (gelu)"},
 	{"--statistics", "0|1", TO_EXPLAIN, TO(SWITCH, statistics),
 	 "evenkeel returns statistics, or is given them (1)"},
 	{"--eps", "E", TO_OPS, BY(set_eps), "added to the variance (1e-5)"},
@@ -444,7 +453,8 @@ const char *ops_text(void)
 static int parse_op(struct options *options, const char *name, const struct option *before)
 {
 	for (int i = 0; i < EK_OP_COUNT; i++)
-		if (strcmp(ek_ops[i].name, name) == 0) {
+		if (strcmp(ek_ops[i].name, name) == 0 ||
+		    (ek_ops[i].alias && strcmp(ek_ops[i].alias, name) == 0)) {
 			for (int k = 0; k < options->op_count; k++)
 				if (options->ops[k] == &ek_ops[i])
 					return complain(STATUS_USAGE, "%s: named twice", name);

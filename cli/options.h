@@ -22,6 +22,8 @@ enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
 
 /* Of EK_ROUND_ONCE and EK_ROUND_EACH. */
 extern const char *const rounding_names[2];
+/* Of EK_NO_ACTIVATION and so on. */
+extern const char *const activation_names[EK_GELU_TANH + 1];
 /* Of EK_REFERENCE and so on. */
 extern const char *const variant_names[3];
 

@@ -230,13 +230,22 @@ typedef enum ek_rounding {
 	EK_ROUND_ONCE = 0, /* computed in binary32 and rounded once, to y */
 	EK_ROUND_EACH =
 		1 /* xhat rounds to the dtype of the norm's input, then xhat * weight + bias to y's, then the sum with
-		   * residual_after */
+		   * residual_after, or the activation */
 } ek_rounding;
+
+/* A function of the norm's result. */
+typedef enum ek_activation {
+	EK_NO_ACTIVATION = 0,
+	EK_SIGMOID = 1,
+	EK_SILU = 2,     /* t sigmoid(t) */
+	EK_GELU = 3,     /* t Phi(t), Phi the normal distribution */
+	EK_GELU_TANH = 4 /* its form with tanh */
+} ek_activation;
 
 /* ---- normalization, forward ----
  * h = (x + x_bias) + residual, rounded to h_dtype; without a residual h = x + x_bias, not rounded.
- * y = xhat(h) * weight + bias + residual_after, statistics over each row: biased variance (RMSNorm: mean square) plus
- * eps. residual and residual_after exclude each other.
+ * y = activation(xhat(h) * weight + bias) + residual_after, statistics over each row: biased variance (RMSNorm: mean
+ * square) plus eps. residual_after goes neither with a residual nor with an activation.
  *
  * Dtypes: x has `dtype`. weight, bias and x_bias have `weight_dtype`, which is `dtype` (or 0, meaning the
  * same) or EK_F32 beside 16-bit activations. residual, h and residual_after have `h_dtype`, likewise. y has `y_dtype`: `dtype` (or 0),
@@ -278,6 +287,8 @@ typedef struct ek_norm_forward_args {
 	void *h;                    /* NULL: not wanted; needs a residual */
 	int weight_offset;          /* 0, or 1: 1 + weight is used for weight */
 	ek_rounding rounding;
+	ek_activation activation;
+	int unused; /* not read */
 } ek_norm_forward_args;
 
 EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
@@ -297,7 +308,7 @@ EK_API ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_
  * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are recomputed from x and eps, by forward's rules.
  *
  * The gradient of residual_after is dy. Where forward had a residual, x is its h, of dtype `h_dtype`; dh, the gradient that reaches h past the norm, is added to
- * dx. Where it had an x_bias and no residual, backward needs it too. dresidual is dx in `h_dtype`, and dx_bias its sum
+ * dx. Where it had an x_bias and no residual, backward needs it too; with an activation, its bias. dresidual is dx in `h_dtype`, and dx_bias its sum
  * over the rows.
  * Outputs: dx, dresidual, dweight, dbias, dx_bias, each optional, at least one. dx and dresidual may be dy, x or dh with
  * the same stride and dtype. */
@@ -334,10 +345,11 @@ typedef struct ek_norm_backward_args {
 	ek_dtype gradient_dtype; /* of dweight, dbias and dx_bias: weight_dtype (or 0) or EK_F32 */
 	int weight_offset;       /* as of forward, here and below */
 	ek_rounding rounding;
-	int unused; /* not read */
+	ek_activation activation;
 	int64_t dh_stride;
 	int64_t dresidual_stride;
 	const void *x_bias;
+	const void *bias; /* forward's, where there is an activation: backward recomputes what it was applied to */
 	const void *dh;
 	void *dresidual;
 	void *dx_bias;

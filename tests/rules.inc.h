@@ -1,7 +1,7 @@
 /* The rules of the numerics contract written a second time, for one type of arithmetic, as a reader would
  * on paper: explicit lists of terms, a recursive tree, no loop shared between two sums. test_rules.c
  * includes it twice. Parameters: REAL (float or double), NAME(x) (x with a suffix), FMA, SQRT.
- * Nothing here comes from src/ but the number of rows in a slot. SPDX-License-Identifier: MIT */
+ * Nothing here comes from src/ but the number of rows in a slot and the activations, which test_math.c checks. SPDX-License-Identifier: MIT */
 
 /* Rule 2, the tree: neighbours first, so the left half of an aligned span is complete before the right. */
 static REAL NAME(tree)(const REAL *list, int64_t count, int64_t first, int64_t span)
@@ -145,6 +145,30 @@ static void NAME(round_each)(const struct test_case *c, REAL *xhat)
 		xhat[i] = NAME(as)(dtype, xhat[i]);
 }
 
+/* Rule 11. */
+static REAL NAME(activated)(const struct test_case *c, REAL t)
+{
+	return c->activation == EK_SIGMOID     ? MATH_NAME(sigmoid)(t)
+	       : c->activation == EK_SILU      ? MATH_NAME(silu)(t)
+	       : c->activation == EK_GELU      ? MATH_NAME(gelu)(t)
+	       : c->activation == EK_GELU_TANH ? MATH_NAME(gelu_tanh)(t)
+					       : t;
+}
+
+static REAL NAME(slope)(const struct test_case *c, REAL t)
+{
+	REAL slope = 1;
+	if (c->activation == EK_SIGMOID)
+		(void)MATH_NAME(sigmoid_and_slope)(t, &slope);
+	if (c->activation == EK_SILU)
+		(void)MATH_NAME(silu_and_slope)(t, &slope);
+	if (c->activation == EK_GELU)
+		(void)MATH_NAME(gelu_and_slope)(t, &slope);
+	if (c->activation == EK_GELU_TANH)
+		(void)MATH_NAME(gelu_tanh_and_slope)(t, &slope);
+	return slope;
+}
+
 static void NAME(forward)(const struct test_case *c)
 {
 	REAL *weight = NAME(weights)(c), *bias = NAME(widened)(INPUT("bias"), 0);
@@ -160,9 +184,9 @@ static void NAME(forward)(const struct test_case *c)
 				 : weight       ? xhat[i] * weight[i]
 				 : bias         ? xhat[i] + bias[i]
 						: xhat[i];
-			if (after && c->rounding == EK_ROUND_EACH)
+			if ((after || c->activation) && c->rounding == EK_ROUND_EACH)
 				y = NAME(as)(out->dtype, y);
-			put(out, r * out->stride + i, (double)(after ? y + after[i] : y));
+			put(out, r * out->stride + i, (double)(after ? y + after[i] : NAME(activated)(c, y)));
 		}
 		put(ACTUAL("mean"), r, (double)s.mean);
 		put(ACTUAL("rstd"), r, (double)s.rstd);
@@ -230,6 +254,7 @@ static void NAME(column_gradient)(const struct test_case *c, REAL *const *dy, RE
 static void NAME(backward)(const struct test_case *c)
 {
 	REAL *weight = NAME(weights)(c);
+	REAL *bias = NAME(widened)(INPUT("bias"), 0);
 	REAL *mean = NAME(widened)(INPUT("mean"), 0), *rstd = NAME(widened)(INPUT("rstd"), 0),
 	     *lo = NAME(widened)(INPUT("mean_lo"), 0);
 	REAL **dy = list_of(c->rows, sizeof(REAL *)), **xhat = list_of(c->rows, sizeof(REAL *)),
@@ -243,6 +268,12 @@ static void NAME(backward)(const struct test_case *c)
 		xhat[r] = list_of(c->cols, sizeof(REAL));
 		dx[r] = list_of(c->cols, sizeof(REAL));
 		NAME(normalise)(c->op->kind, x, c->cols, s, xhat[r]);
+		for (int64_t i = 0; c->activation && i < c->cols; i++) {
+			REAL t = weight ? xhat[r][i] * weight[i] : xhat[r][i];
+			if (bias)
+				t = weight ? FMA(xhat[r][i], weight[i], bias[i]) : xhat[r][i] + bias[i];
+			dy[r][i] = dy[r][i] * NAME(slope)(c, t);
+		}
 		NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, dx[r]);
 		NAME(put_row)(ACTUAL("dx"), r, dx[r], c->cols);
 		NAME(put_row)(ACTUAL("dresidual"), r, dx[r], c->cols);
@@ -254,5 +285,5 @@ static void NAME(backward)(const struct test_case *c)
 	NAME(column_gradient)(c, dx, NULL, ACTUAL("dx_bias"));
 	for (int64_t r = 0; r < c->rows; r++)
 		free(dy[r]), free(xhat[r]), free(dx[r]);
-	free(dy), free(xhat), free(dx), free(weight), free(mean), free(rstd), free(lo);
+	free(dy), free(xhat), free(dx), free(weight), free(bias), free(mean), free(rstd), free(lo);
 }

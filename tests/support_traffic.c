@@ -247,7 +247,8 @@ static void plan_in_registers(struct plan *plan, const struct call *call, const 
 	read_all_rows(launch, c, shifted, "");
 	read_statistics(launch, c);
 	read_operand(launch, c, "x_bias");
-	if (needs_dx(c))
+	read_operand(launch, c, "bias");
+	if (needs_dx(c) || c->activation)
 		read_operand(launch, c, "weight");
 	write_rows(launch, c);
 	launch->of[WORKSPACE] = (struct moved){.read = chunks, .written = partials * sums_bytes(c) + chunks};
@@ -282,6 +283,7 @@ static void plan_staged(struct plan *plan, const struct call *call, const struct
 	if (dx) {
 		read_all_rows(rows, c, false, sums ? "dh" : "");
 		read_operand(rows, c, "weight");
+		read_operand(rows, c, "bias");
 	}
 	read_again(rows, call, policy, (given ? 0 : statistics_passes(c)) + 1 + !sums);
 	if (!sums) {
@@ -294,7 +296,8 @@ static void plan_staged(struct plan *plan, const struct call *call, const struct
 	struct launch *columns = add_launch(plan, "_backward_staged_columns_");
 	read_all_rows(columns, c, false, "");
 	read_operand(columns, c, "x_bias");
-	if (dx)
+	read_operand(columns, c, "bias");
+	if (dx || c->activation)
 		read_operand(columns, c, "weight");
 	write_rows(columns, c);
 	columns->of[WORKSPACE] = (struct moved){.read = c->rows * ROW_NUMBERS * real_bytes(c),

@@ -254,9 +254,9 @@ TEST(the_tables_have_the_rules_of_the_header)
 {
 	static const char *const rules[CALLS] = {
 		"y! mean rstd mean_lo h x! weight bias x_bias residual residual_after",
-		"dx dweight dbias dresidual dx_bias dy x! weight mean rstd mean_lo x_bias dh",
+		"dx dweight dbias dresidual dx_bias dy x! weight mean rstd mean_lo x_bias dh bias",
 		"y! rstd h x! weight bias x_bias residual residual_after",
-		"dx dweight dbias dresidual dx_bias dy x! weight rstd x_bias dh"};
+		"dx dweight dbias dresidual dx_bias dy x! weight rstd x_bias dh bias"};
 	for (int n = 0; n < CALLS; n++) {
 		struct call call = call_of(n);
 		char text[128] = "";
@@ -309,6 +309,25 @@ TEST(operands_that_must_or_must_not_be_there)
 			ek_operand_set(&call.op->operands[i], &call.args, arena.of[i]);
 			refused(&call, EK_ERROR_ARGUMENT,
 				SAYS(call.op->operands[i].name, "does not go with"));
+		}
+	for (int n = 0; n < CALLS; n++)
+		for (int i = 0; i < call_of(n).op->operand_count; i++) {
+			struct call call = call_of(n);
+			const struct ek_operand *operand = &call.op->operands[i];
+			if (!operand->with_choice && !operand->without_choice)
+				continue;
+			int *activation = ek_field(&call.args, call.op->choice[EK_NORM_ACTIVATION]);
+			drop(&call, "residual h");
+			ek_operand_set(operand, &call.args, arena.of[i]);
+			*activation = operand->with_choice ? EK_NO_ACTIVATION : EK_GELU;
+			refused(&call, EK_ERROR_ARGUMENT, SAYS(operand->name, "activation", "expected NULL"));
+			*activation = operand->with_choice ? EK_GELU : EK_NO_ACTIVATION;
+			allowed(operand->name, &call);
+			*activation = EK_GELU_TANH + 1;
+			refused(&call, EK_ERROR_ARGUMENT,
+				SAYS("activation (5) is not in", "EK_GELU_TANH (4)"));
+			*activation = -1;
+			refused(&call, EK_ERROR_ARGUMENT, SAYS("activation (-1) is not in"));
 		}
 	for (int n = 0; n < CALLS; n++) {
 		struct call call = call_of(n);

@@ -70,6 +70,7 @@ static void set_operands(struct test_case *c, int absent, int with)
 {
 	bool own_dresidual = with & EK_WITH_RESIDUAL && c->h_dtype;
 	case_drop(c, absent & EK_NO_WEIGHT ? "weight dweight" : "");
+	case_add(c, "bias"); /* backward's, which goes with an activation */
 	case_drop(c, absent & EK_NO_BIAS ? "bias dbias" : "");
 	case_drop(c, absent & EK_NO_STATISTICS ? STATISTICS : absent & EK_NO_MEAN_LO ? "mean_lo" : "");
 	case_drop(c, with & EK_WITH_RESIDUAL ? "" : "residual h dh");
@@ -105,6 +106,7 @@ static ek_cost cost_of(const struct call *call, struct priced priced)
 			     .gradient_dtype = c->gradient_dtype,
 			     .weight_offset = c->weight_offset,
 			     .rounding = (ek_rounding)c->rounding,
+			     .activation = (ek_activation)c->activation,
 			     .arch = call->model.arch,
 			     .multiprocessors = call->model.multiprocessors};
 	EXPECT(ek_norm_cost(&args, &cost) == EK_OK, "%s: %s", case_text(c), ek_error(NULL));
@@ -278,6 +280,8 @@ TEST(fused_calls_move_each_operand_once_as_the_model_says)
 		case_choose(&c, turn % 5 == 0 ? 0 : turn * 7 % case_choice_count(&c));
 		if (!(priced.with & EK_WITH_RESIDUAL))
 			c.h_dtype = (ek_dtype)0; /* the model's x then has dtype */
+		if (priced.with & EK_WITH_RESIDUAL_AFTER)
+			c.activation = EK_NO_ACTIVATION;
 		set_operands(&c, priced.absent, priced.with);
 		check_priced(*shapes[shape].model, &c, priced);
 	}

@@ -376,7 +376,7 @@ TEST(kernels_for_sm_90_spill_nothing)
 static void list_fused(void)
 {
 	static const char *const operands[] = {"residual h dh", "residual x_bias h dh dx_bias",
-					       "residual_after x_bias dx_bias"};
+					       "residual_after x_bias dx_bias", ""};
 	static const int64_t widths[] = {64, 1000, 1024, 2048, 3336, 4096, 8192, 16384, 65536, 131072};
 	static const struct dtype_pair dtypes[] = {{EK_BF16, EK_BF16}, {EK_F32, EK_F32}, {EK_F16, EK_F32}};
 	static const int steps[] = {17, 5, 1};
@@ -395,6 +395,9 @@ static void list_fused(void)
 			case_set(&c, operands[k / COUNT_OF(dtypes)]);
 			case_add(&c, "weight bias dy dx dweight dbias " STATISTICS);
 			case_choose(&c, choice);
+			if (choice == 0 && k / COUNT_OF(dtypes) == COUNT_OF(operands) - 1)
+				c.activation = 1 + i % EK_GELU_TANH;
+			case_normalise(&c);
 			case_args_nowhere(&c, &args);
 			int count = list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);
 			for (int r = 0; r < count; r++)

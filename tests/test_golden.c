@@ -89,6 +89,7 @@ static int fused_cases(struct golden *cases, int count, int room, const char *co
 			c.gradient_dtype = choices[chosen].gradient_dtype;
 			c.weight_offset = choices[chosen].weight_offset;
 			c.rounding = choices[chosen].rounding;
+			c.activation = op->usual[EK_NORM_ACTIVATION] ? 1 + (s + k) % EK_GELU_TANH : 0;
 			c.filling = fillings[(s + k) % COUNT_OF(fillings)];
 			c.seed = (uint64_t)count;
 			case_set(&c, forms[(s + k / 2) % COUNT_OF(forms)]);
@@ -140,9 +141,11 @@ SETUP()
 		path = test_argument;
 	static const char *const before[] = {"add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"};
 	static const char *const after[] = {"layer_norm_residual", "rms_norm_residual"};
+	static const char *const activated[] = {"layer_norm_act", "rms_norm_act"};
 	count = golden_cases(cases, COUNT_OF(cases));
 	count = fused_cases(cases, count, COUNT_OF(cases), before, COUNT_OF(before));
 	count = fused_cases(cases, count, COUNT_OF(cases), after, COUNT_OF(after));
+	count = fused_cases(cases, count, COUNT_OF(cases), activated, COUNT_OF(activated));
 	if (test_update)
 		write_file();
 }

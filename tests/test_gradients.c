@@ -73,7 +73,7 @@ static void check_gradient(const struct test_case *forward, const struct test_ca
 /* Backward is given what forward was given, and h for x where there is a residual. */
 static void hand_over(const struct test_case *forward, const struct test_case *backward)
 {
-	static const char *const names[] = {"x", "x_bias", "weight"};
+	static const char *const names[] = {"x", "x_bias", "weight", "bias"};
 	(void)loss(forward); /* for h */
 	for (int k = 0; k < COUNT_OF(names); k++) {
 		struct operand *to = INPUT(names[k]), *from = operand_named(&given, names[k]);
@@ -87,12 +87,13 @@ static void hand_over(const struct test_case *forward, const struct test_case *b
 	       case_text(backward), ek_error(reference()));
 }
 
-static void check_form(struct test_case forward, const char *words, int flavour)
+static void check_form(struct test_case forward, const char *words, int flavour, int activation)
 {
 	struct test_case backward = forward;
 	backward.pass = BACKWARD;
 	forward.weight_offset = backward.weight_offset = flavour & 1;
 	forward.rounding = backward.rounding = flavour >> 1 & 1;
+	forward.activation = backward.activation = activation;
 	case_set(&forward, words);
 	case_set(&backward, words);
 	if (case_has(&forward, "residual"))
@@ -107,7 +108,7 @@ static void check_form(struct test_case forward, const char *words, int flavour)
 			check_gradient(&forward, &backward, gradients[k].input, gradients[k].gradient);
 }
 
-/* With every operand beside the norm, with and without weights and statistics, 1 + weight, and each rounding, which in float64
+/* With every operand beside the norm, with and without weights, statistics and activations, 1 + weight, and each rounding, which in float64
  * changes nothing. */
 TEST(gradients_are_finite_differences)
 {
@@ -129,7 +130,7 @@ TEST(gradients_are_finite_differences)
 							       shapes[s][0], shapes[s][1]);
 				c.eps = 0.01; /* keeps two-element rows from standing on a cliff */
 				c.seed = (uint64_t)(s * 8 + k);
-				check_form(c, forms[k / 2], (s + k / 2) % 4);
+				check_form(c, forms[k / 2], (s + k / 2) % 4, (s + k) % (EK_GELU_TANH + 1));
 			}
 }
 

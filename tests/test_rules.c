@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "../src/core/slots.h"
+#include "../src/math/reference.h"
 #include "support_sweeps.h"
 
 static void *list_of(int64_t count, size_t element)
@@ -26,15 +27,18 @@ static void put(struct operand *o, int64_t index, double value)
 
 #define REAL float
 #define NAME(x) x##_32
+#define MATH_NAME(x) x##_f32
 #define FMA fmaf
 #define SQRT sqrtf
 #include "rules.inc.h"
 #undef REAL
 #undef NAME
+#undef MATH_NAME
 #undef FMA
 #undef SQRT
 #define REAL double
 #define NAME(x) x##_64
+#define MATH_NAME(x) x##_f64
 #define FMA fma
 #define SQRT sqrt
 #include "rules.inc.h"

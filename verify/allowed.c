@@ -115,6 +115,8 @@ static void normalise_choices(struct test_case *c)
 	const struct ek_op *op = case_op(c);
 	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < op->choice_count; i++) {
 		const struct ek_choice *choice = &op->choices[i];
+		if (!(c->op->open_choices >> i & 1) || !c->choices[i])
+			c->choices[i] = c->op->usual[i];
 		if (!op->choice[i] || !ek_choice_allows(choice, followed(c, choice), c->choices[i]) ||
 		    (choice->is_dtype && c->choices[i] == (int)followed(c, choice)))
 			c->choices[i] = 0;
@@ -127,7 +129,8 @@ static int choice_value(const struct test_case *c, int number, int value)
 	const struct ek_op *op = case_op(c);
 	const struct ek_choice *choice = &op->choices[number];
 	int most = choice->is_dtype ? EK_F64 : choice->most;
-	for (int i = 1; i <= most && op->choice[number]; i++) {
+	bool open = op->choice[number] && c->op->open_choices >> number & 1;
+	for (int i = 1; i <= most && open; i++) {
 		bool same = choice->is_dtype && i == (int)followed(c, choice);
 		if (!same && ek_choice_allows(choice, followed(c, choice), i) && value-- == 0)
 			return i;
@@ -161,6 +164,13 @@ void case_choose(struct test_case *c, int number)
 	case_normalise(c);
 }
 
+/* Whether the operand goes with the choices that are made. */
+static bool choices_allow(const struct test_case *c, const struct ek_operand *operand)
+{
+	return (!operand->with_choice || c->choices[operand->with_choice - 1]) &&
+	       (!operand->without_choice || !c->choices[operand->without_choice - 1]);
+}
+
 /* Forward has no call that gives the statistics of an x of h_dtype to which a bias of another dtype is added. */
 static bool has_no_forward(const struct test_case *c)
 {
@@ -181,10 +191,10 @@ void case_normalise(struct test_case *c)
 			if (op->operands[i].instead && !(c->present >> (op->operands[i].instead - 1) & 1))
 				c->present |= bit(i);
 		}
-	for (int i = 0; i < op->operand_count; i++)
-		if (c->present & op->operands[i].excludes)
-			c->present &= ~bit(i);
 	normalise_choices(c);
+	for (int i = 0; i < op->operand_count; i++)
+		if (c->present & op->operands[i].excludes || !choices_allow(c, &op->operands[i]))
+			c->present &= ~bit(i);
 	c->arbitrary = (c->arbitrary || has_no_forward(c)) && c->present & case_statistics(c);
 	c->accumulate = c->accumulate && op->accumulate;
 	for (int i = 0; i < op->operand_count; i++)

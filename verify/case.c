@@ -19,8 +19,8 @@ _Static_assert(offsetof(struct test_case, rows) == offsetof(struct test_case, si
 		       offsetof(struct test_case, cols) == offsetof(struct test_case, sizes[EK_NORM_COLS]),
 	       "rows and cols are the sizes of the norms");
 _Static_assert(offsetof(struct test_case, weight_dtype) == offsetof(struct test_case, choices) &&
-		       offsetof(struct test_case, rounding) ==
-			       offsetof(struct test_case, choices[EK_NORM_ROUNDING]),
+		       offsetof(struct test_case, activation) ==
+			       offsetof(struct test_case, choices[EK_NORM_ACTIVATION]),
 	       "the choices of the norms by name");
 _Static_assert(EK_MOST_OPERANDS < 32, "operands are bits of a mask");
 _Static_assert((int)EK_FORWARD_OPERANDS <= EK_MOST_OPERANDS && (int)EK_BACKWARD_OPERANDS <= EK_MOST_OPERANDS,

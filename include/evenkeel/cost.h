@@ -69,6 +69,8 @@ typedef struct ek_cost_args {
 	ek_dtype gradient_dtype; /* of dweight, dbias and dx_bias; 0: weight_dtype */
 	int weight_offset;       /* as of ek_norm_forward */
 	ek_rounding rounding;
+	ek_activation activation; /* of the norm's result; not beside EK_WITH_RESIDUAL_AFTER */
+	int unused;               /* not read */
 } ek_cost_args;
 
 #define EK_COST_TEXT 1024

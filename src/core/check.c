@@ -160,6 +160,21 @@ ek_status ek_fail_excluded(const struct ek_op *op, const struct ek_operand *oper
 		       ek_operand_pointer(other, args));
 }
 
+ek_status ek_fail_without_choice(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	const char *choice = op->choices[operand->with_choice - 1].name;
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) goes with an %s alone, and %s is 0; expected NULL",
+		       operand->name, ek_operand_pointer(operand, args), choice, choice);
+}
+
+ek_status ek_fail_with_choice(const struct ek_op *op, const struct ek_operand *operand, const void *args)
+{
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) does not go with %s (%d); expected NULL, or 0",
+		       operand->name, ek_operand_pointer(operand, args),
+		       op->choices[operand->without_choice - 1].name,
+		       *(const int *)ek_field(args, op->choice[operand->without_choice - 1]));
+}
+
 ek_status ek_fail_needs(const struct ek_op *op, const struct ek_operand *operand, const void *args)
 {
 	const char *needed = op->operands[operand->needs.number - 1].name;

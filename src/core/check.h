@@ -19,6 +19,10 @@ EK_COLD ek_status ek_fail_stride(const struct ek_op *op, const struct ek_operand
 				 const void *args);
 EK_COLD ek_status ek_fail_missing(const struct ek_op *op, const struct ek_operand *operand, const void *args);
 EK_COLD ek_status ek_fail_kind(const struct ek_op *op, const struct ek_operand *operand, const void *args);
+EK_COLD ek_status ek_fail_with_choice(const struct ek_op *op, const struct ek_operand *operand,
+				      const void *args);
+EK_COLD ek_status ek_fail_without_choice(const struct ek_op *op, const struct ek_operand *operand,
+					 const void *args);
 EK_COLD ek_status ek_fail_excluded(const struct ek_op *op, const struct ek_operand *operand,
 				   const void *args);
 EK_COLD ek_status ek_fail_needs(const struct ek_op *op, const struct ek_operand *operand, const void *args);

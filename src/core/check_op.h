@@ -93,7 +93,13 @@ EK_INLINE bool ek_is_empty(const struct ek_op *op, const struct ek_operand *oper
 	return empty;
 }
 
-/* Which operands there are: required ones, those of another kind, those that need another. */
+/* The value of a choice, numbered from 1. */
+EK_INLINE int ek_choice_of(const struct ek_op *op, int number, const void *args)
+{
+	return *(const int *)ek_field(args, op->choice[number - 1]);
+}
+
+/* Which operands there are: required ones, those of another kind, those that need another or a choice. */
 EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 {
 	int kind = *(const int *)ek_field(args, op->kind);
@@ -119,6 +125,12 @@ EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 		    (!operand->needs.kinds || operand->needs.kinds >> kind & 1) &&
 		    __builtin_expect(!ek_operand_pointer(&op->operands[operand->needs.number - 1], args), 0))
 			return ek_fail_needs(op, operand, args);
+		if (operand->with_choice && given &&
+		    __builtin_expect(!ek_choice_of(op, operand->with_choice, args), 0))
+			return ek_fail_without_choice(op, operand, args);
+		if (operand->without_choice && given &&
+		    __builtin_expect(ek_choice_of(op, operand->without_choice, args), 0))
+			return ek_fail_with_choice(op, operand, args);
 		present |= (uint32_t)given << i;
 		if (operand->excludes && given && __builtin_expect((operand->excludes & present) != 0, 0))
 			return ek_fail_excluded(op, operand, args);

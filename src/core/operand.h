@@ -13,7 +13,7 @@ struct ek_gpu_limits;
 struct ek_plan;
 
 /* Masks of operands have 32 bits. */
-enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 6 };
+enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 7 };
 
 /* Offsets are those of fields of the op's argument struct; 0, where .size is, stands for "no such field". */
 
@@ -55,6 +55,8 @@ struct ek_operand {
 		uint8_t number; /* an operand that must be there beside it, numbered from 1; 0: none */
 		uint32_t kinds; /* for these kinds alone; 0: all */
 	} needs;
+	uint8_t with_choice,
+		without_choice; /* the choice that must not, or must, be 0 beside it, numbered from 1; 0: none */
 	uint8_t instead; /* of an optional input: must be there where this one is not, numbered from 1; 0: none */
 };
 

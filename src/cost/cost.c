@@ -36,6 +36,9 @@ static ek_status check_kind(const ek_cost_args *a)
 	REQUIRE((a->with & residuals) != residuals, EK_ERROR_ARGUMENT,
 		"with (%d) has both EK_WITH_RESIDUAL and EK_WITH_RESIDUAL_AFTER: at most one is allowed",
 		a->with);
+	REQUIRE(!(a->with & EK_WITH_RESIDUAL_AFTER) || !a->activation, EK_ERROR_ARGUMENT,
+		"activation (%d) does not go with EK_WITH_RESIDUAL_AFTER; expected EK_NO_ACTIVATION (%d)",
+		(int)a->activation, (int)EK_NO_ACTIVATION);
 	REQUIRE(a->arch >= 0, EK_ERROR_ARGUMENT, "arch (%d) must not be negative", a->arch);
 	REQUIRE(a->multiprocessors >= 0, EK_ERROR_ARGUMENT, "multiprocessors (%d) must not be negative",
 		a->multiprocessors);
@@ -51,7 +54,7 @@ static ek_status check_dtypes(ek_cost_args *a)
 	if (a->variant == EK_EVENKEEL)
 		PASS_ON(ek_norm_check_dtypes(a->dtype, &a->weight_dtype));
 	PASS_ON(ek_norm_check_choices(a->dtype, a->weight_dtype, &a->h_dtype, &a->y_dtype, &a->gradient_dtype,
-				      a->weight_offset, a->rounding));
+				      a->weight_offset, a->rounding, a->activation));
 	PASS_ON(ek_check_dtype("compute_dtype", &a->compute_dtype, a->dtype));
 	PASS_ON(ek_check_dtype("stats_dtype", &stats, a->dtype));
 	PASS_ON(ek_check_dtype("intermediate_dtype", &intermediate, a->dtype));
@@ -156,6 +159,18 @@ void ek_cost_name_total(ek_cost *cost, const char *origin)
 	(void)snprintf(cost->total.origin, sizeof cost->total.origin, "%s", origin);
 }
 
+/* Of a function with neighbours: add_layer_norm and its like. */
+#define NAMED_PATH(prefix, norm, suffix, pass) "evenkeel.torch." prefix norm suffix " -> ek_norm_" pass
+#define NAMED_PATHS(prefix, suffix)                                                \
+	{                                                                          \
+		{NAMED_PATH(prefix, "layer_norm", suffix, "forward"),              \
+		 NAMED_PATH(prefix, "layer_norm", suffix, "backward")},            \
+		{                                                                  \
+			NAMED_PATH(prefix, "rms_norm", suffix, "forward"),         \
+				NAMED_PATH(prefix, "rms_norm", suffix, "backward") \
+		}                                                                  \
+	}
+
 /* Who calls, up to the native op. */
 static const char *path_of(const ek_cost_args *a)
 {
@@ -169,15 +184,13 @@ static const char *path_of(const ek_cost_args *a)
 		 "evenkeel.torch.LayerNorm.forward -> evenkeel.torch.layer_norm -> ek_norm_backward"},
 		{"evenkeel.torch.RMSNorm.forward -> evenkeel.torch.rms_norm -> ek_norm_forward",
 		 "evenkeel.torch.RMSNorm.forward -> evenkeel.torch.rms_norm -> ek_norm_backward"}};
-	static const char *const added[2][2] = {{"evenkeel.torch.add_layer_norm -> ek_norm_forward",
-						 "evenkeel.torch.add_layer_norm -> ek_norm_backward"},
-						{"evenkeel.torch.add_rms_norm -> ek_norm_forward",
-						 "evenkeel.torch.add_rms_norm -> ek_norm_backward"}};
-	static const char *const after[2][2] = {{"ek_norm_forward", "ek_norm_backward"},
-						{"ek_norm_forward", "ek_norm_backward"}};
+	static const char *const added[2][2] = NAMED_PATHS("add_", "");
+	static const char *const after[2][2] = NAMED_PATHS("", "_residual");
+	static const char *const activated[2][2] = NAMED_PATHS("", "_act");
 	return (a->variant != EK_EVENKEEL          ? torch
 		: a->with & EK_WITH_RESIDUAL       ? added
 		: a->with & EK_WITH_RESIDUAL_AFTER ? after
+		: a->activation                    ? activated
 						   : ours)[a->norm == EK_RMS_NORM][a->pass == EK_BACKWARD];
 }
 

@@ -5,19 +5,23 @@
 #include "core/operand.h"
 
 struct ek_op_entry {
-	const char *name; /* "layer_norm" */
+	const char *name;  /* "layer_norm" */
+	const char *alias; /* another one, or NULL */
 	const struct ek_op *forward, *backward;
 	int kind; /* of their field .kind */
 	/* Operands that the op of that name has, and those of them that are always there, optional ones too. */
 	struct ek_named_operands {
 		uint32_t has, needs;
 	} in_forward, in_backward;
+	/* Choices that may be made for it, a bit each, and the values of those that are not made. */
+	uint32_t open_choices;
+	uint8_t usual[EK_MOST_CHOICES];
 };
 
 /* The first byte of the keys of GPU kernels (gpu/recipe.h). */
 enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS };
 
-enum { EK_OP_COUNT = 6 };
+enum { EK_OP_COUNT = 8 };
 extern const struct ek_op_entry ek_ops[EK_OP_COUNT];
 
 #endif

@@ -99,6 +99,9 @@ def split_command(line):
     at = words.index("evenkeel")
     return words[at + 1:], dict(word.split("=", 1) for word in words[:at])
 
+OPS = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "layer_norm_residual", "rms_norm_residual",
+       "layer_norm_act", "rms_norm_act")
+
 
 def read_session(path):
     """A list of (comment lines, command, expected lines)."""
@@ -247,7 +250,7 @@ def check_support(support, devices, fine, checks):
     dtypes = ("f32", "f16", "bf16", "f64")
     goes = {(d, w) for d in dtypes for w in dtypes if d == w or (d in ("f16", "bf16") and w == "f32")}
     wanted = {(device, op, direction, d, w): fine if (d, w) in goes else "EK_ERROR_DTYPE"
-              for device in devices for op in ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "layer_norm_residual", "rms_norm_residual") for direction in ("forward", "backward")
+              for device in devices for op in OPS for direction in ("forward", "backward")
               for d in dtypes for w in dtypes}
     found = {(s["device"], s["op"], s["pass"], s["dtype"], s["weight_dtype"]): s["status"] for s in support}
     checks.check(f"info --json has the support of {' and '.join(devices)}: {fine}",

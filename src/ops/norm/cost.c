@@ -43,10 +43,22 @@ static const struct ek_cost_row reference_forward[] = {
 	 {"0", "elements*t", "elements*y"}},
 	{"add_residual", "elementwise", "=torch.add", "residual_after",
 	 {"elements", "elements*y + elements*h", "elements*y"}},
+	{"sigmoid", "elementwise", "=torch.sigmoid", "sigmoid",
+	 {"value_flops*elements", "elements*y", "elements*y"}},
+	{"silu", "elementwise", "=torch.nn.functional.silu", "silu",
+	 {"value_flops*elements", "elements*y", "elements*y"}},
+	{"gelu", "elementwise", "=torch.nn.functional.gelu", "gelu",
+	 {"value_flops*elements", "elements*y", "elements*y"}},
 	END,
 };
 
 static const struct ek_cost_row reference_backward[] = {
+	{"sigmoid_backward", "elementwise", "=torch.sigmoid", "sigmoid",
+	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
+	{"silu_backward", "elementwise", "=torch.nn.functional.silu", "silu",
+	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
+	{"gelu_backward", "elementwise", "=torch.nn.functional.gelu", "gelu",
+	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
 	{"cast_in", "cast", "torch.Tensor.to", "casts",
 	 {"0", "elements*n + elements*y", "2*elements*t"}},
 	{"normalize", "elementwise", "torch.sub, torch.mul", "centred",
@@ -98,10 +110,22 @@ static const struct ek_cost_row pytorch_forward[] = {
 	 {"0", "elements*n", "elements*y"}},
 	{"vectorized_elementwise_kernel", "elementwise", "=torch.add", "residual_after",
 	 {"elements", "elements*y + elements*h", "elements*y"}},
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.sigmoid", "sigmoid",
+	 {"value_flops*elements", "elements*y", "elements*y"}},
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.silu", "silu",
+	 {"value_flops*elements", "elements*y", "elements*y"}},
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.gelu", "gelu",
+	 {"value_flops*elements", "elements*y", "elements*y"}},
 	END,
 };
 
 static const struct ek_cost_row pytorch_backward[] = {
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.sigmoid", "sigmoid",
+	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.silu", "silu",
+	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.gelu", "gelu",
+	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
 	{"vectorized_elementwise_kernel", "cast", "=torch.Tensor.to", "recast",
 	 {"0", "elements*y", "elements*n"}},
 	{"layer_norm_grad_input_kernel_vectorized", "fused", NULL, "vectors",
@@ -137,11 +161,13 @@ static const struct ek_cost_row pytorch_backward[] = {
 
 #define FORWARD_FLOPS                                                                         \
 	"(3 + 5*centred + weight + bias + residual + residual_after + x_bias)*elements + (4 + 8*centred)*rows" \
-	" + offset*hidden"
+	" + offset*hidden + value_flops*elements"
 #define RECOMPUTED    " + (1 - statistics)*((2 + 3*centred)*elements + (4 + 7*centred)*rows)"
 #define COLUMN_SUMS   "(2*weight + bias + x_bias)*elements + sums*slots*hidden"
 /* dx + dh, and x + x_bias where no sum of them was kept. */
 #define BESIDE        " + (residual + biased_x)*elements + offset*hidden"
+/* What the activation was applied to, and dy times its derivative there. */
+#define ACTIVATED     " + (slope_flops + activation*(1 + weight + bias))*elements"
 
 static const struct ek_cost_row evenkeel_forward[] = {
 	{"forward", "fused", "src/ops/norm/kernels/forward.cu", "1 - staged",
@@ -153,15 +179,15 @@ static const struct ek_cost_row evenkeel_forward[] = {
 
 static const struct ek_cost_row evenkeel_backward[] = {
 	{"backward", "fused", "src/ops/norm/kernels/backward.cu", "1 - staged",
-	 {"(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED BESIDE " + " COLUMN_SUMS,
+	 {"(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED BESIDE ACTIVATED " + " COLUMN_SUMS,
 	 "inputs + chunk_bytes",
 	 "outputs - gradients + sums*partials*padded*s + chunk_bytes"}},
 	{"backward_staged_rows", "fused", "src/ops/norm/kernels/staged.cu", "staged",
-	 {"(3 + 3*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED
+	 {"(3 + 3*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED ACTIVATED
 	 " + biased_x*elements + offset*hidden + (1 - any_sums)*(3 + centred + residual)*elements",
 	 "inputs - any_sums*dh_inputs", "any_sums*5*rows*s + (1 - any_sums)*outputs"}},
 	{"backward_staged_columns", "fused", "src/ops/norm/kernels/staged.cu", "staged*any_sums",
-	 {"(4 + 3*centred + weight)*elements" BESIDE " + " COLUMN_SUMS,
+	 {"(4 + 3*centred + weight)*elements" BESIDE ACTIVATED " + " COLUMN_SUMS,
 	 "inputs - statistics_inputs + 8*rows*s",
 	 "outputs - gradients + sums*partials*padded*s"}},
 	{"backward_fold", "reduction", "src/ops/norm/kernels/columns.cu", "fold_1",
@@ -184,7 +210,7 @@ static const struct ek_cost_row evenkeel_forward_cpu[] = {
 
 static const struct ek_cost_row evenkeel_backward_cpu[] = {
 	{"backward", "fused", "src/ops/norm/cpu.c", "1",
-	 {"(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED BESIDE " + " COLUMN_SUMS,
+	 {"(6 + 4*centred + weight)*elements + (1 + 2*centred)*rows" RECOMPUTED BESIDE ACTIVATED " + " COLUMN_SUMS,
 	 "inputs", "outputs"}},
 	END,
 };

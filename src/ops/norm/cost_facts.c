@@ -58,6 +58,16 @@ static void add_widths(struct ek_facts *facts, const ek_cost_args *a)
 	add_width(facts, "t", EK_SYMBOL_T_BYTES, a->intermediate_dtype, a->dtype);
 }
 
+/* Operations of src/math/math.inc.h in binary32, for a value and for a derivative alone: an fma counts two, a reciprocal
+ * one, comparisons and shifts none. */
+static const struct {
+	int value, slope;
+} activation_flops[] = {[EK_NO_ACTIVATION] = {0, 0},
+			[EK_SIGMOID] = {22, 25},
+			[EK_SILU] = {23, 27},
+			[EK_GELU] = {46, 47},
+			[EK_GELU_TANH] = {22, 29}};
+
 static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 {
 	bool weight = !(a->absent & EK_NO_WEIGHT), bias = !(a->absent & EK_NO_BIAS);
@@ -79,7 +89,13 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 		       {"offset", weight && a->weight_offset},
 		       {"sums", weight + bias + x_bias},
 		       {"any_sums", weight || bias || x_bias},
-		       {"statistics", !(a->absent & EK_NO_STATISTICS)}};
+		       {"statistics", !(a->absent & EK_NO_STATISTICS)},
+		       {"activation", a->activation != EK_NO_ACTIVATION},
+		       {"sigmoid", a->activation == EK_SIGMOID},
+		       {"silu", a->activation == EK_SILU},
+		       {"gelu", a->activation == EK_GELU || a->activation == EK_GELU_TANH},
+		       {"value_flops", activation_flops[a->activation].value},
+		       {"slope_flops", activation_flops[a->activation].slope}};
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		ek_facts_add_number(facts, numbers[i].name, numbers[i].number);
 }
@@ -138,6 +154,8 @@ static uint32_t present_operands(const ek_cost_args *a)
 			present |= forward ? known_operands[i].forward : known_operands[i].backward;
 	if (!forward && a->h_dtype == a->dtype) /* dx is both */
 		present &= ~(1u << EK_BACKWARD_DRESIDUAL);
+	if (!forward && a->activation && !(a->absent & EK_NO_BIAS))
+		present |= 1u << EK_BACKWARD_BIAS;
 	if (!forward && a->with & EK_WITH_RESIDUAL) /* x is forward's h */
 		present &= ~(1u << EK_BACKWARD_X_BIAS);
 	return present;
@@ -152,7 +170,8 @@ static void put_choices(const struct ek_op *op, const ek_cost_args *a, void *arg
 					      [EK_NORM_Y_DTYPE] = (int)a->y_dtype,
 					      [EK_NORM_GRADIENT_DTYPE] = (int)a->gradient_dtype,
 					      [EK_NORM_WEIGHT_OFFSET] = a->weight_offset,
-					      [EK_NORM_ROUNDING] = (int)a->rounding};
+					      [EK_NORM_ROUNDING] = (int)a->rounding,
+					      [EK_NORM_ACTIVATION] = (int)a->activation};
 	for (int i = 0; i < EK_NORM_CHOICES; i++)
 		if (op->choice[i])
 			memcpy(ek_field(args, op->choice[i]), &choices[i], sizeof choices[i]);

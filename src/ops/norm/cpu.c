@@ -83,7 +83,7 @@ static void forward_task(void *arg, int64_t i)
 static bool forward_is_uniform(const ek_norm_forward_args *a, int64_t row_bytes)
 {
 	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
-	       (!a->residual || row_bytes <= MADE_BYTES / 2);
+	       !a->activation && (!a->residual || row_bytes <= MADE_BYTES / 2);
 }
 
 /* Past the caches where y and h are: in place of x or a residual, and with elements across lines, they are not. */
@@ -260,7 +260,7 @@ static void finish_columns_task(void *arg, int64_t i)
 static bool backward_is_uniform(const ek_norm_backward_args *a)
 {
 	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
-	       a->dy && !a->x_bias && !a->dx_bias && !(a->dx && a->dresidual);
+	       !a->activation && a->dy && !a->x_bias && !a->dx_bias && !(a->dx && a->dresidual);
 }
 
 /* Chooses the kernels of a fused norm; uniform: a copy of the arguments, whose dx is the one output of its size. */

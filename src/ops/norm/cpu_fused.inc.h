@@ -114,6 +114,51 @@ INLINE void N(narrow)(const real *from, const struct N(tensor) *t, int64_t start
 		N(conversions)[t->dtype].narrow(from, n, N(from)(t, start), nontemporal);
 }
 
+/* ---- activations (rule 11), of n numbers; n is at most SEGMENT ---- */
+
+struct N(activation) {
+	void (*apply)(real *t, int64_t n);
+	void (*scale)(const real *t, int64_t n, const real *dy, real *to); /* to = dy * the derivative */
+};
+
+#define ACTIVATION(number, name)                                                                   \
+	static void N(apply_##name)(real *t, int64_t n)                                            \
+	{                                                                                          \
+		int64_t i = 0;                                                                     \
+		for (; i + N(STEP) <= n; i += N(STEP)) {                                           \
+			vec y[2] = {V(name)(V(load)(t + i)), V(name)(V(load)(t + i + N(W)))};      \
+			V(store)(t + i, y[0]);                                                     \
+			V(store)(t + i + N(W), y[1]);                                              \
+		}                                                                                  \
+		for (; i < n; i += N(W)) {                                                         \
+			int left = (int)smaller(N(W), n - i);                                      \
+			V(store_part)(t + i, V(name)(V(load_part)(t + i, left)), left);            \
+		}                                                                                  \
+	}                                                                                          \
+	static void N(scale_##name)(const real *t, int64_t n, const real *dy, real *to)            \
+	{                                                                                          \
+		int64_t i = 0;                                                                     \
+		for (; i + N(STEP) <= n; i += N(STEP)) {                                           \
+			vec slope[2];                                                              \
+			UNROLL for (int k = 0; k < 2; k++)                                         \
+				(void)V(name##_and_slope)(V(load)(t + i + k * N(W)), &slope[k]);   \
+			UNROLL for (int k = 0; k < 2; k++)                                         \
+				V(store)(to + i + k * N(W), V(mul)(V(load)(dy + i + k * N(W)), slope[k])); \
+		}                                                                                  \
+		for (; i < n; i += N(W)) {                                                         \
+			int left = (int)smaller(N(W), n - i);                                      \
+			vec slope;                                                                 \
+			(void)V(name##_and_slope)(V(load_part)(t + i, left), &slope);              \
+			V(store_part)(to + i, V(mul)(V(load_part)(dy + i, left), slope), left);    \
+		}                                                                                  \
+	}
+EK_ACTIVATIONS(ACTIVATION)
+#undef ACTIVATION
+
+#define ROW(number, name) [number] = {N(apply_##name), N(scale_##name)},
+static const struct N(activation) N(activations)[] = {EK_ACTIVATIONS(ROW)};
+#undef ROW
+
 /* ---- numbers of columns: weight, bias, x_bias ---- */
 
 /* As real numbers: where they lie if they are such, else of all columns, made once for the rows of a task, or segment by

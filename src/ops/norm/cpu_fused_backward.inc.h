@@ -24,6 +24,19 @@ INLINE const real *N(dy_at)(const struct N(fused_grad) *g, int64_t start, int64_
 	return dy;
 }
 
+/* Rule 11: dy times the derivative at what the activation was applied to, from the row's x. */
+INLINE const real *N(activated_dy)(const struct N(fused_grad) *g, ek_activation activation, const struct N(affine) *f,
+				   int64_t start, int64_t n, const bool centred)
+{
+	real t[SEGMENT], *to = g->dy_buffer + (g->input.kept ? start : 0);
+	const struct N(pair) *in_real = &N(pairs)[PASTE(dtype, ACT)][PASTE(dtype, ACT)];
+	const struct N(result) r = {.x = g->row.x, .stats = g->row.stats, .affine = *f, .y = t};
+	const real *dy = N(dy_at)(g, start, n, false);
+	(centred ? in_real->write_centred : in_real->write_rms)(&r, n, false);
+	N(activations)[activation].scale(t, n, dy, to);
+	return to;
+}
+
 /* Rule 6: a row's terms of dweight and dbias, of a rounded xhat. */
 INLINE void N(add_rounded_columns)(const struct N(fused_grad) *g, const struct N(columns) *c, int64_t n, const bool centred)
 {
@@ -90,7 +103,8 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 		int64_t n = N(segment_length)(a->cols, start);
 		struct N(affine) f = N(affine_at)(wide, start, n);
 		g.row.x = a->rstd ? N(make_input)(&g.input, start, n) : N(input_at)(&g.input, start, n);
-		g.row.dy = N(dy_at)(&g, start, n, false);
+		g.row.dy = a->activation ? N(activated_dy)(&g, a->activation, &f, start, n, centred)
+					 : N(dy_at)(&g, start, n, false);
 		none[0][0] = none[0][1] = fetch_from(NULL, g.row.x);
 		struct N(columns) c = columns->kind == COLUMNS_NONE ? no_columns : N(columns_from)(columns, start);
 		N(add_grad_segment)(1, &g.row, 0, n, &f, g.xhat_as ? &no_columns : &c, none, centred, &g_xhat, &sum_g);
@@ -104,7 +118,12 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 		int64_t n = N(segment_length)(a->cols, start);
 		struct N(affine) f = N(affine_at)(wide, start, n);
 		g.row.x = N(input_at)(&g.input, start, n);
-		g.row.dy = N(dy_at)(&g, start, n, true);
+		if (!a->activation)
+			g.row.dy = N(dy_at)(&g, start, n, true);
+		else if (g.input.kept)
+			g.row.dy = dy_buffer + start;
+		else
+			g.row.dy = N(activated_dy)(&g, a->activation, &f, start, n, centred);
 		none[0][0] = none[0][1] = fetch_from(NULL, g.row.x);
 		(centred ? N(write_dx_centred) : N(write_dx_rms))(&g.row, &f, (struct span){0, n}, none[0], false);
 		N(add)(&g.dh, start, n, dx);
@@ -124,7 +143,7 @@ static void N(fused_backward)(const ek_norm_backward_args *a, int64_t first, int
 	struct N(column_sums) sums = {.task = task, .leaf_rows = task ? ek_leaf_rows(task->slot_rows) : 0};
 	struct N(fused_columns) wide;
 	N(open_wide)(&wide.weight, a->weight, a->weight_dtype, a->weight_offset, a->cols);
-	N(open_wide)(&wide.bias, NULL, a->weight_dtype, 0, a->cols);
+	N(open_wide)(&wide.bias, a->bias, a->weight_dtype, 0, a->cols);
 	N(open_wide)(&wide.x_bias, a->x_bias, a->weight_dtype, 0, a->cols);
 	if (task)
 		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols, a->dx_bias ? 3 : 2);

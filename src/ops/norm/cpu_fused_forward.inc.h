@@ -11,9 +11,22 @@ INLINE struct N(affine) N(affine_at)(struct N(fused_columns) *c, int64_t start, 
 	return N(affine_of)(N(wide_at)(&c->weight, start, n), N(wide_at)(&c->bias, start, n));
 }
 
+/* Rule 11: n numbers, at most SEGMENT. */
+INLINE void N(write_activated)(const struct N(result) *result, int64_t n, ek_activation activation,
+			       const struct N(tensor) *y, bool nontemporal, const bool centred)
+{
+	_Alignas(LINE) real numbers[SEGMENT];
+	struct N(result) r = *result;
+	const struct N(pair) *in_real = &N(pairs)[PASTE(dtype, ACT)][PASTE(dtype, ACT)];
+	r.y = numbers;
+	(centred ? in_real->write_centred : in_real->write_rms)(&r, n, false);
+	N(activations)[activation].apply(numbers, n);
+	N(conversions)[y->dtype].narrow(numbers, n, result->y, nontemporal);
+}
+
 /* Rule 10, rounding each: n numbers, at most SEGMENT, whose xhat rounds to `dtype`. */
-static void N(write_each)(const struct N(result) *result, int64_t n, ek_dtype dtype, const struct N(tensor) *y,
-			  const struct N(tensor) *after, bool nontemporal, const bool centred)
+static void N(write_each)(const struct N(result) *result, int64_t n, ek_dtype dtype, ek_activation activation,
+			  const struct N(tensor) *y, const struct N(tensor) *after, bool nontemporal, const bool centred)
 {
 	real numbers[SEGMENT];
 	struct N(result) r = *result;
@@ -26,10 +39,12 @@ static void N(write_each)(const struct N(result) *result, int64_t n, ek_dtype dt
 	(centred ? in_real->write_centred : in_real->write_rms)(&r, n, false);
 	N(conversions)[dtype].round(numbers, n);
 	r = (struct N(result)){numbers, {.rstd = 1}, result->affine, NULL, result->y};
-	if (after->at) {
+	if (after->at || activation) {
 		r.y = numbers;
 		in_real->write_rms(&r, n, false);
 		N(conversions)[y->dtype].round(numbers, n);
+		if (activation)
+			N(activations)[activation].apply(numbers, n);
 		r = (struct N(result)){numbers, {.rstd = 1}, none, result->after, result->y};
 	}
 	pair->write_rms(&r, n, nontemporal);
@@ -52,7 +67,7 @@ INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, struct N(fu
 				       .buffer = buffer};
 	struct N(result) r = {.stats = N(input_stats)(&input, a->cols, (real)a->eps, centred)};
 	N(put_stats)(a, row, &r.stats);
-	int64_t step = input.kept && !each ? a->cols : SEGMENT;
+	int64_t step = input.kept && !each && !a->activation ? a->cols : SEGMENT;
 	for (int64_t start = 0; start < a->cols; start += step) {
 		int64_t n = smaller(step, a->cols - start);
 		r.x = N(input_at)(&input, start, n);
@@ -60,7 +75,10 @@ INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, struct N(fu
 		r.after = N(from)(&after, start);
 		r.y = N(from)(&y, start);
 		if (each)
-			N(write_each)(&r, n, a->residual ? a->h_dtype : a->dtype, &y, &after, nontemporal, centred);
+			N(write_each)(&r, n, a->residual ? a->h_dtype : a->dtype, a->activation, &y, &after, nontemporal,
+				      centred);
+		else if (a->activation)
+			N(write_activated)(&r, n, a->activation, &y, nontemporal, centred);
 		else
 			(centred ? pair->write_centred : pair->write_rms)(&r, n, nontemporal);
 	}

@@ -16,6 +16,8 @@
 #include "core/slots.h"
 #include "cpu_kernels.h"
 #include "cpu/simd.h"
+#include "math/activations.h"
+#include "math/simd.h"
 
 /* What a sweep over a row sums: x; d = x - m0 and its square; the square of x. */
 enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };

@@ -49,12 +49,13 @@ static const struct ek_choice choices[EK_NORM_CHOICES] = {
 				    .follows = EK_NORM_WEIGHT_DTYPE + 1},
 	[EK_NORM_WEIGHT_OFFSET] = {.name = "weight_offset", .most = 1},
 	[EK_NORM_ROUNDING] = {.name = "rounding", .most = EK_ROUND_EACH},
+	[EK_NORM_ACTIVATION] = {.name = "activation", .most = EK_GELU_TANH},
 };
 #define CHOICES                                                                                           \
 	.choices = choices, .choice_count = EK_NORM_CHOICES,                                              \
 	.choice[EK_NORM_WEIGHT_DTYPE] = FIELD(weight_dtype), .choice[EK_NORM_H_DTYPE] = FIELD(h_dtype),   \
 	.choice[EK_NORM_Y_DTYPE] = FIELD(y_dtype), .choice[EK_NORM_WEIGHT_OFFSET] = FIELD(weight_offset), \
-	.choice[EK_NORM_ROUNDING] = FIELD(rounding)
+	.choice[EK_NORM_ROUNDING] = FIELD(rounding), .choice[EK_NORM_ACTIVATION] = FIELD(activation)
 _Static_assert((int)EK_NORM_CHOICES <= (int)EK_MOST_CHOICES, "EK_MOST_CHOICES is too small");
 
 /* clang-format off */
@@ -73,7 +74,8 @@ static const struct ek_operand forward_operands[EK_FORWARD_OPERANDS] = {
 	[EK_FORWARD_X_BIAS] = {OPERAND(x_bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_FORWARD_RESIDUAL] = {OPERAND(residual), ROWS_COLS(residual_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_FORWARD_RESIDUAL_AFTER] = {OPERAND(residual_after), ROWS_COLS(residual_after_stride), INNER,
-				       .flags = EK_OPTIONAL | EK_CONSTANT, .excludes = 1u << EK_FORWARD_RESIDUAL},
+				       .flags = EK_OPTIONAL | EK_CONSTANT, .excludes = 1u << EK_FORWARD_RESIDUAL,
+				       .without_choice = EK_NORM_ACTIVATION + 1},
 };
 static ek_status call_forward(ek_context *ctx, const void *args);
 static ek_status prepare_forward(ek_context *ctx, const void *args);
@@ -109,6 +111,8 @@ static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 	[EK_BACKWARD_MEAN_LO] = {OPERAND(mean_lo), ROWS, STATISTIC, .flags = EK_OPTIONAL, LAYER_NORM_ALONE, NEEDS(EK_BACKWARD_MEAN)},
 	[EK_BACKWARD_X_BIAS] = {OPERAND(x_bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_DH] = {OPERAND(dh), ROWS_COLS(dh_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
+	[EK_BACKWARD_BIAS] = {OPERAND(bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
+			      .with_choice = EK_NORM_ACTIVATION + 1},
 };
 static ek_status call_backward(ek_context *ctx, const void *args);
 static ek_status prepare_backward(ek_context *ctx, const void *args);
@@ -188,23 +192,27 @@ EK_INLINE ek_status check_norm(ek_norm norm)
 	return EK_OK;
 }
 
-EK_INLINE ek_status check_flavour(int weight_offset, ek_rounding rounding)
+EK_INLINE ek_status check_flavour(int weight_offset, ek_rounding rounding, ek_activation activation)
 {
 	REQUIRE(weight_offset == 0 || weight_offset == 1, EK_ERROR_ARGUMENT,
 		"weight_offset (%d) must be 0 or 1", weight_offset);
 	REQUIRE(rounding == EK_ROUND_ONCE || rounding == EK_ROUND_EACH, EK_ERROR_ARGUMENT,
 		"rounding (%d) is neither EK_ROUND_ONCE (%d) nor EK_ROUND_EACH (%d)", (int)rounding,
 		(int)EK_ROUND_ONCE, (int)EK_ROUND_EACH);
+	REQUIRE((unsigned)activation <= EK_GELU_TANH, EK_ERROR_ARGUMENT,
+		"activation (%d) is not in EK_NO_ACTIVATION (%d) to EK_GELU_TANH (%d)", (int)activation,
+		(int)EK_NO_ACTIVATION, (int)EK_GELU_TANH);
 	return EK_OK;
 }
 
 ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype *h_dtype, ek_dtype *y_dtype,
-				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding)
+				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding,
+				ek_activation activation)
 {
 	PASS_ON(check_follower("h_dtype", h_dtype, "dtype", dtype));
 	PASS_ON(check_y_dtype(dtype, y_dtype));
 	PASS_ON(check_follower("gradient_dtype", gradient_dtype, "weight_dtype", weight_dtype));
-	return check_flavour(weight_offset, rounding);
+	return check_flavour(weight_offset, rounding, activation);
 }
 
 /* All but the operands: what forward and backward share. */
@@ -234,14 +242,14 @@ EK_INLINE ek_rounding resolved_rounding(ek_rounding rounding, ek_dtype input, ek
 bool ek_norm_forward_is_fused(const ek_norm_forward_args *a)
 {
 	return a->x_bias || a->residual || a->residual_after || a->y_dtype != a->dtype || a->weight_offset ||
-	       a->rounding;
+	       a->rounding || a->activation;
 }
 
 bool ek_norm_backward_is_fused(const ek_norm_backward_args *a)
 {
 	return a->x_bias || a->dh || a->dresidual || a->dx_bias || !a->dy || a->h_dtype != a->dtype ||
 	       a->y_dtype != a->dtype || a->gradient_dtype != a->weight_dtype || a->weight_offset ||
-	       a->rounding;
+	       a->rounding || a->activation;
 }
 
 EK_INLINE ek_status check_forward(const ek_context *ctx, const ek_norm_forward_args *args,
@@ -250,7 +258,7 @@ EK_INLINE ek_status check_forward(const ek_context *ctx, const ek_norm_forward_a
 	const struct ek_op *op = &ek_norm_forward_op;
 	PASS_ON(check_sizes(op, ctx, args, resolved, &resolved->weight_dtype, &resolved->h_dtype,
 			    &resolved->y_dtype));
-	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding));
+	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding, resolved->activation));
 	resolved->rounding = resolved_rounding(resolved->rounding,
 					       resolved->residual ? resolved->h_dtype : resolved->dtype,
 					       resolved->y_dtype);
@@ -285,7 +293,7 @@ EK_INLINE ek_status check_backward_sizes(const ek_context *ctx, const ek_norm_ba
 			    &resolved->h_dtype, &resolved->y_dtype));
 	PASS_ON(check_follower("gradient_dtype", &resolved->gradient_dtype, "weight_dtype",
 			       resolved->weight_dtype));
-	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding));
+	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding, resolved->activation));
 	resolved->rounding = resolved_rounding(resolved->rounding, resolved->h_dtype, resolved->h_dtype);
 	PASS_ON(ek_check_strides(&ek_norm_backward_op, resolved));
 	return ek_check_accumulate(&ek_norm_backward_op, resolved);

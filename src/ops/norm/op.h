@@ -24,6 +24,7 @@ enum ek_norm_choice {
 	EK_NORM_GRADIENT_DTYPE,
 	EK_NORM_WEIGHT_OFFSET,
 	EK_NORM_ROUNDING,
+	EK_NORM_ACTIVATION,
 	EK_NORM_CHOICES
 };
 
@@ -59,6 +60,7 @@ enum ek_norm_backward_operand {
 	EK_BACKWARD_MEAN_LO,
 	EK_BACKWARD_X_BIAS,
 	EK_BACKWARD_DH,
+	EK_BACKWARD_BIAS,
 	EK_BACKWARD_OPERANDS
 };
 
@@ -69,7 +71,8 @@ ek_status ek_norm_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype);
 
 /* The same of the other choices; 0 as a dtype becomes the one that it follows. */
 ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype *h_dtype, ek_dtype *y_dtype,
-				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding);
+				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding,
+				ek_activation activation);
 
 /* Whether resolved arguments ask for more than a plain norm: operands beside it, or a flavour. */
 bool ek_norm_forward_is_fused(const ek_norm_forward_args *args);

@@ -210,16 +210,16 @@ static bool has_strips(const ek_norm_forward_args *a)
 
 struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int access)
 {
-	return (struct ek_norm_form){.dtype = row_dtype(a),
-				     .weight_dtype = a->weight_dtype,
-				     .cols = a->cols,
-				     .access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS
-											 : access,
-				     .flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH ||
-						  a->y_dtype != a->dtype || a->residual_after,
-				     .after = a->residual_after != NULL,
-				     .kept = 1 + (a->x_bias != NULL),
-				     .tensors = a->residual ? 2 : 1};
+	return (struct ek_norm_form){
+		.dtype = row_dtype(a),
+		.weight_dtype = a->weight_dtype,
+		.cols = a->cols,
+		.access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS : access,
+		.flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH || a->y_dtype != a->dtype ||
+			     a->residual_after || a->activation,
+		.after = a->residual_after != NULL,
+		.kept = 1 + (a->x_bias != NULL),
+		.tensors = a->residual ? 2 : 1};
 }
 
 /* Few rows have a kernel of their own at some widths. A call makes both: another number of rows then compiles nothing. */
@@ -246,8 +246,7 @@ void ek_norm_plan_forward(const ek_norm_forward_args *args, const struct ek_gpu_
 	key.x_dtype = (uint8_t)args->dtype;
 	key.y_dtype = (uint8_t)args->y_dtype;
 	key.dx_dtype = (uint8_t)args->h_dtype;
-	key.flavour = (uint8_t)((args->weight_offset ? FLAVOUR_WEIGHT_OFFSET : 0) |
-				(args->rounding == EK_ROUND_EACH ? FLAVOUR_ROUND_EACH : 0));
+	key.flavour = ek_norm_flavour(args->weight_offset, args->rounding, args->activation);
 	const struct forward_arguments f = forward_arguments_of(args);
 	key.kind = KIND_FORWARD;
 	key.policy = ek_forward_policy(&form, limits);

@@ -156,7 +156,7 @@ struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *a, int ac
 											 : access,
 				     .given = a->rstd != NULL,
 				     .sums = (a->dweight != NULL) + (a->dbias != NULL) + (a->dx_bias != NULL),
-				     .kept = 1 + (a->x_bias != NULL),
+				     .kept = 1 + (a->x_bias != NULL) + (a->bias != NULL),
 				     .tensors = ek_norm_backward_is_fused(a) ? 3 : 2};
 }
 
@@ -228,7 +228,8 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 		.dh = a->dh,
 		.dresidual = a->dresidual,
 		.dh_stride = a->dh_stride * h_bytes,
-		.dresidual_stride = a->dresidual_stride * h_bytes};
+		.dresidual_stride = a->dresidual_stride * h_bytes,
+		.bias = a->bias};
 	struct ek_launch launch = {.blocks = blocks_of(policy, quotient_up(a->rows, slot_rows)),
 				   .threads = ek_policy_threads(policy),
 				   .cluster = ek_policy_cluster(policy),
@@ -245,6 +246,7 @@ static struct staged_arguments staged_arguments_of(const struct backward *b)
 					 .dy = a->dy,
 					 .y = a->dx,
 					 .weight = a->weight,
+					 .bias = a->bias,
 					 .mean = (void *)(uintptr_t)a->mean,
 					 .rstd = (void *)(uintptr_t)a->rstd,
 					 .mean_lo = (void *)(uintptr_t)a->mean_lo,
@@ -369,8 +371,7 @@ void ek_norm_plan_backward(const ek_norm_backward_args *args, const struct ek_gp
 	b.key.x_dtype = (uint8_t)args->h_dtype;
 	b.key.y_dtype = (uint8_t)args->y_dtype;
 	b.key.dx_dtype = (uint8_t)args->dtype;
-	b.key.flavour = (uint8_t)((args->weight_offset ? FLAVOUR_WEIGHT_OFFSET : 0) |
-				  (args->rounding == EK_ROUND_EACH ? FLAVOUR_ROUND_EACH : 0));
+	b.key.flavour = ek_norm_flavour(args->weight_offset, args->rounding, args->activation);
 	b.key.policy = all.policy[access];
 	b.workspace = workspace_of(&b.key.policy, b.form, limits, args->rows);
 	b.partials = b.form->sums ? ek_offset(args->workspace, (int64_t)b.workspace.numbers_bytes) : NULL;

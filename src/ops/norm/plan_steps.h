@@ -26,6 +26,13 @@ struct ek_step *ek_norm_add_step(struct ek_norm_plan *plan, const struct ek_norm
 void ek_norm_add_staged_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
 			     const struct ek_norm_form *form, const struct staged_arguments *s);
 
+/* .flavour of a key. */
+static inline uint8_t ek_norm_flavour(int weight_offset, ek_rounding rounding, ek_activation activation)
+{
+	return (uint8_t)((weight_offset ? FLAVOUR_WEIGHT_OFFSET : 0) |
+			 (rounding == EK_ROUND_EACH ? FLAVOUR_ROUND_EACH : 0) | (int)activation << FLAVOUR_BITS);
+}
+
 /* Rule 1 of docs/numerics.md. */
 double ek_norm_rounded_eps(ek_dtype dtype, double eps);
 

@@ -10,6 +10,9 @@
 #include "op.h"
 
 _Static_assert(sizeof(struct ek_norm_key) == 24 + sizeof(struct ek_norm_policy), "a key has padding");
+_Static_assert(ACTIVATION_SIGMOID == (int)EK_SIGMOID && ACTIVATION_SILU == (int)EK_SILU &&
+		       ACTIVATION_GELU == (int)EK_GELU && ACTIVATION_GELU_TANH == (int)EK_GELU_TANH,
+	       "ACTIVATION_… are the values of ek_activation");
 _Static_assert(sizeof(struct ek_norm_key) <= sizeof(struct ek_kernel_key), "EK_KEY_WORDS is too small");
 
 struct ek_kernel_key ek_norm_pack_key(const struct ek_norm_key *key)
@@ -35,11 +38,15 @@ static const struct kind {
 	[KIND_FINAL] = {"backward_final", {ek_text_norm_columns}, false},
 };
 
-static void add_texts(struct ek_recipe *recipe, const struct kind *kind)
+static void add_texts(struct ek_recipe *recipe, const struct kind *kind, bool activation)
 {
-	const char *const common[] = {ek_text_words,       ek_text_division,  ek_text_order,
-				      ek_text_norm_layout, ek_text_norm_rows, ek_text_norm_shift,
-				      ek_text_norm_strips, ek_text_norm_sums};
+	const char *const math[] = {ek_text_math_constants, ek_text_math_words, ek_text_math};
+	const char *const common[] = {ek_text_division,  ek_text_order,          ek_text_norm_layout,
+				      ek_text_norm_rows, ek_text_norm_shift,     ek_text_norm_strips,
+				      ek_text_norm_sums, ek_text_norm_activation};
+	ek_recipe_add_text(recipe, ek_text_words);
+	for (size_t i = 0; activation && i < sizeof math / sizeof *math; i++)
+		ek_recipe_add_text(recipe, math[i]);
 	for (size_t i = 0; i < sizeof common / sizeof *common; i++)
 		ek_recipe_add_text(recipe, common[i]);
 	for (int i = 0; i < 2 && kind->texts[i]; i++)
@@ -85,8 +92,8 @@ static bool has_neighbours(const struct ek_norm_key *key)
 {
 	const uint32_t forward = 1u << EK_FORWARD_X_BIAS | 1u << EK_FORWARD_RESIDUAL |
 				 1u << EK_FORWARD_RESIDUAL_AFTER,
-		       backward =
-			       1u << EK_BACKWARD_X_BIAS | 1u << EK_BACKWARD_DH | 1u << EK_BACKWARD_DRESIDUAL;
+		       backward = 1u << EK_BACKWARD_X_BIAS | 1u << EK_BACKWARD_DH |
+				  1u << EK_BACKWARD_DRESIDUAL | 1u << EK_BACKWARD_BIAS;
 	return key->operands & (kinds[key->kind].forward ? forward : backward);
 }
 
@@ -102,6 +109,9 @@ static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 	ek_recipe_define(recipe, "AFTER_ELEMENT", key->dx_dtype);
 	ek_recipe_define(recipe, "WEIGHT_OFFSET", (key->flavour & FLAVOUR_WEIGHT_OFFSET) != 0);
 	ek_recipe_define(recipe, "ROUND_EACH", (key->flavour & FLAVOUR_ROUND_EACH) != 0);
+	ek_recipe_define(recipe, "ACTIVATION", key->flavour >> FLAVOUR_BITS);
+	if (key->flavour >> FLAVOUR_BITS)
+		ek_recipe_define(recipe, "MATH_F64", key->dtype == EK_F64);
 	ek_recipe_define(recipe, "COLS", (int)key->cols);
 	ek_recipe_define(recipe, "CENTRED", key->norm == EK_LAYER_NORM);
 	ek_recipe_define(recipe, "ACCESS", key->access);
@@ -141,7 +151,7 @@ void ek_norm_write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *
 	const struct kind *kind = &kinds[key.kind];
 	*recipe = (struct ek_recipe){.shared_bytes = shared_bytes(&key),
 				     .large_cluster = ek_policy_cluster(&key.policy) > 8};
-	add_texts(recipe, kind);
+	add_texts(recipe, kind, key.flavour >> FLAVOUR_BITS != 0);
 	ek_recipe_name(recipe, "ek_%s_%s%s_%s_%d", key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
 		       kind->name, key.few ? "_few" : "", ek_dtype_name((ek_dtype)key.dtype), (int)key.cols);
 	define_form(recipe, &key);

@@ -11,6 +11,8 @@
 #include "core/order.h"
 #include "core/slots.h"
 #include "cpu/fpenv.h"
+#include "math/activations.h"
+#include "math/reference.h"
 
 /* Buffers may have any alignment, hence memcpy. */
 static double read_element(const void *tensor, ek_dtype dtype, int64_t i)

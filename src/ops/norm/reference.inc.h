@@ -30,7 +30,8 @@ struct NAME(operand) {
 struct NAME(row) {
 	struct NAME(operand) x, x_bias, residual, residual_after, dy, dh, weight, bias;
 	ek_norm norm;
-	ek_dtype h_dtype, xhat_dtype, affine_dtype; /* what xhat rounds to, and y before the residual; or 0 */
+	ek_dtype h_dtype, xhat_dtype, affine_dtype; /* what xhat rounds to, and y before residual or activation; or 0 */
+	ek_activation activation;
 	int weight_offset;
 	int64_t cols;
 	real m0, mean, mean_lo, rstd, mean_g_xhat, mean_g;
@@ -81,9 +82,36 @@ static real NAME(weight)(const struct NAME(row) *r, int64_t i)
 	return r->weight_offset ? 1 + weight : weight;
 }
 
+/* Rule 4, from either xhat. */
+static real NAME(affine)(const struct NAME(row) *r, int64_t i, real xhat)
+{
+	real weight = r->weight.tensor ? NAME(weight)(r, i) : 1;
+	return r->bias.tensor ? fma_real(xhat, weight, NAME(element)(&r->bias, i)) : xhat * weight;
+}
+
+/* Rule 11: the activation and its derivative. */
+static real NAME(activation)(ek_activation activation, real t, real *slope)
+{
+	switch (activation) {
+#define ACTIVATION(number, name)                     \
+	case number:                                 \
+		return NAME(name##_and_slope)(t, slope);
+		EK_ACTIVATIONS(ACTIVATION)
+#undef ACTIVATION
+	default:
+		*slope = 1;
+		return t;
+	}
+}
+
+/* Rule 11: the gradient of what the activation is applied to. */
 static real NAME(dy)(const struct NAME(row) *r, int64_t i)
 {
-	return r->dy.tensor ? NAME(element)(&r->dy, i) : 0;
+	real dy = r->dy.tensor ? NAME(element)(&r->dy, i) : 0, slope;
+	if (!r->activation)
+		return dy;
+	(void)NAME(activation)(r->activation, NAME(affine)(r, i, NAME(xhat)(r, i)), &slope);
+	return dy * slope;
 }
 
 static real NAME(g)(const struct NAME(row) *r, int64_t i)
@@ -172,17 +200,19 @@ static struct NAME(row) NAME(forward_row)(const ek_norm_forward_args *a, int64_t
 				  .h_dtype = a->h_dtype,
 				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? of_input : (ek_dtype)0,
 				  .affine_dtype = a->rounding == EK_ROUND_EACH ? a->y_dtype : (ek_dtype)0,
+				  .activation = a->activation,
 				  .weight_offset = a->weight_offset,
 				  .cols = a->cols};
 }
 
 static real NAME(y)(const struct NAME(row) *r, int64_t i)
 {
-	real y = NAME(rounded_xhat)(r, i), weight = r->weight.tensor ? NAME(weight)(r, i) : 1;
-	y = r->bias.tensor ? fma_real(y, weight, NAME(element)(&r->bias, i)) : y * weight;
-	if (!r->residual_after.tensor)
+	real y = NAME(affine)(r, i, NAME(rounded_xhat)(r, i)), slope;
+	if (!r->residual_after.tensor && !r->activation)
 		return y;
-	return (r->affine_dtype ? NAME(rounded)(r->affine_dtype, y) : y) + NAME(element)(&r->residual_after, i);
+	if (r->affine_dtype)
+		y = NAME(rounded)(r->affine_dtype, y);
+	return r->activation ? NAME(activation)(r->activation, y, &slope) : y + NAME(element)(&r->residual_after, i);
 }
 
 static void NAME(forward)(const ek_norm_forward_args *a)
@@ -207,7 +237,9 @@ static struct NAME(row) NAME(backward_row)(const ek_norm_backward_args *a, int64
 				  .dy = {a->dy, a->y_dtype, row * a->dy_stride},
 				  .dh = {a->dh, a->h_dtype, row * a->dh_stride},
 				  .weight = {a->weight, a->weight_dtype, 0},
+				  .bias = {a->bias, a->weight_dtype, 0},
 				  .norm = a->norm,
+				  .activation = a->activation,
 				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? a->h_dtype : (ek_dtype)0,
 				  .weight_offset = a->weight_offset,
 				  .cols = a->cols};

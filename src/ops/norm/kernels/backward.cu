@@ -182,7 +182,7 @@ struct kept {
 };
 
 struct kept_operands {
-	struct kept weight, x_bias;
+	struct kept weight, x_bias, bias;
 };
 
 DEVICE u8 *kept_quad(const struct kept *kept, int j, int i)
@@ -249,6 +249,10 @@ DEVICE void input_of(real *xs, quad x, const struct kept_operands *kept, int fir
 		xs[e] = xs[e] + b[e];
 }
 
+/* Where x and dy stay in registers, so does the gradient of the affine result, in binary32: a derivative costs 20 to 32
+ * instructions. Else the second pass computes it again. */
+enum { HOLDS_GRADIENT = ACTIVATION && KEEP };
+
 /* Past the end of the row, where x is 0, xhat shall be 0. */
 DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
 {
@@ -258,22 +262,25 @@ DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
 	return s;
 }
 
-/* The first pass over quad j of a row: the sums over it, and what it adds to its columns. */
-DEVICE void add_quad(quad x, quad dy, int j, struct statistics s, const struct kept_operands *kept,
+/* The first pass over quad j of a row: the sums over it, and what it adds to its columns. d is dy and becomes the gradient
+ * of the affine result. */
+DEVICE void add_quad(quad x, real *d, int j, struct statistics s, const struct kept_operands *kept,
 		     int first, real (*lanes)[THREAD_LANES], real (*sums)[ELEMENTS])
 {
 	const int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
-	real xs[PER_QUAD], d[PER_QUAD], w[PER_QUAD];
+	real xs[PER_QUAD], w[PER_QUAD], b[PER_QUAD];
 	input_of(xs, x, kept, first, j);
-	widen(dy, d);
-	if (HAS_WEIGHT && NEEDS_DX)
+	if (HAS_WEIGHT && (NEEDS_DX || ACTIVATION))
 		kept_weights(w, kept, first, j);
+	if (HAS_BIAS)
+		take_kept(b, &kept->bias, first, j);
 	s = statistics_at(s, first, j);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		int at = j * PER_QUAD + e;
 		int ends_here = TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD;
 		real h = !ends_here || HAS_ELEMENT(first, j, e) ? xhat_of(xs[e], s) : 0;
+		d[e] = activated_gradient(d[e], h, w[e], b[e]);
 		if (NEEDS_DX) {
 			real g = HAS_WEIGHT ? d[e] * w[e] : d[e];
 			ADD_PRODUCT(lanes[segment], in, e, g, h);
@@ -292,19 +299,22 @@ DEVICE void add_quad(quad x, quad dy, int j, struct statistics s, const struct k
 	}
 }
 
-/* The second pass: dx, to xs. */
-DEVICE void gradient(real *xs, quad x, quad dy, int j, struct statistics s, real mean_gx, real mean_g,
+/* The second pass: dx, to xs. d is dy, or the gradient that the first pass made of it. */
+DEVICE void gradient(real *xs, quad x, const real *d, int j, struct statistics s, real mean_gx, real mean_g,
 		     const struct kept_operands *kept, int first)
 {
-	real d[PER_QUAD], w[PER_QUAD];
+	real w[PER_QUAD], b[PER_QUAD];
 	input_of(xs, x, kept, first, j);
-	widen(dy, d);
 	if (HAS_WEIGHT)
 		kept_weights(w, kept, first, j);
+	if (HAS_BIAS && !HOLDS_GRADIENT)
+		take_kept(b, &kept->bias, first, j);
 	s = statistics_at(s, first, j); /* as the first pass did, so that xhat is at hand */
 	UNROLL
-	for (int e = 0; e < PER_QUAD; e++)
-		xs[e] = dx_of(xhat_of(xs[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
+	for (int e = 0; e < PER_QUAD; e++) {
+		real h = xhat_of(xs[e], s), t = HOLDS_GRADIENT ? d[e] : activated_gradient(d[e], h, w[e], b[e]);
+		xs[e] = dx_of(h, HAS_WEIGHT ? t * w[e] : t, mean_gx, mean_g, s.rstd);
+	}
 }
 
 /* What a thread walks with. */
@@ -319,6 +329,7 @@ struct walk {
 #define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a, w->p.first))
 #define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a, w->p.first))
 
+enum { HELD_GRADIENTS = HOLDS_GRADIENT ? ELEMENTS : 1 };
 enum { ROW_SUMS = CENTRED ? 2 : 1, STEP_SUMS = ROWS_AT_ONCE * ROW_SUMS };
 
 /* Recomputed statistics; none of rows that are not there. */
@@ -358,7 +369,7 @@ DEVICE void put_gradient(u8 *dx_row, u8 *dresidual_row, real *dx, quad dh, int j
 }
 
 /* dx of the rows of a step, from their sums of g * xhat and of g. */
-DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], struct step t, const struct statistics *s,
+DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], real (*held)[HELD_GRADIENTS], struct step t, const struct statistics *s,
 		       const real *sums, const struct kept_operands *kept, const struct backward_arguments *a, struct walk *w, real (*column_sums)[ELEMENTS])
 {
 	UNROLL
@@ -372,9 +383,12 @@ DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], struct step t, const
 			sync_warp(); /* the row before is out */
 		UNROLL
 		for (int j = 0; there && j < QUADS; j++) {
-			real dx[PER_QUAD];
+			real dx[PER_QUAD], d[PER_QUAD];
 			quad dh = HAS_DH ? raw_quad(w->ring, 2, u, j, t, a) : no_quad();
-			gradient(dx, X_QUAD(u, j), DY_QUAD(u, j), j, s[u], mean_gx, mean_g, kept, w->p.first);
+			if (!HOLDS_GRADIENT)
+				widen(DY_QUAD(u, j), d);
+			gradient(dx, X_QUAD(u, j), HOLDS_GRADIENT ? held[u] + j * PER_QUAD : d, j, s[u], mean_gx, mean_g, kept,
+				 w->p.first);
 			put_gradient(dx_row, dresidual_row, dx, dh, j, w, column_sums);
 		}
 		if (ACCESS == ACCESS_SHIFTED)
@@ -390,6 +404,7 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 {
 	struct statistics s[ROWS_AT_ONCE];
 	quad x[ROWS_AT_ONCE][QUADS], dy[ROWS_AT_ONCE][QUADS];
+	real held[ROWS_AT_ONCE][HELD_GRADIENTS];
 	real lanes[STEP_SUMS * WARP_SEGMENTS][THREAD_LANES], sums[STEP_SUMS];
 
 	FETCH_WAIT(STAGES - 1);
@@ -415,13 +430,19 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		UNROLL
-		for (int j = 0; j < QUADS; j++)
-			add_quad(X_QUAD(u, j), DY_QUAD(u, j), j, s[u], kept, w->p.first,
-				 lanes + u * ROW_SUMS * WARP_SEGMENTS, column_sums);
+		for (int j = 0; j < QUADS; j++) {
+			real d[PER_QUAD];
+			widen(DY_QUAD(u, j), d);
+			add_quad(X_QUAD(u, j), d, j, s[u], kept, w->p.first, lanes + u * ROW_SUMS * WARP_SEGMENTS,
+				 column_sums);
+			UNROLL
+			for (int e = 0; HOLDS_GRADIENT && e < PER_QUAD; e++)
+				held[u][j * PER_QUAD + e] = d[e];
+		}
 	}
 	if (NEEDS_DX) {
 		row_sums(lanes, sums, STEP_SUMS, &w->board, w->p);
-		write_step(x, dy, t, s, sums, kept, a, w, column_sums);
+		write_step(x, dy, held, t, s, sums, kept, a, w, column_sums);
 	}
 	if (!KEEP || HAS_DH)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
@@ -433,7 +454,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 	const int rank = ROW_BLOCKS * FOLD_BLOCKS > 1 ? cluster_rank() : 0;
 	const int chunked = SUMS > 0 && a.slot_rows > CHUNK_ROWS;
 	u8 *kept_shared = shared_memory() + BOARDS_BYTES + SHIFT_BYTES;
-	u8 *work = kept_shared + KEPT_BYTES * (1 + HAS_X_BIAS);
+	u8 *work = kept_shared + KEPT_BYTES * (1 + HAS_X_BIAS + HAS_BIAS);
 	real *slot_sums = a.slot_sums ? (real *)a.slot_sums + block_index() * SUMS * ELEMENTS * THREADS
 				      : (real *)(work + WORK_BYTES);
 	real *partials = (real *)a.partials + block_index() / (ROW_BLOCKS * FOLD_BLOCKS) * SUMS * PITCH;
@@ -456,10 +477,12 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 	UNROLL
 	for (int k = 0; k < STAGES; k++)
 		fetch_step(w.ring, step_after(t, k), &a, w.p);
-	if (HAS_WEIGHT && NEEDS_DX)
+	if (HAS_WEIGHT && (NEEDS_DX || ACTIVATION))
 		keep_weights(&kept.weight, a.weight, kept_shared + thread * 16, w.p.first);
 	if (LATE_X_BIAS)
 		keep_weights(&kept.x_bias, NEIGHBOUR(&a, x_bias), kept_shared + KEPT_BYTES + thread * 16, w.p.first);
+	if (HAS_BIAS)
+		keep_weights(&kept.bias, NEIGHBOUR(&a, bias), kept_shared + (1 + HAS_X_BIAS) * KEPT_BYTES + thread * 16, w.p.first);
 	UNROLL
 	for (int k = 0; k < SUMS; k++) {
 		UNROLL

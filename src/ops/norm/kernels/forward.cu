@@ -33,6 +33,9 @@ DEVICE struct strip normalized(held v, struct statistics s, const struct forward
 		real xhat = xhat_of(x[e], s);
 		x[e] = affine(ROUND_EACH ? rounded(xhat, INPUT_ELEMENT) : xhat, WEIGHT_OFFSET ? 1 + w[e] : w[e], b[e]);
 	}
+	UNROLL
+	for (int e = 0; ACTIVATION && e < PER_QUAD; e++)
+		x[e] = activated(x[e]);
 	if (HAS_RESIDUAL_AFTER)
 		add_after(x, after);
 	return narrow_strip(x, Y_ELEMENT);

@@ -36,6 +36,13 @@
 #define FLAVOUR_WEIGHT_OFFSET 1 /* 1 + weight for weight */
 #define FLAVOUR_ROUND_EACH 2    /* xhat rounds before it is multiplied */
 
+/* ACTIVATION, the values of ek_activation; in a key above the flavours. */
+#define ACTIVATION_SIGMOID 1
+#define ACTIVATION_SILU 2
+#define ACTIVATION_GELU 3
+#define ACTIVATION_GELU_TANH 4
+#define FLAVOUR_BITS 2
+
 enum {
 	MOST_SUMS = 4,       /* column sums of an op */
 	ROW_NUMBERS = 8,     /* of a row, from KIND_STAGED_ROWS to KIND_STAGED_COLUMNS */
@@ -93,9 +100,10 @@ struct backward_arguments {
 	const unsigned char *x_bias, *dh;
 	unsigned char *dresidual;
 	long long dh_stride, dresidual_stride;
+	const unsigned char *bias; /* of an activation */
 #endif
 };
-LAYOUT_ASSERT(sizeof(struct backward_arguments) == 120 + 40 * HAS_NEIGHBOURS);
+LAYOUT_ASSERT(sizeof(struct backward_arguments) == 120 + 48 * HAS_NEIGHBOURS);
 
 struct staged_arguments {
 	const unsigned char *x, *dy;

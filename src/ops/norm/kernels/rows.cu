@@ -22,6 +22,7 @@
  *   BOUND_THREADS     of how many threads they could be: both bound the registers of a thread
  *   STAGED_UNITS      0, or in staged.cu the units of a row, which its warps take one after another
  *   WEIGHT_OFFSET     1: 1 + weight is used for weight
+ *   ACTIVATION        of the norm's result: ACTIVATION_… (layout.h), 0 none
  *   ROUND_EACH        1: xhat rounds to the dtype of the norm's input before it is multiplied
  *   HAS_…             1: the call has that operand
  *

@@ -200,13 +200,15 @@ struct row {
 
 enum term { VALUES, SQUARES, GRADIENTS };
 
-/* The terms of one quad; d and weights of GRADIENTS alone. */
+/* The terms of one quad; d, weights and bias of GRADIENTS alone. */
 DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, const real *x, const real *d,
-		     struct weights weights, int first, int j)
+		     struct weights weights, struct weights bias, int first, int j)
 {
-	real w[PER_QUAD];
+	real w[PER_QUAD], b[PER_QUAD];
 	if (term == GRADIENTS && HAS_WEIGHT)
 		weights_of(w, weights);
+	if (term == GRADIENTS && ACTIVATION && HAS_BIAS)
+		widen_weights(bias, b);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		int there = HAS_ELEMENT(first, j, e);
@@ -218,8 +220,8 @@ DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, const 
 			if (CENTRED)
 				ADD_TERM(lanes[CENTRED], j, e, t);
 		} else {
-			real h = there ? xhat_of(x[e], r.s) : 0;
-			real g = there ? HAS_WEIGHT ? d[e] * w[e] : d[e] : 0;
+			real h = there ? xhat_of(x[e], r.s) : 0, t = activated_gradient(d[e], h, w[e], b[e]);
+			real g = there ? HAS_WEIGHT ? t * w[e] : t : 0;
 			ADD_PRODUCT(lanes[0], j, e, g, h);
 			if (CENTRED)
 				ADD_TERM(lanes[CENTRED], j, e, g);
@@ -232,18 +234,20 @@ DEVICE void add_segment(real (*lanes)[THREAD_LANES], int term, struct row r, con
 {
 	const int first = first_of(w, turn);
 	const u8 *first_tile = tile_of(w, turn, 0), *second = tile_of(w, turn, TENSORS - 1);
-	struct weights weights[BATCH], x_bias[BATCH];
+	struct weights weights[BATCH], bias[BATCH], x_bias[BATCH];
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
 		real x[PER_QUAD], d[PER_QUAD];
 		if (term == GRADIENTS && HAS_WEIGHT && j % BATCH == 0)
 			load_batch(weights, a->weight, first, j);
+		if (term == GRADIENTS && ACTIVATION && HAS_BIAS && j % BATCH == 0)
+			load_batch(bias, a->bias, first, j);
 		if (HAS_X_BIAS && j % BATCH == 0)
 			load_batch(x_bias, NEIGHBOUR(a, x_bias), first, j);
 		make_input(x, take_quad(first_tile, first, j), HAS_RESIDUAL ? take_quad(second, first, j) : no_quad(), x_bias[j % BATCH]);
 		if (term == GRADIENTS)
 			take_dy(d, second, first, j);
-		add_quad(lanes, term, r, x, d, weights[j % BATCH], first, j);
+		add_quad(lanes, term, r, x, d, weights[j % BATCH], bias[j % BATCH], first, j);
 	}
 }
 
@@ -309,22 +313,24 @@ DEVICE struct statistics staged_statistics(const struct staged_arguments *a, str
 DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_gx, real mean_g, struct weights weight,
 			struct weights bias)
 {
-	real w[PER_QUAD];
+	real w[PER_QUAD], b[PER_QUAD];
 	if (HAS_WEIGHT)
 		weights_of(w, weight);
-#if KIND == KIND_STAGED_FORWARD
-	real b[PER_QUAD];
 	if (HAS_BIAS)
 		widen_weights(bias, b);
+#if KIND == KIND_STAGED_FORWARD
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real xhat = xhat_of(x[e], s);
 		x[e] = affine(ROUND_EACH ? rounded(xhat, HAS_RESIDUAL ? ELEMENT : X_ELEMENT) : xhat, w[e], b[e]);
+		x[e] = activated(x[e]);
 	}
 #else
 	UNROLL
-	for (int e = 0; e < PER_QUAD; e++)
-		x[e] = dx_of(xhat_of(x[e], s), HAS_WEIGHT ? d[e] * w[e] : d[e], mean_gx, mean_g, s.rstd);
+	for (int e = 0; e < PER_QUAD; e++) {
+		real h = xhat_of(x[e], s), t = activated_gradient(d[e], h, w[e], b[e]);
+		x[e] = dx_of(h, HAS_WEIGHT ? t * w[e] : t, mean_gx, mean_g, s.rstd);
+	}
 #endif
 }
 
@@ -350,7 +356,7 @@ DEVICE void write_segment(i64 row, struct statistics s, real mean_gx, real mean_
 	for (int j = 0; j < QUADS; j++) {
 		if (HAS_WEIGHT && j % BATCH == 0)
 			load_batch(weight, a->weight, first, j);
-		if (KIND == KIND_STAGED_FORWARD && HAS_BIAS && j % BATCH == 0)
+		if (HAS_BIAS && j % BATCH == 0)
 			load_batch(bias, a->bias, first, j);
 		if (HAS_X_BIAS && j % BATCH == 0)
 			load_batch(x_bias, NEIGHBOUR(a, x_bias), first, j);
@@ -507,15 +513,20 @@ DEVICE void fetch_row(const struct walk *w, i64 row, int stage, const struct sta
 	fetch_close();
 }
 
+/* The operands of a warp's columns. */
+struct walk_columns {
+	struct weights weight, bias, x_bias;
+};
+
 /* dx of the next row, and what it adds to the column sums. */
-DEVICE void walk_row(struct sums *sums, struct weights weights, struct weights x_bias, struct walk *w, const struct staged_arguments *a)
+DEVICE void walk_row(struct sums *sums, const struct walk_columns *columns, struct walk *w, const struct staged_arguments *a)
 {
 	const u8 *from = w->ring + w->stage * WALK_ROW_BYTES;
-	real x[PER_QUAD], d[PER_QUAD], dh[PER_QUAD], weight[PER_QUAD], numbers[ROW_NUMBERS];
+	real x[PER_QUAD], d[PER_QUAD], dh[PER_QUAD], weight[PER_QUAD], bias[PER_QUAD], numbers[ROW_NUMBERS];
 	struct statistics s;
 	FETCH_WAIT(WALK_AHEAD - 1);
 	sync_warp(); /* the numbers are there for all lanes */
-	make_input(x, load_fetched(from + w->lane * 16), no_quad(), x_bias);
+	make_input(x, load_fetched(from + w->lane * 16), no_quad(), columns->x_bias);
 	widen_strip(strip_of_quad(HAS_DY ? load_fetched(from + (32 + w->lane) * 16) : no_quad()), Y_ELEMENT, d);
 	if (HAS_DH)
 		widen_strip(strip_of_quad(load_fetched(from + (2 * 32 + w->lane) * 16)), X_ELEMENT, dh);
@@ -524,14 +535,18 @@ DEVICE void walk_row(struct sums *sums, struct weights weights, struct weights x
 		sums_of_quad(load_fetched(from + (WALK_TENSORS * 32 + i) * 16), numbers + i * REALS);
 	sync_warp(); /* all lanes have read them */
 	fetch_row(w, w->row + WALK_AHEAD, w->stage, a);
-	if (HAS_WEIGHT && NEEDS_DX)
-		weights_of(weight, weights);
+	if (HAS_WEIGHT && (NEEDS_DX || ACTIVATION))
+		weights_of(weight, columns->weight);
+	if (HAS_BIAS)
+		widen_weights(columns->bias, bias);
 	s.mean = numbers[MEAN];
 	s.rstd = numbers[RSTD];
 	s.shift = numbers[SHIFT];
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		real h = xhat_of(x[e], s), g = HAS_WEIGHT && NEEDS_DX ? d[e] * weight[e] : d[e];
+		real h = xhat_of(x[e], s);
+		d[e] = activated_gradient(d[e], h, weight[e], bias[e]);
+		real g = HAS_WEIGHT && NEEDS_DX ? d[e] * weight[e] : d[e];
 		x[e] = dx_of(h, g, numbers[MEAN_GX], numbers[MEAN_G], s.rstd);
 		if (HAS_DH)
 			x[e] = x[e] + dh[e];
@@ -548,7 +563,7 @@ DEVICE void walk_row(struct sums *sums, struct weights weights, struct weights x
 }
 
 /* The next slot, in chunks. */
-DEVICE struct sums walk_slot(struct weights weights, struct weights x_bias, struct walk *w, const struct staged_arguments *a)
+DEVICE struct sums walk_slot(const struct walk_columns *columns, struct walk *w, const struct staged_arguments *a)
 {
 	const i64 end = w->row + a->slot_rows < w->end ? w->row + a->slot_rows : w->end;
 	struct sums total = no_sums();
@@ -556,7 +571,7 @@ DEVICE struct sums walk_slot(struct weights weights, struct weights x_bias, stru
 		const i64 chunk_end = w->row + CHUNK_ROWS < end ? w->row + CHUNK_ROWS : end;
 		struct sums chunk = no_sums();
 		while (w->row < chunk_end)
-			walk_row(&chunk, weights, x_bias, w, a);
+			walk_row(&chunk, columns, w, a);
 		total = both(total, chunk);
 	}
 	return total;
@@ -570,7 +585,7 @@ KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 ? 2 : 3, staged_arguments)
 	const int strip = STRIPS - 1 - (int)(warp % STRIPS); /* what KIND_STAGED_ROWS read last is the likeliest in the L2 */
 	const i64 walk_rows = a.walk_slots * a.slot_rows;
 	struct sums sums = no_sums(), left[WALK_LEVELS];
-	struct weights weights, x_bias;
+	struct walk_columns columns;
 	struct walk w;
 
 	w.row = number * walk_rows;
@@ -585,12 +600,14 @@ KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 ? 2 : 3, staged_arguments)
 		return;
 	for (int i = 0; i < WALK_AHEAD; i++)
 		fetch_row(&w, w.row + i, i, &a);
-	if (HAS_WEIGHT && NEEDS_DX)
-		weights = load_weights(a.weight, w.c < COLS ? w.c : 0);
+	if (HAS_WEIGHT && (NEEDS_DX || ACTIVATION))
+		columns.weight = load_weights(a.weight, w.c < COLS ? w.c : 0);
+	if (HAS_BIAS)
+		columns.bias = load_weights(a.bias, w.c < COLS ? w.c : 0);
 	if (HAS_X_BIAS)
-		x_bias = load_weights(NEIGHBOUR(&a, x_bias), w.c < COLS ? w.c : 0);
+		columns.x_bias = load_weights(NEIGHBOUR(&a, x_bias), w.c < COLS ? w.c : 0);
 	for (int slot = 0; slot < a.walk_slots; slot++) { /* those that are not there add +0 */
-		sums = walk_slot(weights, x_bias, &w, &a);
+		sums = walk_slot(&columns, &w, &a);
 		UNROLL
 		for (int level = 0; level < WALK_LEVELS; level++) {
 			if ((slot + 1) % (1 << level) != 0)

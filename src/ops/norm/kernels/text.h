@@ -6,6 +6,7 @@ extern const char ek_text_norm_layout[];
 extern const char ek_text_norm_rows[];
 extern const char ek_text_norm_shift[];
 extern const char ek_text_norm_strips[];
+extern const char ek_text_norm_activation[];
 extern const char ek_text_norm_sums[];
 extern const char ek_text_norm_slots[];
 extern const char ek_text_norm_forward[];

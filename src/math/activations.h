@@ -1,0 +1,13 @@
+/* The activations of the ops by number (ek_activation) and by their names in math.inc.h.
+ * SPDX-License-Identifier: MIT */
+#ifndef EK_MATH_ACTIVATIONS_H
+#define EK_MATH_ACTIVATIONS_H
+
+/* X(number, name) */
+#define EK_ACTIVATIONS(X)        \
+	X(EK_SIGMOID, sigmoid)   \
+	X(EK_SILU, silu)         \
+	X(EK_GELU, gelu)         \
+	X(EK_GELU_TANH, gelu_tanh)
+
+#endif
