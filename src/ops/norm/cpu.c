@@ -79,11 +79,12 @@ static void forward_task(void *arg, int64_t i)
 	f->rows(f->args, first, smaller(first + f->task_rows, f->args->rows), f->nontemporal);
 }
 
-/* Whether the kernels of a plain norm serve: no flavour, one dtype, and x + residual in rows that they can keep. */
+/* Whether the kernels of a plain norm serve: no flavour, one dtype, x + residual in rows that they can keep, and beside an
+ * activation no x_bias alone. */
 static bool forward_is_uniform(const ek_norm_forward_args *a, int64_t row_bytes)
 {
 	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
-	       !a->activation && (!a->residual || row_bytes <= MADE_BYTES / 2);
+	       !(a->activation && a->x_bias && !a->residual) && (!a->residual || row_bytes <= MADE_BYTES / 2);
 }
 
 /* Past the caches where y and h are: in place of x or a residual, and with elements across lines, they are not. */

@@ -2,7 +2,8 @@
  * rows before are written first, or at the same time (FUSED); the rows after are fetched meanwhile. But for heads, tails
  * and statistics no store goes between non-temporal ones: it would wait for them, and they for the memory.
  * With neighbours (rule 8): x + residual is made into a buffer that the caches keep, segment by segment before its first
- * sum; without a residual x_bias is added in every pass; a residual after is added where y is written.
+ * sum; without a residual x_bias is added in every pass; a residual after is added, or an activation (rule 11) applied,
+ * where y is written.
  * Included by cpu_kernels.inc.h. Makes: N(forward), N(forward_neighbours), and for cpu_split.inc.h N(rows), N(row_at),
  * N(first_pass).
  * SPDX-License-Identifier: MIT */
@@ -44,7 +45,9 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 				A(load2)(r[k].x + i, x[k]);
 			UNROLL for (int v = 0; v < 2; v++)
 				x[k][v] = V(fma)(N(xhat)(x[k][v], &r[k].stats, centred), w[v], b[v]);
-			if (beside != BESIDE_NONE)
+			if (beside == BESIDE_ACTIVATION)
+				V(activate)(f.activation, x[k]);
+			else if (beside != BESIDE_NONE)
 				N(add_after)(r[k].after + (i & r[k].after_mask), x[k]);
 		}
 		ALL_LOADED;
@@ -61,10 +64,12 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 			vec x = A(load_part)(r[k].x + i, n);
 			if (beside == BESIDE_X_BIAS)
 				x = V(add)(x, B(load_part)(f.x_bias + i, n));
-			vec y = V(fma)(N(xhat)(x, &r[k].stats, centred), w, b);
-			if (beside != BESIDE_NONE)
-				y = V(add)(y, A(load_part)(r[k].after + (i & r[k].after_mask), n));
-			A(store_part)(r[k].y + i, y, n);
+			vec y[2] = {V(fma)(N(xhat)(x, &r[k].stats, centred), w, b), V(splat)(0)};
+			if (beside == BESIDE_ACTIVATION)
+				V(activate)(f.activation, y);
+			else if (beside != BESIDE_NONE)
+				y[0] = V(add)(y[0], A(load_part)(r[k].after + (i & r[k].after_mask), n));
+			A(store_part)(r[k].y + i, y[0], n);
 		}
 	}
 }
@@ -86,6 +91,8 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 NORMALIZE_ALL(BESIDE_NONE, )
 NORMALIZE_ALL(BESIDE_AFTER, _after)
 NORMALIZE_ALL(BESIDE_X_BIAS, _x_bias)
+NORMALIZE(normalize_centred_activation, 1, true, BESIDE_ACTIVATION)
+NORMALIZE(normalize_rms_activation, 1, false, BESIDE_ACTIVATION)
 #undef NORMALIZE_ALL
 #undef NORMALIZE
 
@@ -96,6 +103,8 @@ INLINE void N(write_one)(const struct N(row) *r, const struct N(affine) *f, stru
 		(centred ? N(normalize_centred) : N(normalize_rms))(r, f, span, ahead, nontemporal);
 	else if (beside == BESIDE_AFTER)
 		(centred ? N(normalize_centred_after) : N(normalize_rms_after))(r, f, span, ahead, nontemporal);
+	else if (beside == BESIDE_ACTIVATION)
+		(centred ? N(normalize_centred_activation) : N(normalize_rms_activation))(r, f, span, ahead, nontemporal);
 	else
 		(centred ? N(normalize_centred_x_bias) : N(normalize_rms_x_bias))(r, f, span, ahead, nontemporal);
 }
@@ -128,7 +137,8 @@ INLINE void N(normalize_segment)(int count, const struct N(row) *r, const struct
 	struct fetch ahead[2];
 	for (int k = 0; k < count; k++)
 		ahead[k] = fetch_from(next ? next[k].fetched + at : NULL, r[k].x);
-	if (count == 2 && r[0].head == 0 && r[1].head == 0) {
+	/* In pairs rows share the loads of weights; an activation costs far more than those. */
+	if (count == 2 && beside != BESIDE_ACTIVATION && r[0].head == 0 && r[1].head == 0) {
 		struct span span = span_of(start, 0, cols);
 		N(write_pair)(r, f, span, ahead, centred, beside, nontemporal);
 		return;
@@ -350,6 +360,12 @@ INLINE void N(write_then_sum)(struct N(rows) *now, const struct N(rows) *before,
 	}
 }
 
+/* An activation is computed apart from sums: it needs the registers. */
+INLINE bool N(writes_while_summing)(const struct N(neighbours) *neighbours)
+{
+	return !neighbours || (!neighbours->made && neighbours->beside != BESIDE_ACTIVATION);
+}
+
 /* Columns from … to-1, a run of segments: the first sums of `now`, after or while `before` is written. */
 INLINE void N(first_pass)(struct N(rows) *now, const struct N(rows) *before, const struct N(affine) *f, int64_t from,
 			  int64_t to, int64_t cols, const bool centred, bool nontemporal,
@@ -357,7 +373,7 @@ INLINE void N(first_pass)(struct N(rows) *now, const struct N(rows) *before, con
 {
 	for (int64_t start = from; start < to; start += SEGMENT) {
 		int64_t k = 0;
-		for (; N(FUSED) && !(neighbours && neighbours->made) && nontemporal && k < now->count && k < before->count; k++) {
+		for (; N(FUSED) && N(writes_while_summing)(neighbours) && nontemporal && k < now->count && k < before->count; k++) {
 			const struct N(row) *b = &before->row[k];
 			N(normalize_head)(b, f, start, centred, N(beside)(neighbours));
 			V(tree_add)(&now->sum[k], N(sum_while_writing)(&now->row[k], b, f, start, cols, centred,
@@ -385,6 +401,7 @@ INLINE void N(forward_rows)(const ek_norm_forward_args *a, int64_t first, int64_
 {
 	struct N(affine) f = N(affine_of)(a->weight, a->bias);
 	f.x_bias = N(beside)(neighbours) == BESIDE_X_BIAS ? a->x_bias : NULL;
+	f.activation = a->activation;
 	struct N(rows) rows[2];
 	/* In pairs also where instructions are the limit: 16-bit elements, and data in the caches (8x768 f32 171 -> 147 ns
 	 * a row). */
@@ -420,7 +437,9 @@ static void N(forward_neighbours)(const ek_norm_forward_args *a, int64_t first, 
 	struct N(neighbours) neighbours = {.args = a, .nontemporal = nontemporal};
 	if (a->residual)
 		neighbours.made = made;
-	else
+	if (a->activation)
+		neighbours.beside = BESIDE_ACTIVATION;
+	else if (!a->residual)
 		neighbours.beside = a->x_bias ? BESIDE_X_BIAS : BESIDE_AFTER;
 	if (a->norm == EK_LAYER_NORM)
 		N(forward_rows)(a, first, end, nontemporal, true, &neighbours);

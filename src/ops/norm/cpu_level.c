@@ -22,8 +22,33 @@
 /* What a sweep over a row sums: x; d = x - m0 and its square; the square of x. */
 enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
 
-/* What a write of y reads beside x: nothing; a residual after; an x_bias, and a residual after or -0. */
-enum beside { BESIDE_NONE, BESIDE_AFTER, BESIDE_X_BIAS };
+/* What a write of y has beside the norm: nothing; a residual after; an x_bias, and a residual after or -0; an activation. */
+enum beside { BESIDE_NONE, BESIDE_AFTER, BESIDE_X_BIAS, BESIDE_ACTIVATION };
+
+/* Rule 11, of two registers: one activation a call, so the branch costs nothing. */
+#define ACTIVATE_TWO(v, number, name)  \
+	case number:                   \
+		t[0] = v##_##name(t[0]); \
+		t[1] = v##_##name(t[1]); \
+		break;
+#define ACTIVATE_VF(number, name) ACTIVATE_TWO(vf, number, name)
+#define ACTIVATE_VD(number, name) ACTIVATE_TWO(vd, number, name)
+INLINE void vf_activate(ek_activation activation, vf t[2])
+{
+	switch (activation) {
+		EK_ACTIVATIONS(ACTIVATE_VF)
+	default:
+		break;
+	}
+}
+INLINE void vd_activate(ek_activation activation, vd t[2])
+{
+	switch (activation) {
+		EK_ACTIVATIONS(ACTIVATE_VD)
+	default:
+		break;
+	}
+}
 
 /* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
 enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };

@@ -38,12 +38,13 @@ INLINE void N(set_shift)(struct N(stats) *stats)
 struct N(affine) {
 	const TW *weight, *bias, *x_bias;
 	int64_t weight_mask, bias_mask;
+	ek_activation activation; /* of BESIDE_ACTIVATION */
 };
 
 INLINE struct N(affine) N(affine_of)(const void *weight, const void *bias)
 {
 	return (struct N(affine)){weight ? weight : PASTE(WEIGHT, ones), bias ? bias : PASTE(WEIGHT, minus_zeros), NULL,
-				  weight ? -1 : 0, bias ? -1 : 0};
+				  weight ? -1 : 0, bias ? -1 : 0, EK_NO_ACTIVATION};
 }
 
 /* Rule 4. */
