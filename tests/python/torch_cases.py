@@ -115,7 +115,7 @@ def close(result, expected, dtype=None):
 
 
 def bits(tensor):
-    return tensor.detach().cpu().contiguous().view(torch.uint8)
+    return tensor.detach().cpu().resolve_neg().contiguous().view(torch.uint8)
 
 
 def same_bits(a, b):

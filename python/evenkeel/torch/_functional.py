@@ -226,10 +226,10 @@ eager_setup(
 # ---- the functions: an op's arguments in its order, and a bias of None for RMSNorm ----
 
 
-# torch.compile breaks its graph here, and calls C as it is. (torch.compiler.disable would do the same, and take a
-# second of everybody's import.)
 Pair = tuple[Tensor, Tensor]
 
+# torch.compile breaks its graph here, and calls C as it is. (torch.compiler.disable would do the same, and take a
+# second of everybody's import.)
 _forward_outside = _disable_dynamo(lambda *given: eager_forward(*given))
 _add_forward_outside = _disable_dynamo(lambda *given: eager_add_forward(*given))
 _after_forward_outside = _disable_dynamo(lambda *given: eager_after_forward(*given))
