@@ -28,7 +28,9 @@ static bool open_call(struct eager_call *call, const struct eager_op *op, PyObje
 	call->given = given;
 	for (int i = 0; i < op->input_count; i++)
 		call->inputs[i] = given[op->inputs[i]];
-	return torch[APPLY] && has_neighbours(scalar_of_call(call, SHAPE)) &&
+	bool is_missing =
+		op->added && call->inputs[op->added_at] == Py_None; /* the library has it as optional */
+	return torch[APPLY] && !is_missing && has_neighbours(scalar_of_call(call, SHAPE)) &&
 	       (scalar_of_call(call, EPS) != Py_None || is_kind(call, op->forward->default_eps_kinds));
 }
 
