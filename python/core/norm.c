@@ -177,12 +177,18 @@ static struct eager_op after = {
 		(void)module;                                                      \
 		return run(&(op), given, count);                                   \
 	}
-#define FUNCTIONS(name, op)                            \
-	FUNCTION(name##_forward, eager_forward_of, op) \
-	FUNCTION(name##_compute, eager_compute_of, op) \
-	FUNCTION(name##_keep, eager_keep_of, op)       \
-	FUNCTION(name##_backward, eager_backward_of, op)
-EAGER_OPS(FUNCTIONS)
+FUNCTION(eager_forward, eager_forward_of, plain)
+FUNCTION(eager_compute, eager_compute_of, plain)
+FUNCTION(eager_keep, eager_keep_of, plain)
+FUNCTION(eager_backward, eager_backward_of, plain)
+FUNCTION(eager_add_forward, eager_forward_of, add)
+FUNCTION(eager_add_compute, eager_compute_of, add)
+FUNCTION(eager_add_keep, eager_keep_of, add)
+FUNCTION(eager_add_backward, eager_backward_of, add)
+FUNCTION(eager_after_forward, eager_forward_of, after)
+FUNCTION(eager_after_compute, eager_compute_of, after)
+FUNCTION(eager_after_keep, eager_keep_of, after)
+FUNCTION(eager_after_backward, eager_backward_of, after)
 
 /* A row, and the same with all operands and choices. */
 static int resolve_both(struct signature *row, struct signature *with_all)

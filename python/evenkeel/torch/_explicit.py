@@ -65,7 +65,7 @@ def _backward(
 ) -> tuple[Any, ...]:
     """dx, dweight, dbias, dresidual and dx_bias."""
     check_flavour(weight_offset, rounding, None, None)
-    shape = _normalized(x, weight)
+    shape = _normalized(x, weight, x_bias)
     columns_dtype = gradient_dtype or (x if weight is None else weight).dtype
     gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs, dtype=x_dtype)
     if not any(needs):
