@@ -542,7 +542,8 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		choice = choose(form->dtype == EK_F32 ? &none : backward_16bit_unclustered, form->cols);
 	bool uneven = form->access != ACCESS_QUADS || !fills_warps(choice, form->cols);
 	bool more = form->kept > 1 || form->sums == 3; /* x_bias, or its gradient */
-	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && (uneven || more))) /* no registers for that */
+	if (choice->cols == 0 ||
+	    (choice->policy.warp_segments > 1 && (uneven || more))) /* no registers for that */
 		return staged_policy(form, false, limits);
 	struct ek_norm_policy p = policy_of(choice, form);
 	if (limits->arch < 90)
