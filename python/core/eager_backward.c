@@ -244,7 +244,7 @@ static void insert_added(const struct node *node, struct results *gradients)
 		return;
 	for (int i = gradients->count++; i > at; i--)
 		gradients->at[i] = gradients->at[i - 1];
-	gradients->at[at] = Py_NewRef(is_needed(node, at) == Py_True ? node->gradients[0] : Py_None);
+	gradients->at[at] = Py_NewRef(node->gradients[0]);
 }
 
 /* The gradients of eager_keep's operands. */
@@ -254,7 +254,7 @@ static PyObject *serve(const struct node *node)
 	if (compute_needed(node, &gradients) != 0)
 		return NULL;
 	insert_added(node, &gradients);
-	while (gradients.count > node->input_count) /* None */
+	while (gradients.count > 0 && gradients.count > node->input_count) /* None */
 		Py_DECREF(gradients.at[--gradients.count]);
 	gradients.at[gradients.count++] = Py_NewRef(Py_None);
 	return tuple_of(&gradients);

@@ -237,6 +237,10 @@ def test_a_result_in_another_dtype_than_that_of_the_residual_is_refused():
         evenkeel.rms_norm_residual(x, residual, out=np.empty_like(x))
     out = np.empty_like(x)
     assert evenkeel.rms_norm_residual(x, residual, out=out, out_dtype=x.dtype) is out
+    wide = residual.astype(np.float64)
+    for out in (None, np.empty_like(wide)):
+        with pytest.raises(TypeError, match="^residual of f32 does not go with dtype f64 "):
+            evenkeel.rms_norm_residual(wide, residual, out=out)
 
 
 @every_op

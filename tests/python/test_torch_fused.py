@@ -175,7 +175,10 @@ def test_several_normalized_dimensions(norm):
 # ---- dtypes of the sum ----
 
 
-def test_the_sum_has_the_dtype_that_pytorch_would_add_in(recwarn):
+@pytest.mark.parametrize("way", ["c", "python"])
+def test_the_sum_has_the_dtype_that_pytorch_would_add_in(way, recwarn, monkeypatch):
+    if way == "python":
+        leave_calls_to_python(monkeypatch)
     for x_dtype, dtype in itertools.product(("f32", "bf16", "f16"), repeat=2):
         x, residual = tensor((4, 8), x_dtype), tensor((4, 8), dtype, seed=1)
         y, h = ek.add_rms_norm(x, residual, (8,))

@@ -299,6 +299,23 @@ def test_of_a_residual_after_the_norm_x_is_saved_and_the_residual_is_not():
     assert estimate.gradients == 2 * 64 * 4
 
 
+def test_the_copy_of_a_scattered_residual_is_estimated():
+    """Of a wide one, so that forward needs most memory."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(64))
+
+        def forward(self, x, residual):
+            residual = residual if residual.shape == x.shape else residual.t()
+            return ek.rms_norm_residual(x, residual, (64,), self.weight, out_dtype=torch.bfloat16)
+
+    x = torch.ones(1024, 64, dtype=torch.bfloat16)
+    as_it_lies, copied = (ek.memory_estimate(Model(), (x, torch.ones(shape))) for shape in (x.shape, x.t().shape))
+    assert copied > as_it_lies + x.numel()
+
+
 # ---- what is left to PyTorch ----
 
 
