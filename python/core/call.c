@@ -21,10 +21,11 @@ static bool is_statistic(const struct signature *s, const struct ek_operand *ope
 static struct parameter parameter_of(const struct signature *s, int number, const char *name, int position)
 {
 	const struct ek_operand *operand = &s->op->operands[number];
+	const char *called = s->renamed && number == s->renamed ? s->name_of_renamed : operand->name;
 	uint32_t alike = 0;
 	for (int i = s->op->output_count; i < s->op->operand_count; i++)
 		alike |= (uint32_t)are_alike(operand, &s->op->operands[i]) << i;
-	return (struct parameter){operand, name ? name : operand->name, (uint8_t)number, (uint8_t)position,
+	return (struct parameter){operand, name ? name : called,  (uint8_t)number, (uint8_t)position,
 				  alike,   is_per_row(s, operand)};
 }
 

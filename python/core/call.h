@@ -58,6 +58,11 @@ struct signature {
 	uint32_t default_eps_kinds; /* kinds whose eps may be None: the epsilon of the arithmetic */
 	/* An output that, where both are to be made and their dtypes agree, is another one; 0: none. */
 	uint8_t twin, twin_of;
+	/* An input: where it is f32, an output that is always there is so by default, else of x's dtype; 0: none. */
+	uint8_t wider;
+	/* An operand that messages call otherwise, or 0. */
+	uint8_t renamed;
+	const char *name_of_renamed;
 	/* Fields of a dtype: where no tensor of the first decides on it, it is the second's. 0: none. */
 	uint16_t undecided, decided_by;
 	struct argument arguments[MAX_ARGUMENTS];

@@ -54,7 +54,7 @@ static int is_any(const struct watchers *watchers)
 
 const char eager_setup_doc[] =
 	"eager_setup(tensor, parameter, empty_like, new_empty, dtypes, contiguous, is_neg, get_num_threads,\n"
-	"            is_grad_enabled, apply, backward, forward_ad, operation_watchers, call_watchers)\n"
+	"            is_grad_enabled, apply, leave, backward, forward_ad, operation_watchers, call_watchers)\n"
 	"--\n\nWhat the eager calls need of PyTorch; _core.pyi has the arguments.";
 
 PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count)

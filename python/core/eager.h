@@ -20,8 +20,10 @@ enum pytorch {
 	GET_NUM_THREADS,
 	IS_GRAD_ENABLED,
 	/* Tuples, an element for each op: apply of the function of autograd that keeps what forward has computed (NULL:
-	 * PyTorch is too old), and what computes gradients that backward cannot serve. */
+	 * PyTorch is too old), what serves calls that eager_forward cannot, and what computes gradients that backward
+	 * cannot. */
 	APPLY,
+	LEAVE,
 	BACKWARD,
 	FORWARD_AD,         /* a module's dictionary */
 	OPERATION_WATCHERS, /* tuples of callables without arguments */
@@ -43,17 +45,20 @@ extern struct names names;
 enum option { OPTION_KIND, OPTION_SHAPE, OPTION_EPS, OPTION_ESTIMATE, OPTION_COLUMNS, OPTION_DTYPE, OPTIONS };
 
 /* An op as autograd has it. Backward's outputs are the gradients of forward's inputs, in the order of the signatures; its
- * inputs are the gradients of forward's outputs ("dy" of "y"), forward's inputs of the same names, and x. */
+ * inputs are the gradients of forward's outputs ("dy" of "y"), forward's inputs of the same names, and x. An input that
+ * forward adds to its first output has no such gradient: it is that of the output. */
 struct eager_op {
 	struct signature *forward, *backward;
 	uint32_t
 		copied_kinds; /* kinds of which evenkeel.torch copies inference tensors, so that autograd can save them */
 	uint8_t number;  /* of its functions in torch[APPLY] and torch[BACKWARD] */
 	uint8_t saved_x; /* the operand of forward that backward takes as x: its x, or an output */
+	uint8_t added;   /* the operand of forward that is added to its first output; 0: none */
 
 	/* From the signatures and the tables, by eager_resolve. */
 	uint8_t given_count; /* of forward's arguments, up to the statistics */
 	uint8_t input_count, saved_count;
+	uint8_t added_at;                 /* the number of .added among the inputs; none: their count */
 	uint8_t inputs[EK_MOST_OPERANDS]; /* positions of the inputs among them, x first */
 	uint8_t saved
 		[EK_MOST_OPERANDS]; /* what backward reads, and is saved: inputs, numbered as above, then outputs */

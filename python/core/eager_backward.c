@@ -50,6 +50,10 @@ int eager_resolve(struct eager_op *op)
 	op->inputs[op->input_count++] = forward->at[OPERAND];
 	for (int i = 0; i < forward->input_count; i++)
 		op->inputs[op->input_count++] = forward->inputs[i].at;
+	op->added_at = op->input_count;
+	for (uint8_t i = 0; i < op->input_count && op->added; i++)
+		if (forward->arguments[op->inputs[i]].operand == op->added)
+			op->added_at = i;
 	resolve_source(op, backward->x, backward->at[OPERAND]);
 	for (int i = 0; i < backward->input_count; i++)
 		resolve_source(op, backward->inputs[i].number, backward->inputs[i].at);
@@ -145,13 +149,24 @@ static bool is_common(const struct node *node)
 	       is_grad_enabled() == 0 && is_negated(tensors, count, false) == 0;
 }
 
+/* Is the gradient of an input needed? Of those at the end that eager_keep was not given, none is. */
+static PyObject *is_needed(const struct node *node, int input)
+{
+	return input < node->input_count ? PyTuple_GetItem(node->needs, input) : Py_False;
+}
+
+/* The input whose gradient an output of backward is. */
+static int input_of(const struct node *node, int output)
+{
+	return output < node->op->added_at ? output : output + 1;
+}
+
 /* Places all but the gradients that have come, the number of threads and eps among the arguments of backward. */
 static void place_what_is_known(const struct node *node, PyObject **arguments)
 {
 	const struct signature *backward = node->op->backward;
 	for (int i = 0; i < backward->output_count; i++)
-		arguments[backward->outputs[i].at] =
-			i < node->input_count ? PyTuple_GetItem(node->needs, i) : Py_False;
+		arguments[backward->outputs[i].at] = is_needed(node, input_of(node, i));
 	for (int i = 0; i < backward->choice_count; i++)
 		arguments[backward->choices[i].at] = PyTuple_GetItem(node->options, OPTIONS + i);
 	arguments[backward->at[KIND]] = PyTuple_GetItem(node->options, OPTION_KIND);
@@ -199,16 +214,47 @@ static int compute_from_copies(const struct node *node, struct results *results)
 	return status;
 }
 
+/* Is a gradient needed that the op computes? */
+static bool is_any_needed(const struct node *node)
+{
+	bool needed = false;
+	for (int i = 0; i < node->op->backward->output_count; i++)
+		needed |= is_needed(node, input_of(node, i)) == Py_True;
+	return needed;
+}
+
+/* All that the op computes; as call_op. */
+static int compute_needed(const struct node *node, struct results *gradients)
+{
+	gradients->count = 0;
+	if (!is_any_needed(node)) {
+		while (gradients->count < node->op->backward->output_count)
+			gradients->at[gradients->count++] = Py_NewRef(Py_None);
+		return 0;
+	}
+	int status = compute(node, node->gradients, gradients);
+	return status == 1 ? compute_from_copies(node, gradients) : status;
+}
+
+/* The gradient of .added is that of the output itself: autograd converts it to the dtype of the input. */
+static void insert_added(const struct node *node, struct results *gradients)
+{
+	int at = node->op->added_at;
+	if (at == node->op->input_count)
+		return;
+	for (int i = gradients->count++; i > at; i--)
+		gradients->at[i] = gradients->at[i - 1];
+	gradients->at[at] = Py_NewRef(node->gradients[0]);
+}
+
 /* The gradients of eager_keep's operands. */
 static PyObject *serve(const struct node *node)
 {
 	struct results gradients;
-	int status = compute(node, node->gradients, &gradients);
-	if (status == 1)
-		status = compute_from_copies(node, &gradients);
-	if (status != 0)
+	if (compute_needed(node, &gradients) != 0)
 		return NULL;
-	while (gradients.count > node->input_count) /* None */
+	insert_added(node, &gradients);
+	while (gradients.count > 0 && gradients.count > node->input_count) /* None */
 		Py_DECREF(gradients.at[--gradients.count]);
 	gradients.at[gradients.count++] = Py_NewRef(Py_None);
 	return tuple_of(&gradients);

@@ -28,7 +28,9 @@ static bool open_call(struct eager_call *call, const struct eager_op *op, PyObje
 	call->given = given;
 	for (int i = 0; i < op->input_count; i++)
 		call->inputs[i] = given[op->inputs[i]];
-	return torch[APPLY] && has_neighbours(scalar_of_call(call, SHAPE)) &&
+	bool is_missing =
+		op->added && call->inputs[op->added_at] == Py_None; /* the library has it as optional */
+	return torch[APPLY] && !is_missing && has_neighbours(scalar_of_call(call, SHAPE)) &&
 	       (scalar_of_call(call, EPS) != Py_None || is_kind(call, op->forward->default_eps_kinds));
 }
 
@@ -188,16 +190,35 @@ static PyObject *compute(const struct eager_call *call)
 	return serve_with_gradient(call);
 }
 
+/* evenkeel.torch serves what is left, of the same arguments. */
+static PyObject *leave(const struct eager_op *op, PyObject *const *given)
+{
+	if (!torch[LEAVE])
+		Py_RETURN_NONE;
+	PyObject *function = PyTuple_GetItem(torch[LEAVE], op->number);
+	PyObject *arguments = function ? PyTuple_New(op->given_count) : NULL;
+	for (int i = 0; i < op->given_count && arguments; i++)
+		PyTuple_SetItem(arguments, i, Py_NewRef(given[i]));
+	PyObject *result = arguments ? PyObject_Call(function, arguments, NULL) : NULL;
+	Py_XDECREF(arguments);
+	return result;
+}
+
 /* Modes are asked about before tensors, whose attributes they would see being read. */
 PyObject *eager_forward_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count)
 {
 	struct eager_call call;
 	if (count != op->given_count)
 		return refuse_count("eager_forward", op->given_count, count);
-	if (!open_call(&call, op, given) || is_call_watched() != 0 ||
-	    are_plain(call.inputs, op->input_count) != 1)
-		return result_or_none(NULL);
-	return compute(&call);
+	PyObject *result = NULL;
+	if (open_call(&call, op, given) && is_call_watched() == 0 &&
+	    are_plain(call.inputs, op->input_count) == 1)
+		result = compute(&call);
+	else
+		PyErr_Clear();
+	if (result == Py_None)
+		Py_CLEAR(result);
+	return result || PyErr_Occurred() ? result : leave(op, given);
 }
 
 PyObject *eager_compute_of(const struct eager_op *op, PyObject *const *given, Py_ssize_t count)

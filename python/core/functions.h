@@ -19,16 +19,16 @@ PyObject *info(PyObject *module, PyObject *nothing);
 /* ---- PyTorch's common calls: four functions for each op ---- */
 
 /* X(name, the op's row in norm.c) */
-#define EAGER_OPS(X)    \
-	X(eager, plain) \
-	X(eager_add, add)
+#define EAGER_OPS(X)      \
+	X(eager, plain)   \
+	X(eager_add, add) \
+	X(eager_after, after)
 
-/* (arguments): the results, or None where evenkeel.torch must look at the call. */
-#define EAGER_FORWARD_DOC \
-	"(*arguments)\n--\n\nReturns the results, or None where evenkeel.torch must look at the call."
+/* (arguments): the results; evenkeel.torch serves what C cannot. */
+#define EAGER_FORWARD_DOC "(*arguments)\n--\n\nReturns the results; eager_setup's leave serves what C cannot."
 /* The same of tensors that is_plain is true of. */
 #define EAGER_COMPUTE_DOC \
-	"(*arguments)\n--\n\nThe same of plain tensors; None where evenkeel.torch must make copies."
+	"(*arguments)\n--\n\nThe same of plain tensors; None where evenkeel.torch must make copies first."
 #define EAGER_KEEP_DOC \
 	"(ctx, *inputs, made)\n--\n\nforward of a function of autograd: the results, which are computed."
 #define EAGER_BACKWARD_DOC \

@@ -14,7 +14,11 @@ _Static_assert(sizeof(ek_norm_forward_args) <= MAX_ARGS_SIZE &&
 #define ARGUMENTS(...)                                                               \
 	.count = sizeof((struct argument[]){__VA_ARGS__}) / sizeof(struct argument), \
 	.arguments = {__VA_ARGS__}
-#define OF_FORWARD .op = &ek_norm_forward_op, .x = EK_FORWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM
+/* A call has one of the two residuals. */
+#define OF_FORWARD                                                                            \
+	.op = &ek_norm_forward_op, .x = EK_FORWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM, \
+	.wider = EK_FORWARD_RESIDUAL_AFTER, .renamed = EK_FORWARD_RESIDUAL_AFTER,             \
+	.name_of_renamed = "residual"
 /* dresidual is dx where they have one dtype; without a weight its gradients say what dtype it would have. */
 #define OF_BACKWARD                                                                             \
 	.op = &ek_norm_backward_op, .x = EK_BACKWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM, \
@@ -144,6 +148,27 @@ static struct signature add_backward = {
 static struct eager_op add = {
 	.forward = &add_forward, .backward = &add_backward, .number = 1, .saved_x = EK_FORWARD_H, COPIED,
 };
+
+/* A residual after the norm. */
+static struct signature after_forward = {
+	.function = "eager_after_forward", OF_FORWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.operand = EK_FORWARD_RESIDUAL_AFTER}, {.role = SHAPE},
+		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS},
+		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE,
+		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct signature after_backward = {
+	.function = "eager_after_backward", OF_BACKWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.role = SHAPE},
+		  {.operand = EK_BACKWARD_WEIGHT}, {.role = STATISTICS}, {.role = EPS},
+		  {.operand = EK_BACKWARD_X_BIAS}, FLAVOURS,
+		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DWEIGHT}, {.operand = EK_BACKWARD_DBIAS},
+		  {.operand = EK_BACKWARD_DX_BIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct eager_op after = {
+	.forward = &after_forward, .backward = &after_backward, .number = 2, .saved_x = EK_FORWARD_X,
+	.added = EK_FORWARD_RESIDUAL_AFTER, COPIED,
+};
 /* clang-format on */
 
 #define FUNCTION(name, run, op)                                                    \
@@ -160,6 +185,10 @@ FUNCTION(eager_add_forward, eager_forward_of, add)
 FUNCTION(eager_add_compute, eager_compute_of, add)
 FUNCTION(eager_add_keep, eager_keep_of, add)
 FUNCTION(eager_add_backward, eager_backward_of, add)
+FUNCTION(eager_after_forward, eager_forward_of, after)
+FUNCTION(eager_after_compute, eager_compute_of, after)
+FUNCTION(eager_after_keep, eager_keep_of, after)
+FUNCTION(eager_after_backward, eager_backward_of, after)
 
 /* A row, and the same with all operands and choices. */
 static int resolve_both(struct signature *row, struct signature *with_all)

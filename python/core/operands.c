@@ -167,11 +167,14 @@ static int mark(struct call *call, const struct ek_operand *operand, PyObject *g
 }
 
 /* An output that is always there decides on no dtype. */
-static void follow_x(struct call *call, const struct ek_operand *operand)
+static void follow_inputs(struct call *call, const struct ek_operand *operand)
 {
+	const struct view *x = &call->views[call->signature->x];
+	int wider = call->signature->wider;
+	bool is_wider = wider && call->opened >> wider & 1 && call->views[wider].dtype == EK_F32;
 	ek_dtype *dtype = ek_field(&call->args, operand->dtype);
 	if (!(int)*dtype)
-		*dtype = call->views[call->signature->x].dtype;
+		*dtype = is_wider && x->dtype != EK_F64 ? EK_F32 : x->dtype;
 }
 
 /* Is it another output, which has been opened? */
@@ -189,7 +192,7 @@ int open_output(struct call *call, const struct parameter *parameter, PyObject *
 		return mark(call, operand, given);
 	if (!(operand->flags & EK_OPTIONAL)) {
 		given = given == Py_None ? Py_True : given;
-		follow_x(call, operand);
+		follow_inputs(call, operand);
 	}
 	if (!is_wanted(given)) /* of an output that is a keyword there is no result */
 		return parameter->at < call->signature->positional_count

@@ -9,7 +9,14 @@ SPDX-License-Identifier: MIT
 from evenkeel._core import info
 from evenkeel._core import version as __version__
 from evenkeel._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
-from evenkeel._ops import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from evenkeel._ops import (
+    add_layer_norm,
+    add_rms_norm,
+    layer_norm,
+    layer_norm_residual,
+    rms_norm,
+    rms_norm_residual,
+)
 
 __all__ = [
     "__version__",
@@ -19,7 +26,9 @@ __all__ = [
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_forward",
+    "layer_norm_residual",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_forward",
+    "rms_norm_residual",
 ]

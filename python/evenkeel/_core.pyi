@@ -61,9 +61,10 @@ def forward(
     *,
     residual: Tensor | None = None,
     x_bias: Tensor | None = None,
+    residual_after: Tensor | None = None,
     h: Tensor | bool | None = None,
     h_dtype: Any = None,
-    y_dtype: Any = None,  # None: x's, which out then must have
+    y_dtype: Any = None,  # None: f32 where residual_after is, else x's; out then must have it
     weight_dtype: Any = None,
     weight_offset: float | None = None,
     rounding: str | None = None,
@@ -124,6 +125,7 @@ def eager_setup(
     is_grad_enabled: Callable[[], bool],
     # For each op: apply of autograd, whose forward is eager_keep and backward eager_backward; None: PyTorch is too old.
     apply: tuple[Callable[..., Any], ...] | None,
+    leave: tuple[Callable[..., Any], ...],  # the same for a call that eager_forward cannot serve: its arguments
     # The same for what eager_backward cannot serve: (ctx, gradients, saved tensors).
     backward: tuple[Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any], ...],
     forward_ad: dict[str, Any],  # of the module torch.autograd.forward_ad
@@ -136,8 +138,8 @@ def eager_setup(
 def is_plain(*tensors: Any) -> bool: ...  # would nothing but a kernel see operations on these tensors?
 
 # The eager calls: of each op forward, the same of tensors that is_plain is true of (compute), and the two functions of
-# its node of autograd. forward returns the results with their gradients where some are needed; None: evenkeel.torch
-# must look at the call, and after compute make copies first.
+# its node of autograd. forward returns the results with their gradients where some are needed, or what eager_setup's
+# leave makes of the call; compute returns None where evenkeel.torch must make copies first.
 
 def eager_forward(
     norm: int,
@@ -197,4 +199,34 @@ def eager_add_compute(
 ) -> Any: ...
 def eager_add_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, residual, weight, bias, x_bias): (y, h)
 def eager_add_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy, dh: (dx, dresidual, dweight, dbias, dx_bias, None)
+def eager_after_forward(
+    norm: int,
+    x: Any,
+    residual: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    x_bias: Any,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
+) -> Any: ...
+def eager_after_compute(
+    norm: int,
+    x: Any,
+    residual: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    x_bias: Any,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
+) -> Any: ...
+def eager_after_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, residual, weight, bias, x_bias): y
+def eager_after_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy: (dx, dy, dweight, dbias, dx_bias, None)
 def info() -> Info: ...

@@ -15,6 +15,7 @@ def layer_norm_forward(
     *,
     residual: Array | None = None,
     x_bias: Array | None = None,
+    residual_after: Array | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
@@ -25,11 +26,12 @@ def layer_norm_forward(
 ) -> tuple[Any, ...]:
     """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean. With a residual, h comes last.
 
-    The statistics have the leading dimensions of x, in f32 (f64, where x is f64). The other keywords are those of
-    add_layer_norm.
+    The statistics have the leading dimensions of x, in f32 (f64, where x is f64). residual_after is the residual of
+    layer_norm_residual; the other keywords are those of add_layer_norm.
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype, "statistics": 3}
+    options["residual_after"] = residual_after
     found = forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
     y, *h, mean, rstd, mean_lo = found
     return y, mean, rstd, *((mean_lo,) if return_mean_lo else ()), *h
@@ -42,6 +44,7 @@ def rms_norm_forward(
     *,
     residual: Array | None = None,
     x_bias: Array | None = None,
+    residual_after: Array | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
@@ -53,6 +56,7 @@ def rms_norm_forward(
     """(y, rstd), and h with a residual, as layer_norm_forward."""
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype, "statistics": 1}
+    options["residual_after"] = residual_after
     found = forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
     y, *h, rstd = found
     return y, rstd, *h

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from evenkeel import _core
-from evenkeel._arrays import NUMBERS, Kind, dtype_named, kind_of, refuse_masked, shape_of
+from evenkeel._arrays import NUMBERS, Kind, dtype_named, kind_of, name_of, refuse_masked, shape_of
 
 Array = Any
 Dtype = object  # a dtype of NumPy, CuPy, PyTorch or ml_dtypes, or its name; None: the default
@@ -64,16 +64,39 @@ class _Fused(NamedTuple):
         return run
 
 
+def _is_narrow(array: Array) -> bool:
+    return name_of(getattr(array, "dtype", None)) in ("float16", "bfloat16")
+
+
 def _fused(
-    x: Array, residual: Array | None, x_bias: Array | None, out_dtype: Dtype, residual_dtype: Dtype, **flavour: Any
+    x: Array,
+    residual: Array | None = None,
+    x_bias: Array | None = None,
+    residual_after: Array | None = None,
+    out_dtype: Dtype = None,
+    residual_dtype: Dtype = None,
+    **flavour: Any,
 ) -> _Fused:
     y_dtype, h_dtype = dtype_named(out_dtype, "out_dtype"), dtype_named(residual_dtype, "residual_dtype")
-    refuse_masked(residual=residual, x_bias=x_bias)
-    inputs, options = {} if x_bias is None else {"x_bias": x_bias}, {**flavour, "y_dtype": _number(y_dtype)}
+    others = {"x_bias": x_bias, "residual": residual, "residual_after": residual_after}
+    refuse_masked(x_bias=x_bias, residual=residual if residual_after is None else residual_after)
+    inputs, options = {n: a for n, a in others.items() if a is not None}, {**flavour, "y_dtype": _number(y_dtype)}
     if residual is not None:
         options["h"] = kind_of(x).empty(shape_of(x, "x"), residual, h_dtype)
         inputs["residual"] = residual if h_dtype is None else kind_of(residual).cast(residual, h_dtype, "residual")
+    elif residual_after is not None and y_dtype is None and _is_narrow(x) and not _is_narrow(residual_after):
+        y_dtype = "float32"
     return _Fused(inputs, options, y_dtype)
+
+
+def _is_plain(weight_offset: float = 0.0, rounding: str = "once", **others: Any) -> bool:
+    return not weight_offset and rounding == "once" and all(value is None for value in others.values())
+
+
+def _residual(array: Array) -> Array:
+    """One that must be there."""
+    shape_of(array, "residual")
+    return array
 
 
 def forward(
@@ -87,24 +110,20 @@ def forward(
     stream: int | None,
     statistics: int = 0,
     out: Array | None = None,
-    residual: Array | None = None,
-    x_bias: Array | None = None,
-    weight_offset: float = 0.0,
-    rounding: str = "once",
-    out_dtype: Dtype = None,
-    residual_dtype: Dtype = None,
+    **others: Any,
 ) -> Any:
-    """y, or a tuple of y, h where there is a residual, and the statistics, of which a row has that number."""
+    """y, or a tuple of y, h where there is a residual, and the statistics, of which a row has that number.
+
+    The others are arguments of _fused.
+    """
     shape, whole = _normalized(x, weight, normalized_shape), shape_of(x, "x")
     leading = whole[: len(whole) - len(shape)]
     refuse_masked(x=x, weight=weight, bias=bias, out=out)
-    fused = None
-    if residual is not None or x_bias is not None or out_dtype is not None or weight_offset or rounding != "once":
-        flavour = {"weight_offset": weight_offset, "rounding": rounding}
-        fused = _fused(x, residual, x_bias, out_dtype, residual_dtype, **flavour)
+    fused = _fused(x, **others) if others and not _is_plain(**others) else None
     kind = kind_of(x)
     stream = kind.stream(x) if stream is None else stream
-    out = kind.empty(whole, x, fused and fused.y_dtype) if out is None else out
+    if out is None:
+        out = kind.empty(whole, x, fused and fused.y_dtype)
     stats = kind.statistics((statistics, math.prod(leading)), x) if statistics else None
     outputs = eps, stats, out, threads, stream
     inputs = {"x": x, "weight": weight, "bias": bias}
@@ -241,7 +260,7 @@ def add_layer_norm(
     residual of another dtype is converted to it first. The other keywords are those of layer_norm.
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype}
+    options |= {"residual": _residual(residual), "x_bias": x_bias, "residual_dtype": residual_dtype}
     y, h = forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
     return y, h
 
@@ -263,6 +282,53 @@ def add_rms_norm(
 ) -> tuple[Any, Any]:
     """(y, h) with h = (x + x_bias) + residual and y = rms_norm(h), as add_layer_norm."""
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype}
+    options |= {"residual": _residual(residual), "x_bias": x_bias, "residual_dtype": residual_dtype}
     y, h = forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
     return y, h
+
+
+def layer_norm_residual(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    x_bias: Array | None = None,
+    *,
+    normalized_shape: Shape = None,
+    out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> Any:
+    """residual + layer_norm(x + x_bias), computed in f32 (f64, where x is f64) and rounded once.
+
+    residual has the dtype of x or is f32, and so has the result, unless out_dtype says otherwise. The result goes into
+    `out` if given: x and residual themselves are allowed. The other keywords are those of layer_norm.
+    """
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"residual_after": _residual(residual), "x_bias": x_bias, "out": out}
+    return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
+
+
+def rms_norm_residual(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    eps: float | None = None,
+    x_bias: Array | None = None,
+    *,
+    normalized_shape: Shape = None,
+    out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> Any:
+    """residual + rms_norm(x + x_bias), as layer_norm_residual."""
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"residual_after": _residual(residual), "x_bias": x_bias, "out": out}
+    return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)

@@ -1,4 +1,4 @@
-"""Norms with a residual before them and in flavours: cases, operands and every result, from arrays or tensors.
+"""Norms with a residual before or after them and in flavours: cases, operands and every result, from arrays or tensors.
 SPDX-License-Identifier: MIT"""
 
 from typing import NamedTuple
@@ -54,15 +54,18 @@ def operands(case, shape):
     return *rows[:2], *columns, *rows[2:]
 
 
-def every_result(library, op, case, operands, dtypes):
-    """y, h, the statistics, dx, dweight, dbias, dresidual and dx_bias; RMSNorm has fewer."""
+def every_result(library, op, case, operands, dtypes, after=False):
+    """y, h, the statistics, dx, dweight, dbias, dresidual and dx_bias; RMSNorm has fewer, and there are neither h nor
+    dresidual where the residual comes after the norm."""
     x, residual, weight, bias, x_bias, dy, dh = operands
     forward, backward = getattr(library, f"{op}_forward"), getattr(library, f"{op}_backward")
     is_layer = op == "layer_norm"
     affine, options = (weight, bias) if is_layer else (weight,), {"return_mean_lo": True} if is_layer else {}
-    y, *stats, h = forward(
-        x, *affine, eps=1e-5, residual=residual, x_bias=x_bias, out_dtype=dtypes[case.y], **case.flavour, **options
-    )
-    kept = {"mean_lo": stats[2]} if is_layer else {}
-    needs = {"need_dresidual": True, "need_dx_bias": True, "dh": dh, "x_dtype": dtypes[case.x]}
-    return y, h, *stats, *backward(dy, h, *stats[:2], weight, **kept, **needs, **case.flavour)
+    options |= {"residual_after" if after else "residual": residual, "out_dtype": dtypes[case.y], **case.flavour}
+    y, *stats = forward(x, *affine, eps=1e-5, x_bias=x_bias, **options)
+    h = [] if after else [stats.pop()]
+    needs = {"need_dx_bias": True, **case.flavour} | ({"mean_lo": stats[2]} if is_layer else {})
+    if after:
+        return y, *stats, *backward(dy, x, *stats[:2], weight, x_bias=x_bias, **needs)
+    needs |= {"need_dresidual": True, "dh": dh, "x_dtype": dtypes[case.x]}
+    return y, *h, *stats, *backward(dy, *h, *stats[:2], weight, **needs)

@@ -1,4 +1,4 @@
-"""Norms with a residual before them, and their flavours, on arrays. SPDX-License-Identifier: MIT"""
+"""Norms with a residual before or after them, and their flavours, on arrays. SPDX-License-Identifier: MIT"""
 
 import hashlib
 
@@ -13,29 +13,38 @@ from reference import DTYPES, OPS, Norm, array, close, wide
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_op = pytest.mark.parametrize("op", OPS)
+either_place = pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 F32 = Case("f32", "f32", "f32", "f32")
 
 
-def expected_results(op, case, operands):
+def function(op, after):
+    """The short one: (x, residual, ...) to (y, h), or to y alone."""
+    return getattr(evenkeel, f"{op}_residual" if after else f"add_{op}")
+
+
+def expected_results(op, case, operands, after):
     """By the formula in float64, from h as it was rounded."""
     x, residual, weight, bias, x_bias, dy, dh = wide(*operands)
-    h = wide((x + x_bias + residual).astype(DTYPES[case.h]))[0]
+    h = x + x_bias if after else wide((x + x_bias + residual).astype(DTYPES[case.h]))[0]
     norm = Norm(op, h, weight + case.weight_offset, bias if op == "layer_norm" else None)
     y, *rest = norm.every_result(dy)
     stats, (dx, *columns) = rest[: -3 if op == "layer_norm" else -2], rest[-3 if op == "layer_norm" else -2 :]
+    if after:
+        return y + residual, *stats, dx, *columns, dx.reshape(-1, x.shape[-1]).sum(0)
     return y, h, *stats, dx + dh, *columns, dx + dh, (dx + dh).reshape(-1, x.shape[-1]).sum(0)
 
 
 @every_case
 @every_op
+@either_place
 @pytest.mark.parametrize("shape", [(7, 33), (2, 3, 129)], ids=str)
-def test_every_result_is_that_of_the_formula(op, case, shape):
+def test_every_result_is_that_of_the_formula(op, case, shape, after):
     operands = fused_cases.operands(case, shape)
-    results = every_result(evenkeel, op, case, operands, DTYPES)
-    for found, expected in zip(results, expected_results(op, case, operands), strict=True):
+    results = every_result(evenkeel, op, case, operands, DTYPES, after)
+    for found, expected in zip(results, expected_results(op, case, operands, after), strict=True):
         if expected is not None:
             close(found, expected, case.coarsest)
-    assert results[2].shape == shape[:-1]
+    assert results[1 if after else 2].shape == shape[:-1]
 
 
 def digest(op):
@@ -43,8 +52,9 @@ def digest(op):
     sum = hashlib.sha256()
     for case in CASES:
         for shape in SHAPES:
-            for result in every_result(evenkeel, op, case, fused_cases.operands(case, shape), DTYPES):
-                sum.update(result.tobytes())
+            for after in (False, True):
+                for result in every_result(evenkeel, op, case, fused_cases.operands(case, shape), DTYPES, after):
+                    sum.update(result.tobytes())
     return sum.hexdigest()
 
 
@@ -55,13 +65,14 @@ def test_every_level_has_the_same_bits(op, level):
 
 
 @every_op
-def test_the_short_functions_give_what_the_explicit_ones_do(op):
+@either_place
+def test_the_short_functions_give_what_the_explicit_ones_do(op, after):
     for case in CASES:
         x, residual, weight, bias, x_bias, *_ = operands = fused_cases.operands(case, (4, 40))
         affine = (weight, bias) if op == "layer_norm" else (weight,)
-        function = getattr(evenkeel, f"add_{op}")
-        found = function(x, residual, *affine, 1e-5, x_bias, out_dtype=DTYPES[case.y], **case.flavour)
-        for a, b in zip(found, every_result(evenkeel, op, case, operands, DTYPES), strict=False):
+        found = function(op, after)(x, residual, *affine, 1e-5, x_bias, out_dtype=DTYPES[case.y], **case.flavour)
+        found = (found,) if after else found
+        for a, b in zip(found, every_result(evenkeel, op, case, operands, DTYPES, after), strict=False):
             assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
@@ -166,14 +177,83 @@ def test_an_x_bias_alone_is_not_rounded():
     assert [a.tobytes() for a in found[1:]] == [a.tobytes() for a in expected[1:]]
 
 
-def test_rows_may_be_apart_and_arrays_of_any_layout():
+@either_place
+def test_rows_may_be_apart_and_arrays_of_any_layout(after):
     x, residual, weight, bias, x_bias, dy, dh = fused_cases.operands(F32, (6, 40))
-    expected = every_result(evenkeel, "layer_norm", F32, (x, residual, weight, bias, x_bias, dy, dh), DTYPES)
+    expected = every_result(evenkeel, "layer_norm", F32, (x, residual, weight, bias, x_bias, dy, dh), DTYPES, after)
     spread = [np.repeat(a, 3, axis=0)[::3] for a in (x, residual)]
     scattered = [np.asfortranarray(a) for a in (dy, dh)]
     columns = [np.repeat(a, 2)[::2] for a in (weight, bias, x_bias)]
-    found = every_result(evenkeel, "layer_norm", F32, (*spread, *columns, *scattered), DTYPES)
+    found = every_result(evenkeel, "layer_norm", F32, (*spread, *columns, *scattered), DTYPES, after)
     assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
+    scattered = np.asfortranarray(residual)
+    for a, b in ((x, scattered), (np.asfortranarray(x), residual)):
+        np.testing.assert_array_equal(function("rms_norm", after)(a, b), function("rms_norm", after)(x, residual))
+
+
+# ---- a residual after the norm ----
+
+
+@every_op
+@pytest.mark.parametrize(
+    ("dtype", "other", "expected"),
+    [("bf16", "bf16", "bf16"), ("bf16", "f32", "f32"), ("f16", "f32", "f32"), ("f32", "f32", "f32"), ("f64",) * 3],
+)
+def test_the_result_has_the_dtype_of_the_wider_and_rounds_once(op, dtype, other, expected):
+    x, residual, weight = array((5, 300), dtype), array((5, 300), other, 1), array((300,), dtype, 2)
+    y = function(op, True)(x, residual, weight)
+    wide = np.float64 if dtype == "f64" else np.float32
+    total = getattr(evenkeel, op)(x.astype(wide), weight.astype(wide)) + residual.astype(wide)
+    assert y.dtype == DTYPES[expected] and y.tobytes() == total.astype(y.dtype).tobytes()
+    narrow = function(op, True)(x, residual, weight, out_dtype=x.dtype)
+    assert narrow.dtype == x.dtype and narrow.tobytes() == total.astype(x.dtype).tobytes()
+
+
+@every_op
+def test_rounding_each_rounds_before_the_residual_is_added(op):
+    x, residual, weight = (array(shape, "bf16", seed) for seed, shape in enumerate([(5, 300), (5, 300), (300,)]))
+    norm = getattr(evenkeel, op)(x, weight, rounding="each").astype(np.float32)
+    expected = (norm + residual.astype(np.float32)).astype(x.dtype)
+    y = function(op, True)(x, residual, weight, rounding="each")
+    assert y.tobytes() == expected.tobytes() != function(op, True)(x, residual, weight).tobytes()
+
+
+@every_op
+def test_the_result_may_lie_where_x_or_the_residual_does(op):
+    x, residual, weight = array((5, 300)), array((5, 300), seed=1), array((300,), seed=2)
+    expected = function(op, True)(x, residual, weight)
+    for given in ([x.copy(), residual], [x, residual.copy()]):
+        out = given[0] if given[1] is residual else given[1]
+        assert function(op, True)(*given, weight, out=out) is out and out.tobytes() == expected.tobytes()
+    stream = np.concatenate([residual, residual])
+    with pytest.raises(ValueError, match="^out .* overlaps residual_after "):
+        function(op, True)(x, stream[:5], weight, out=stream[1:6])
+    assert stream.tobytes() == np.concatenate([residual, residual]).tobytes()
+
+
+def test_a_result_in_another_dtype_than_that_of_the_residual_is_refused():
+    x, residual = array((2, 8), "bf16"), array((2, 8))
+    with pytest.raises(TypeError, match="^out is bf16: it must be f32$"):
+        evenkeel.rms_norm_residual(x, residual, out=np.empty_like(x))
+    out = np.empty_like(x)
+    assert evenkeel.rms_norm_residual(x, residual, out=out, out_dtype=x.dtype) is out
+    wide = residual.astype(np.float64)
+    for out in (None, np.empty_like(wide)):
+        with pytest.raises(TypeError, match="^residual of f32 does not go with dtype f64 "):
+            evenkeel.rms_norm_residual(wide, residual, out=out)
+
+
+@every_op
+@either_place
+def test_a_residual_must_be_there(op, after):
+    with pytest.raises(TypeError, match="^residual is of type NoneType; expected an array with DLPack"):
+        function(op, after)(array((2, 8)), None)
+
+
+def test_a_call_has_one_residual():
+    x = array((2, 8))
+    with pytest.raises(ValueError, match="^residual_after .* does not go with residual .*: one of them must be NULL"):
+        evenkeel.layer_norm_forward(x, residual=x, residual_after=x)
 
 
 REFUSED = {

@@ -21,8 +21,8 @@ S = W[:4]  # statistics of X
 # ---- each operand of each op ----
 
 OPS = [getattr(evenkeel, name) for name in evenkeel.__all__ if "norm" in name]
-SHAPES = dict.fromkeys(("x", "dy", "out", "residual", "dh"), (4, 6)) | dict.fromkeys(("weight", "bias", "x_bias"), (6,))
-SHAPES |= dict.fromkeys(("mean", "rstd", "mean_lo"), (4,))
+SHAPES = dict.fromkeys(("x", "dy", "out", "residual", "residual_after", "dh"), (4, 6))
+SHAPES |= dict.fromkeys(("weight", "bias", "x_bias"), (6,)) | dict.fromkeys(("mean", "rstd", "mean_lo"), (4,))
 
 
 def operands(op):
@@ -66,6 +66,8 @@ OF_SHAPE = {
 
 def refuses(op, name, value, exception, words, shapes=(6, None)):
     given = operands(op) | {name: value}
+    given.pop("residual" if name == "residual_after" else "residual_after", None)  # a call has one of them
+    name = name.removesuffix("_after")
     out = np.array(given.get("out", 0.0))
     for shape in shapes:
         with pytest.raises(exception, match="^" + re.escape(words.format(name))):
@@ -81,7 +83,7 @@ every_operand = pytest.mark.parametrize(("op", "name"), [(op, name) for op in OP
 def test_a_wrong_operand_is_named_and_nothing_is_written(op, name, mistake):
     if mistake != "another dtype" or name not in ("x", "weight"):  # with which the others must go
         spoil, exception, words = MISTAKES[mistake]
-        words = OF_DTYPE.get(name, words) if mistake == "another dtype" else words
+        words = OF_DTYPE.get(name.removesuffix("_after"), words) if mistake == "another dtype" else words
         refuses(op, name, spoil(operands(op)[name]), exception, words)
 
 
@@ -95,7 +97,7 @@ def test_an_operand_of_another_shape_is_named_with_its_shape(op, name):
 def test_an_operand_of_a_dimension_more_is_named_with_its_shape(op, name):
     shape = SHAPES[name]
     if name != "x" and shape != (4,):  # the rows of x and of statistics may have any shape
-        words = f"{name} has shape {(1, *shape)}: it must have {shape}"
+        words = f"{{0}} has shape {(1, *shape)}: it must have {shape}"
         refuses(op, name, operands(op)[name][None], ValueError, words, shapes=(6,))
 
 

@@ -19,6 +19,15 @@ def test_the_shape_of_weight_or_bias_says_what_is_normalized():
     assert dx.shape == x.shape and dweight.shape == dbias.shape == (4,)
 
 
+def test_so_does_the_shape_of_x_bias():
+    x, x_bias = tensor((2, 3, 4)), tensor((3, 4), seed=1)
+    y, mean, rstd = ek.layer_norm_forward(x, x_bias=x_bias, residual_after=x)
+    assert same_bits(y, ek.layer_norm_residual(x, x, (3, 4), x_bias=x_bias)) and mean.shape == (2,)
+    found = ek.layer_norm_backward(x, x, mean, rstd, x_bias=x_bias, need_dx_bias=True)
+    expected = ek.layer_norm_backward(x, x + x_bias, mean, rstd, tensor((3, 4)).fill_(1.0), need_dx_bias=True)
+    assert all(map(same_bits, found, expected)) and found[3].shape == (3, 4)
+
+
 @pytest.mark.parametrize("needs", range(8), ids=lambda needs: f"{needs:03b}")
 def test_only_what_is_needed_is_computed(needs):
     x, names = tensor((6, 40)), ("need_dx", "need_dweight", "need_dbias")

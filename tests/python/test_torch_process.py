@@ -39,6 +39,9 @@ def a_step(x, layer, rms):
     y, h = ek.add_layer_norm(x, y.detach(), (64,), layer.weight, layer.bias, x_bias=rms.weight)
     torch.autograd.backward((y, h), (x.detach(), x.detach().expand_as(h)))
     ek.add_rms_norm(x, x, (64,), rms.weight, rounding="each", out_dtype=torch.bfloat16)[0].sum().backward()
+    ek.layer_norm_residual(x, x, (64,), layer.weight, layer.bias, x_bias=rms.weight).backward(x.detach())
+    ek.rms_norm_residual(x.detach(), x, (64,)).sum().backward()
+    ek.rms_norm_residual(x.bfloat16(), x, (64,), rms.weight, out_dtype=torch.bfloat16).sum().backward()
     with torch.no_grad():
         layer(x.t()[:, :4].t())
         ek.add_rms_norm(x, x, (64,))
@@ -50,6 +53,8 @@ def a_step(x, layer, rms):
             ek.layer_norm(x, wrong)
         with pytest.raises((RuntimeError, TypeError)):
             ek.add_layer_norm(x, x, wrong)
+        with pytest.raises((RuntimeError, TypeError)):
+            ek.layer_norm_residual(x, x, wrong)
     for leaf in (x, *layer.parameters(), *rms.parameters()):
         leaf.grad = None
 

@@ -2,6 +2,7 @@
 Tensors are on $EVENKEEL_TEST_DEVICE, by default the CPU. SPDX-License-Identifier: MIT"""
 
 import os
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -114,7 +115,7 @@ def close(result, expected, dtype=None):
 
 
 def bits(tensor):
-    return tensor.detach().cpu().contiguous().view(torch.uint8)
+    return tensor.detach().cpu().resolve_neg().contiguous().view(torch.uint8)
 
 
 def same_bits(a, b):
@@ -158,32 +159,50 @@ class Wrapped(torch.Tensor):
         return tree_map_only(torch.Tensor, cls, function(*args, **kwargs))
 
 
+EAGER = "eager_forward", "eager_add_forward", "eager_after_forward"
+
+
 class Kernels:
     """Counts how often evenkeel's kernels compute, called from Python or by the eager calls in C, and keeps the name of
     the last."""
 
     def __init__(self, monkeypatch):
         self.forward = self.backward = 0
+        self._left = []  # for each call that is under way: was it left to Python?
         for module, function, name in (
             (_kernels, "forward", "forward"),
             (_kernels, "backward", "backward"),
-            (_functional, "eager_forward", "forward"),
-            (_functional, "eager_compute", "forward"),
-            (_functional, "eager_add_forward", "forward"),
-            (_functional, "eager_add_compute", "forward"),
+            *((_functional, forward, "forward") for forward in EAGER),
         ):
             monkeypatch.setattr(module, function, self._counting(name, getattr(module, function)))
+        for op, compute in _functional._COMPUTE.items():
+            monkeypatch.setitem(_functional._COMPUTE, op, self._counting("forward", compute))
+        self._note_what_is_left(monkeypatch)
         self._count_eager_backward(monkeypatch)
+
+    def _note_what_is_left(self, monkeypatch):
+        """A call that C leaves to Python asks this first. A compiled one may not have come by a function of ours."""
+        is_seen = _functional.has_torch_function_variadic
+
+        def noted(*given):
+            self._left[-1:] = [True]
+            return is_seen(*given)
+
+        monkeypatch.setattr(_functional, "has_torch_function_variadic", noted)
 
     def _counting(self, name, function):
         def counted(*args, **options):
+            self._left.append(False)
+            served = False
             try:
                 result = function(*args, **options)
+                served = result is not None  # else an eager call that left it to others
             except torch.utils.checkpoint._StopRecomputationError:  # raised once y is there
-                self._count(name, function.__name__)
+                served = True
                 raise
-            if result is not None:  # an eager call that left it to others
-                self._count(name, function.__name__)
+            finally:
+                if not self._left.pop() and served:
+                    self._count(name, function.__name__)
             return result
 
         return counted
@@ -207,13 +226,14 @@ class Kernels:
 
             return staticmethod(counted)
 
-        for node in (_autograd.Norm, _autograd.AddNorm):
+        for node in _autograd.NODES.values():
             monkeypatch.setattr(node, "backward", counting(node.backward))
 
 
 def leave_calls_to_python(monkeypatch):
     """No call is served in C: all go the way of those that the extension leaves to evenkeel.torch."""
-    for name in ("eager_forward", "eager_compute", "eager_add_forward", "eager_add_compute"):
-        monkeypatch.setattr(_functional, name, lambda *call: None)
-    monkeypatch.setattr(_autograd.Norm, "backward", staticmethod(_autograd._backward))
-    monkeypatch.setattr(_autograd.AddNorm, "backward", staticmethod(_autograd._add_backward))
+    for name, op in zip(EAGER, _functional.OPS, strict=True):
+        monkeypatch.setattr(_functional, name, partial(_functional._leave, op))
+        monkeypatch.setitem(_functional._COMPUTE, op, lambda *call: None)
+    for op, node in _autograd.NODES.items():
+        monkeypatch.setattr(node, "backward", staticmethod(partial(_autograd.backward_in_python, op)))

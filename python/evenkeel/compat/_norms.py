@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 import evenkeel.torch
 from evenkeel.torch import _functional, _kernels
 from evenkeel.torch._autocast import without_autocast
-from evenkeel.torch._call import LAYER_NORM, RMS_NORM
+from evenkeel.torch._call import ADD_NORM, LAYER_NORM, NORM, RMS_NORM
 
 _NARROW = torch.float16, torch.bfloat16
 
@@ -54,8 +54,7 @@ def residual_for(x: Tensor, residual: Tensor, dtype: torch.dtype) -> Tensor:
     return residual.to(x.dtype if is_plain else _kernels.statistics_dtype(x))
 
 
-_norm_outside_graphs = _disable_dynamo(_functional._norm)
-_add_norm_outside_graphs = _disable_dynamo(_functional._add_norm)
+_serve_outside_graphs = _disable_dynamo(_functional.serve)
 
 
 def norm_of_any_dtype(
@@ -82,8 +81,8 @@ def norm_of_any_dtype(
         elif bias is None:
             y = evenkeel.torch.rms_norm(x, shape, weight, eps, **options)
         else:
-            call = _norm_outside_graphs if is_compiling() else _functional._norm
-            y = call(RMS_NORM, x, shape, weight, bias, eps, **options)
+            serve = _serve_outside_graphs if is_compiling() else _functional.serve
+            y = serve(NORM, RMS_NORM, x, shape, weight, bias, eps, *options.values())
     return y.to(out_dtype)
 
 
@@ -107,6 +106,7 @@ def add_rms_norm_of_any_dtype(
         if bias is None:
             y, h = evenkeel.torch.add_rms_norm(x, residual, x.shape[-1:], weight, eps, **options)
         else:
-            call = _add_norm_outside_graphs if is_compiling() else _functional._add_norm
-            y, h = call(RMS_NORM, x, residual, x.shape[-1:], weight, bias, eps, **options)
+            serve = _serve_outside_graphs if is_compiling() else _functional.serve
+            rows = x.shape[-1:], weight, bias, eps
+            y, h = serve(ADD_NORM, RMS_NORM, x, residual, *rows, None, *options.values(), None)
     return y.to(out_dtype or x.dtype), h.to(residual_dtype)

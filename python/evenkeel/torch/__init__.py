@@ -9,7 +9,14 @@ The same bits on CPU and GPU, at any batch size. SPDX-License-Identifier: MIT
 from evenkeel.torch import _version as _version  # first: an older PyTorch lacks what the others import
 from evenkeel.torch._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from evenkeel.torch._fallback import set_fallback
-from evenkeel.torch._functional import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from evenkeel.torch._functional import (
+    add_layer_norm,
+    add_rms_norm,
+    layer_norm,
+    layer_norm_residual,
+    rms_norm,
+    rms_norm_residual,
+)
 from evenkeel.torch._memory import MemoryEstimate, memory_estimate
 from evenkeel.torch._modules import LayerNorm, RMSNorm
 from evenkeel.torch._register import register
@@ -24,6 +31,7 @@ __all__ = [
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_forward",
+    "layer_norm_residual",
     "memory_estimate",
     "register",
     "replace",
@@ -31,5 +39,6 @@ __all__ = [
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_forward",
+    "rms_norm_residual",
     "set_fallback",
 ]

@@ -1,10 +1,12 @@
 """How gradients flow: the norms as functions of autograd, differentiable any number of times.
 
-What forward saves is x (h, where there is a residual), weight and the statistics of the rows, nothing else.
+What forward saves is x (h, where there is a residual before the norm), weight, the statistics of the rows, and x_bias
+where backward needs it, nothing else. The ops of _call.py say which.
 SPDX-License-Identifier: MIT
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,9 +15,29 @@ from torch._C import _has_storage
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import Function
 
-from evenkeel._core import eager_add_backward, eager_add_keep, eager_backward, eager_keep, is_plain
+from evenkeel._core import (
+    eager_add_backward,
+    eager_add_keep,
+    eager_after_backward,
+    eager_after_keep,
+    eager_backward,
+    eager_keep,
+    is_plain,
+)
 from evenkeel.torch import _kernels, _only_memory
-from evenkeel.torch._call import DTYPES, Call, Gradients, Options, Outputs, options_of
+from evenkeel.torch._call import (
+    ADD_NORM,
+    DTYPES,
+    NORM,
+    NORM_RESIDUAL,
+    Call,
+    Gradients,
+    Known,
+    Op,
+    Options,
+    Outputs,
+    options_of,
+)
 from evenkeel.torch._composed import by_formula, columns_dtype, pytorch
 
 # ---- forward ----
@@ -61,13 +83,12 @@ def forward(call: Call, estimate: bool) -> Made:
     """What is kept beside the inputs: the results, computed or only estimated, the statistics, the options."""
     with torch.no_grad():
         outputs = (_only_memory.forward if estimate else attempt)(call, True)
-    results = (outputs.y,) if outputs.h is None else (outputs.y, outputs.h)
-    return *results, outputs.stats, options_of(call, estimate)
+    return *(getattr(outputs, name) for name in call.op.outputs), outputs.stats, options_of(call, estimate)
 
 
-def keep(ctx: Any, x: Tensor, weight: Tensor | None, stats: Tensor | None, options: Options) -> None:
+def keep(ctx: Any, options: Options, *saved: Tensor | None) -> None:
     """What backward needs, and nothing else."""
-    ctx.save_for_backward(x, weight, stats)
+    ctx.save_for_backward(*saved)
     ctx.options = options
 
 
@@ -77,87 +98,90 @@ def keep(ctx: Any, x: Tensor, weight: Tensor | None, stats: Tensor | None, optio
 # The inputs at the end that are None may be left out.
 
 
-def _forward(ctx: Any, x: Tensor, *others: Any) -> Tensor:
-    y: Tensor
-    y, stats, options = others[-1]
-    keep(ctx, x, others[0] if len(others) > 1 else None, stats, options)
-    return y
+def keep_in_python(op: Op, ctx: Any, *operands: Any) -> Any:
+    """forward of a node: its results, which are computed."""
+    *inputs, (*results, stats, options) = operands
+    named = dict(zip((*op.outputs, *op.inputs), (*results, *inputs), strict=False))
+    keep(ctx, options, *(named.get(name) for name in op.saved), stats)
+    if len(results) == 1:
+        return results[0]
+    ctx.set_materialize_grads(False)
+    return tuple(results)
 
 
-def _backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-    return backward(ctx, grad_outputs, ctx.saved_tensors)
+def backward_in_python(op: Op, ctx: Any, *gradients: Any) -> Any:
+    """backward of a node."""
+    return backward(op, ctx, gradients, ctx.saved_tensors)
 
 
 class Norm(Function):
     """y of (x, weight, bias, what forward has made): its place in the graph."""
 
-    forward = staticmethod(eager_keep if _kernels.HAS_EXCHANGE else _forward)
-    backward = staticmethod(eager_backward if _kernels.HAS_EXCHANGE else _backward)
-
-
-def backward(ctx: Any, gradients: tuple[Any, ...], saved: tuple[Any, ...]) -> Any:
-    """The gradients of what Norm was applied to, given what it saved: what eager_backward cannot serve."""
-    *needs, _ = ctx.needs_input_grad
-    (dy,), (x, weight, stats) = gradients, saved
-    found = _in_python(dy, None, x, weight, stats, Options(*ctx.options), Gradients(*needs))
-    return *found[: len(needs)], None
-
-
-def _add_forward(ctx: Any, *operands: Any) -> tuple[Tensor, Tensor]:
-    *inputs, (y, h, stats, options) = operands
-    keep(ctx, h, inputs[2] if len(inputs) > 2 else None, stats, options)
-    ctx.set_materialize_grads(False)
-    return y, h
-
-
-def _add_backward(ctx: Any, *grad_outputs: Any) -> Any:
-    return add_backward(ctx, grad_outputs, ctx.saved_tensors)
+    forward = staticmethod(eager_keep if _kernels.HAS_EXCHANGE else partial(keep_in_python, NORM))
+    backward = staticmethod(eager_backward if _kernels.HAS_EXCHANGE else partial(backward_in_python, NORM))
 
 
 class AddNorm(Function):
     """(y, h) of (x, residual, weight, bias, x_bias, what forward has made)."""
 
-    forward = staticmethod(eager_add_keep if _kernels.HAS_EXCHANGE else _add_forward)
-    backward = staticmethod(eager_add_backward if _kernels.HAS_EXCHANGE else _add_backward)
+    forward = staticmethod(eager_add_keep if _kernels.HAS_EXCHANGE else partial(keep_in_python, ADD_NORM))
+    backward = staticmethod(eager_add_backward if _kernels.HAS_EXCHANGE else partial(backward_in_python, ADD_NORM))
 
 
-def add_backward(ctx: Any, gradients: tuple[Any, ...], saved: tuple[Any, ...]) -> Any:
-    """The same of AddNorm. A gradient is None where the result was not used."""
-    *needs, _ = ctx.needs_input_grad
-    if all(gradient is None for gradient in gradients):
-        return *(None for _ in needs), None
-    in_order = dict(zip(("dx", "dresidual", "dweight", "dbias", "dx_bias"), needs, strict=False))
-    (dy, dh), (h, weight, stats) = gradients, saved
-    found = _in_python(dy, dh, h, weight, stats, Options(*ctx.options), Gradients(**in_order))
-    return *(getattr(found, name) for name in in_order), None
+class NormResidual(Function):
+    """y of (x, residual, weight, bias, x_bias, what forward has made)."""
 
+    forward = staticmethod(eager_after_keep if _kernels.HAS_EXCHANGE else partial(keep_in_python, NORM_RESIDUAL))
+    backward = staticmethod(
+        eager_after_backward if _kernels.HAS_EXCHANGE else partial(backward_in_python, NORM_RESIDUAL)
+    )
+
+
+NODES: dict[Op, Any] = {NORM: Norm, ADD_NORM: AddNorm, NORM_RESIDUAL: NormResidual}
 
 # Without the step in Python that looks for torch.func's transforms: who calls this has looked.
-norm_apply: Callable[..., Tensor] = super(Function, Norm).apply
-add_norm_apply: Callable[..., tuple[Tensor, Tensor]] = super(Function, AddNorm).apply
+APPLY: dict[Op, Callable[..., Any]] = {op: super(Function, node).apply for op, node in NODES.items()}
 
 
 def operands_of(call: Call, made: Made) -> tuple[Any, ...]:
     """What the node of a call is applied to."""
-    x, weight, bias, residual, x_bias = call.inputs
-    return (x, weight, bias, made) if residual is None else (x, residual, weight, bias, x_bias, made)
+    return *(getattr(call.inputs, name) for name in call.op.inputs), made
 
 
 # ---- backward ----
 
 
-def _in_python(
-    dy: Any, dh: Any, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, needs: Gradients
-) -> Gradients:
+def backward(op: Op, ctx: Any, gradients: tuple[Any, ...], saved: tuple[Any, ...]) -> Any:
+    """The gradients of what a node was applied to, given what it saved: what eager_backward cannot serve.
+
+    A gradient is None where the result was not used.
+    """
+    *needs, _ = ctx.needs_input_grad
+    if all(gradient is None for gradient in gradients):
+        return *(None for _ in needs), None
+    *tensors, stats = saved
+    kept, outer = dict(zip(op.saved, tensors, strict=True)), dict(zip(op.outputs, gradients, strict=True))
+    known = Known(outer["y"], outer.get("h"), tensors[0], kept["weight"], kept.get("x_bias"))
+    needed = dict(zip(op.inputs, needs, strict=False))
+    computed = {f"d{name}": need for name, need in needed.items() if name != op.added}
+    found = _in_python(known, stats, Options(*ctx.options), Gradients(**computed))
+    # Autograd converts the gradient of what was added to the dtype of that.
+    everything = {f"d{op.added}": known.dy, **found._asdict()}
+    return *(everything[f"d{name}"] if need else None for name, need in needed.items()), None
+
+
+def _in_python(known: Known, stats: Tensor, options: Options, needs: Gradients) -> Gradients:
     """dresidual is dx, where both have one dtype."""
-    is_dx = bool(needs.dresidual) and DTYPES[options.dtype - 1] is x.dtype
+    if not any(needs):
+        return Gradients()
+    is_dx = bool(needs.dresidual) and DTYPES[options.dtype - 1] is known.x.dtype
     if is_dx:
         needs = needs._replace(dx=True, dresidual=False)
     found = None
-    if options.estimate or is_plain(dy, dh, x, weight):  # a gradient and what hooks unpack may be of any kind
-        found = _by_kernels(dy, dh, x, weight, stats, options, needs)
+    if options.estimate or is_plain(*known):  # a gradient and what hooks unpack may be of any kind
+        found = _by_kernels(known, stats, options, needs)
     if found is None:
-        everything = zip(by_formula(dy, dh, x, weight, options), needs, strict=True)
+        everything = zip(by_formula(known, options), needs, strict=True)
         found = Gradients(*(gradient if need else None for gradient, need in everything))
     return found._replace(dresidual=found.dx) if is_dx else found
 
@@ -167,63 +191,52 @@ def _has_no_memory(gradient: Any) -> bool:
     return gradient is not None and (is_legacy_batchedtensor(gradient) or gradient._is_zerotensor())
 
 
-def _by_kernels(dy: Any, dh: Any, *others: Any) -> Gradients | None:
+def _by_kernels(known: Known, stats: Tensor, options: Options, needs: Gradients) -> Gradients | None:
     """None where a gradient has no memory of its own."""
     try:
         if torch.is_grad_enabled():
-            return Gradients(*NormBackward.apply(dy, dh, *others))  # type: ignore[no-untyped-call]
-        return _first_order(dy, dh, *others)
+            return Gradients(*NormBackward.apply(*known, stats, options, needs))  # type: ignore[no-untyped-call]
+        return _first_order(known, stats, options, needs)
     except (TypeError, ValueError):
-        if _has_no_memory(dy) or _has_no_memory(dh):
+        if _has_no_memory(known.dy) or _has_no_memory(known.dh):
             return None
         raise
 
 
-def _first_order(
-    dy: Any, dh: Any, x: Tensor, weight: Tensor | None, stats: Tensor, options: Options, needs: Gradients
-) -> Gradients:
+def _first_order(known: Known, stats: Tensor, options: Options, needs: Gradients) -> Gradients:
+    dy, dh, x, weight, x_bias = known
     dtype = DTYPES[options.dtype - 1]
     gradients = _kernels.empty_gradients(
         x, options.shape, columns_dtype(x, weight, options), *map(bool, needs), dtype=dtype
     )
     compute = _only_memory.backward if options.estimate else _kernels.backward
-    flavour = {"weight_offset": options.weight_offset, "rounding": options.rounding}
-    return compute(
-        options.norm,
-        dy,
-        x,
-        options.shape,
-        weight,
-        stats,
-        gradients,
-        dh=dh,
-        dtype=dtype,
-        **flavour,  # type: ignore[arg-type]
-    )
+    more: Any = {"weight_offset": options.weight_offset, "rounding": options.rounding, "x_bias": x_bias}
+    return compute(options.norm, dy, x, options.shape, weight, stats, gradients, dh=dh, dtype=dtype, **more)
 
 
 class NormBackward(Function):
-    """The gradients of (dy, dh, x, weight), where they are differentiated in turn."""
+    """The gradients of what is known, where they are differentiated in turn."""
 
     @staticmethod
-    def forward(ctx: Any, dy: Any, dh: Any, x: Tensor, weight: Any, stats: Tensor, options: Options, needs: Any) -> Any:
-        ctx.save_for_backward(dy, dh, x, weight)
+    def forward(ctx: Any, *operands: Any) -> Any:
+        *known, stats, options, needs = operands
+        ctx.save_for_backward(*known)
         ctx.options = options
         ctx.set_materialize_grads(False)
-        return _first_order(dy, dh, x, weight, stats, options, needs)
+        return _first_order(Known(*known), stats, options, needs)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
         again = torch.is_grad_enabled()
+        *needs, _, _, _ = ctx.needs_input_grad
         with torch.enable_grad():
-            variables = [_variable(t, again) for t in ctx.saved_tensors]
-            dy, dh, x, weight = variables
-            first = by_formula(dy, dh, x, weight, ctx.options)
+            known = Known(*(_variable(t, again) for t in ctx.saved_tensors))
+            first = by_formula(known, ctx.options)
             # Without dy, dbias depends on nothing.
             pairs = [(f, g) for f, g in zip(first, grad_outputs, strict=True) if g is not None and f.requires_grad]
-            wanted = [t for t, need in zip(variables, ctx.needs_input_grad, strict=False) if need]
+            wanted = [t for t, need in zip(known, needs, strict=True) if need]
             found = iter(_gradients(pairs, wanted, again))
-        return *(next(found) if need else None for need in ctx.needs_input_grad[:4]), None, None, None
+        return *(next(found) if need else None for need in needs), None, None, None
 
 
 def _variable(tensor: Any, connected: bool) -> Any:

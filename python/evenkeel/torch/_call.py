@@ -1,5 +1,6 @@
 """A call of a norm and its results, as the parts of this package pass them on. SPDX-License-Identifier: MIT"""
 
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -22,13 +23,14 @@ def number_of(dtype: torch.dtype) -> int:
 
 
 class Inputs(NamedTuple):
-    """The operands of forward. A residual is added before the norm: h = (x + x_bias) + residual."""
+    """The operands of forward. A residual is added before the norm, h = (x + x_bias) + residual, or after it."""
 
     x: Tensor
     weight: Tensor | None = None
     bias: Tensor | None = None
     residual: Tensor | None = None
     x_bias: Tensor | None = None
+    residual_after: Tensor | None = None
 
 
 class Flavour(NamedTuple):
@@ -42,28 +44,76 @@ class Flavour(NamedTuple):
 PLAIN = Flavour()
 
 
+# What the arguments of the functions are: the fields of a call, one after another.
+FIELDS = *Inputs._fields, "shape", "eps", *Flavour._fields, "residual_dtype"
+
+
+class Op:
+    """What a pair of functions computes, of LayerNorm and of RMSNorm; python/core/norm.c says the same in C."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: tuple[str, ...],
+        outputs: tuple[str, ...] = ("y",),
+        saved: tuple[str, ...] = ("x", "weight"),
+        added: str | None = None,
+    ) -> None:
+        self.name = name  # of its functions; {} is the norm's
+        self.inputs = tuple(argument for argument in arguments if argument in Inputs._fields)
+        self.outputs = outputs  # fields of Outputs
+        self.saved = saved  # what backward reads beside the statistics: inputs, and h where that is its x
+        self.added = added  # the input that is added to y last: its gradient is dy
+        # From the arguments of its LayerNorm function, and a None behind them, to FIELDS; and back.
+        places = [arguments.index(field) if field in arguments else len(arguments) for field in FIELDS]
+        self.fields_of, self.arguments_of = itemgetter(*places), itemgetter(*map(FIELDS.index, arguments))
+
+
+_NORM, _FLAVOUR = ("shape", "weight", "bias", "eps"), Flavour._fields
+NORM = Op("{}", ("x", *_NORM, *_FLAVOUR))
+ADD_NORM = Op(
+    "add_{}",
+    ("x", "residual", *_NORM, "x_bias", *_FLAVOUR, "residual_dtype"),
+    outputs=("y", "h"),
+    saved=("h", "weight"),
+)
+NORM_RESIDUAL = Op(
+    "{}_residual",
+    ("x", "residual_after", *_NORM, "x_bias", *_FLAVOUR),
+    saved=("x", "weight", "x_bias"),
+    added="residual_after",
+)
+OPS = NORM, ADD_NORM, NORM_RESIDUAL  # by their numbers in the extension
+
+
+def function_name(op: Op, norm: int) -> str:
+    return op.name.format("layer_norm" if norm == LAYER_NORM else "rms_norm")
+
+
 class Call(NamedTuple):
     norm: int
     inputs: Inputs
     shape: Shape
     eps: float | None
     flavour: Flavour = PLAIN
+    op: Op = NORM
 
     @property
     def name(self) -> str:
         """Of the function that was called."""
-        norm = "layer_norm" if self.norm == LAYER_NORM else "rms_norm"
-        return norm if self.inputs.residual is None else f"add_{norm}"
+        return function_name(self.op, self.norm)
 
     @property
     def is_plain(self) -> bool:
         """Whether PyTorch has a function for it."""
-        return self.inputs.residual is None and self.inputs.x_bias is None and self.flavour == PLAIN
+        _, _, _, *others = self.inputs
+        return self.flavour == PLAIN and all(tensor is None for tensor in others)
 
     @property
     def out_dtype(self) -> torch.dtype:
-        """Of y."""
-        return self.flavour.out_dtype or self.inputs.x.dtype
+        """Of y: by default that of x, or of the residual that is added last."""
+        x, after = self.inputs.x, self.inputs.residual_after
+        return self.flavour.out_dtype or (x if after is None else after).dtype
 
 
 class Outputs(NamedTuple):
@@ -91,7 +141,7 @@ class Options(NamedTuple):
 
 
 def options_of(call: Call, estimate: bool = False) -> Options:
-    x, weight, bias, _, x_bias = call.inputs
+    x, weight, bias, _, x_bias, _ = call.inputs
     columns = next((t.dtype for t in (weight, bias, x_bias) if t is not None), None)
     return Options(
         call.norm,
@@ -103,6 +153,16 @@ def options_of(call: Call, estimate: bool = False) -> Options:
         call.flavour.weight_offset,
         call.flavour.rounding,
     )
+
+
+class Known(NamedTuple):
+    """What backward computes from, beside the statistics: the gradients that have come, and what forward saved."""
+
+    dy: Any
+    dh: Any
+    x: Tensor  # h, where forward had a residual before the norm
+    weight: Tensor | None
+    x_bias: Tensor | None  # where it had one, and no residual before the norm
 
 
 class Gradients(NamedTuple):

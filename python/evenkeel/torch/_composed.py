@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evenkeel.torch._call import DTYPES, LAYER_NORM, PLAIN, Call, Gradients, Options, Outputs, Shape
+from evenkeel.torch._call import DTYPES, LAYER_NORM, PLAIN, Call, Gradients, Known, Options, Outputs, Shape
 
 # ---- forward ----
 
@@ -23,15 +23,14 @@ def _pytorch_norm(
 
 def _require_operands(call: Call) -> None:
     """What PyTorch's norm, which sees no residual, does not look at."""
-    for name, tensor in call.inputs._asdict().items():
-        if tensor is None and name != "x":
-            continue
+    operands = {name.removesuffix("_after"): t for name, t in call.inputs._asdict().items() if t is not None}
+    for name, tensor in {"x": call.inputs.x, **operands}.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} is of type {type(tensor).__name__}; expected a tensor")
         if not tensor.is_floating_point():
             raise TypeError(f"{name} is {tensor.dtype}; expected float32, float16, bfloat16 or float64")
-    x, _, _, residual, x_bias = call.inputs
-    for name, tensor, shape in (("residual", residual, x.shape), ("x_bias", x_bias, call.shape)):
+    for name, shape in (("residual", call.inputs.x.shape), ("x_bias", call.shape)):
+        tensor = operands.get(name)
         if tensor is not None and tuple(tensor.shape) != tuple(shape):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {tuple(shape)}")
 
@@ -46,10 +45,10 @@ def pytorch(call: Call) -> Outputs:
         y = _pytorch_norm(call.norm, call.inputs.x, call.shape, call.inputs.weight, call.inputs.bias, call.eps)
         return Outputs(y, None, None)
     _require_operands(call)
-    x, _, _, residual, _ = call.inputs
+    x, _, _, residual, _, _ = call.inputs
     inner = x.dtype if residual is None else residual.dtype
-    dtype = torch.float64 if torch.float64 in (x.dtype, inner) else torch.float32
-    wide, weight, bias, added, x_bias = (_wide(tensor, dtype) for tensor in call.inputs)
+    dtype = torch.float64 if torch.float64 in (x.dtype, inner, call.out_dtype) else torch.float32
+    wide, weight, bias, added, x_bias, after = (_wide(tensor, dtype) for tensor in call.inputs)
     if x_bias is not None:
         wide = wide + x_bias
     h = None
@@ -64,6 +63,8 @@ def pytorch(call: Call) -> Outputs:
         y = _pytorch_norm(call.norm, wide, call.shape, None, None, call.eps).to(inner).to(dtype)
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
+        y = y.to(call.out_dtype).to(dtype)
+    y = y if after is None else y + after
     return Outputs(y.to(call.out_dtype), h, None)
 
 
@@ -84,12 +85,14 @@ def _normalized(x: Tensor, dims: Shape, options: Options) -> tuple[Tensor, Tenso
     return x * rstd, rstd
 
 
-def by_formula(dy: Tensor | None, dh: Tensor | None, x: Tensor, weight: Tensor | None, options: Options) -> Gradients:
-    """All gradients, in PyTorch's operations, which have derivatives of every order. x is h, where forward had one."""
+def by_formula(known: Known, options: Options) -> Gradients:
+    """All gradients, in PyTorch's operations, which have derivatives of every order."""
+    dy, dh, x, weight, x_bias = known
     dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
     count = len(options.shape)
     dims, rows = tuple(range(-count, 0)), tuple(range(x.dim() - count))
-    xhat, rstd = _normalized(x.to(dtype), dims, options)
+    h = x.to(dtype) if x_bias is None else x.to(dtype) + x_bias.to(dtype)
+    xhat, rstd = _normalized(h, dims, options)
     dy = torch.zeros_like(xhat) if dy is None else dy.to(dtype)
     g = dy if weight is None else dy * (weight.to(dtype) + options.weight_offset)
     inner = g - xhat * (g * xhat).mean(dims, keepdim=True)

@@ -40,8 +40,9 @@ def _forward(
     check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
     shape = _normalized(inputs.x, inputs.weight, inputs.bias, inputs.x_bias)
     call = Call(norm, inputs, shape, eps, Flavour(weight_offset, rounding, out_dtype))
-    if inputs.residual is not None:
-        call = with_residual(call, residual_dtype)
+    for name, dtype in (("residual", residual_dtype), ("residual_after", None)):
+        if getattr(inputs, name) is not None:
+            call = with_residual(call, name, dtype)
     y, h, stats = _kernels.forward(call, True)
     assert stats is not None
     rows = [row.view(_leading(inputs.x, shape)) for row in stats.unbind()]
@@ -64,7 +65,7 @@ def _backward(
 ) -> tuple[Any, ...]:
     """dx, dweight, dbias, dresidual and dx_bias."""
     check_flavour(weight_offset, rounding, None, None)
-    shape = _normalized(x, weight)
+    shape = _normalized(x, weight, x_bias)
     columns_dtype = gradient_dtype or (x if weight is None else weight).dtype
     gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs, dtype=x_dtype)
     if not any(needs):
@@ -82,6 +83,7 @@ def layer_norm_forward(
     *,
     residual: Tensor | None = None,
     x_bias: Tensor | None = None,
+    residual_after: Tensor | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
@@ -90,9 +92,10 @@ def layer_norm_forward(
     """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean. With a residual, h comes last.
 
     Normalized is the shape of weight (or bias), else the last dimension. The statistics are in float32, of a float64 x
-    in float64, and have the leading dimensions of x. The keywords are those of add_layer_norm.
+    in float64, and have the leading dimensions of x. residual_after is the residual of layer_norm_residual; the other
+    keywords are those of add_layer_norm.
     """
-    inputs = Inputs(x, weight, bias, residual, x_bias)
+    inputs = Inputs(x, weight, bias, residual, x_bias, residual_after)
     count = 3 if return_mean_lo else 2
     return _forward(LAYER_NORM, inputs, eps, count, weight_offset, rounding, out_dtype, residual_dtype)
 
@@ -104,13 +107,14 @@ def rms_norm_forward(
     *,
     residual: Tensor | None = None,
     x_bias: Tensor | None = None,
+    residual_after: Tensor | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
     residual_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, ...]:
     """(y, rstd), and h with a residual, as layer_norm_forward."""
-    inputs = Inputs(x, weight, None, residual, x_bias)
+    inputs = Inputs(x, weight, None, residual, x_bias, residual_after)
     return _forward(RMS_NORM, inputs, eps, 1, weight_offset, rounding, out_dtype, residual_dtype)
 
 

@@ -6,8 +6,9 @@ Wrong arguments raise PyTorch's errors; what PyTorch accepts and evenkeel does n
 SPDX-License-Identifier: MIT
 """
 
+import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -29,46 +30,32 @@ from evenkeel._core import (
     check_flavour,
     eager_add_compute,
     eager_add_forward,
+    eager_after_compute,
+    eager_after_forward,
     eager_compute,
     eager_forward,
     eager_setup,
     is_plain,
 )
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import (
-    AddNorm,
-    Norm,
-    Refused,
-    add_backward,
-    add_norm_apply,
-    attempt,
-    backward,
-    forward,
-    norm_apply,
-    operands_of,
+from evenkeel.torch._autograd import APPLY, NODES, Refused, attempt, backward, forward, operands_of
+from evenkeel.torch._call import (
+    ADD_NORM,
+    DTYPES,
+    LAYER_NORM,
+    NORM,
+    NORM_RESIDUAL,
+    OPS,
+    RMS_NORM,
+    Call,
+    Flavour,
+    Inputs,
+    Op,
+    function_name,
 )
-from evenkeel.torch._call import DTYPES, LAYER_NORM, PLAIN, RMS_NORM, Call, Flavour, Inputs
 from evenkeel.torch._composed import pytorch
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._ledger import is_estimated
-
-# A plain call is served in C. (Older PyTorch cannot be.)
-eager_setup(
-    Tensor,
-    Parameter,
-    torch.empty_like,
-    Tensor.new_empty,
-    DTYPES,
-    Tensor.contiguous,
-    Tensor.is_neg,
-    torch.get_num_threads,
-    torch.is_grad_enabled,
-    (norm_apply, add_norm_apply) if _kernels.HAS_EXCHANGE else None,
-    (backward, add_backward),
-    vars(forward_ad),
-    (_len_torch_dispatch_stack, _are_functorch_transforms_active, _is_tracing),
-    (_len_torch_function_stack, _is_any_autocast_enabled),
-)
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
@@ -80,9 +67,9 @@ def _savable(tensor: Any) -> Any:
     return tensor.clone() if tensor is not None and tensor.is_inference() else tensor
 
 
-def _with_savable(inputs: Inputs) -> Inputs:
-    inputs = inputs._replace(weight=_savable(inputs.weight))
-    return inputs if inputs.residual is not None else inputs._replace(x=_savable(inputs.x))
+def _with_savable(call: Call) -> Call:
+    saved = {name: _savable(getattr(call.inputs, name)) for name in call.op.saved if name in call.op.inputs}
+    return call._replace(inputs=call.inputs._replace(**saved))
 
 
 # ---- autocast ----
@@ -107,13 +94,13 @@ def _autocast(call: Call) -> Call:
     op = "layer_norm" if call.norm == LAYER_NORM else "rms_norm"
     if not torch.is_autocast_enabled(device_type) or not _casts(op, device_type):
         return call
-    if call.inputs.residual is None:
-        return call._replace(inputs=Inputs(*(_cast(tensor, device_type) for tensor in call.inputs)))
-    x, weight, bias, residual, x_bias = call.inputs
-    columns = (_cast(tensor, device_type) for tensor in (weight, bias, x_bias))
-    weight, bias, x_bias = columns
+    cast = Inputs(*(_cast(tensor, device_type) for tensor in call.inputs))
+    if call.op is NORM:
+        return call._replace(inputs=cast)
+    x, _, _, residual, _, residual_after = call.inputs
     flavour = call.flavour._replace(out_dtype=call.flavour.out_dtype or _kernels.statistics_dtype(x))
-    return call._replace(inputs=Inputs(x, weight, bias, residual, x_bias), flavour=flavour)
+    kept = cast._replace(x=x, residual=residual, residual_after=residual_after)
+    return call._replace(inputs=kept, flavour=flavour)
 
 
 # ---- calls ----
@@ -123,18 +110,21 @@ def _aside(call: Call) -> Any:
     """A call that is not plain: PyTorch must see it, or its memory is only estimated."""
     inputs, shape = call.inputs, call.shape
     if is_estimated() and tuple(inputs.x.shape[-len(shape) :]) == shape and not _are_functorch_transforms_active():
-        node = Norm if inputs.residual is None else AddNorm
-        return node.apply(*operands_of(call, forward(call, True)))  # type: ignore[no-untyped-call]
+        return NODES[call.op].apply(*operands_of(call, forward(call, True)))
     return pytorch(call).results
+
+
+_COMPUTE: dict[Op, Callable[..., Any]] = {
+    NORM: eager_compute,
+    ADD_NORM: eager_add_compute,
+    NORM_RESIDUAL: eager_after_compute,
+}
 
 
 def _eager(call: Call) -> Any:
     """By C; None: some tensors must be copied first."""
-    x, weight, bias, residual, x_bias = call.inputs
-    norm, _, shape, eps, flavour = call
-    if residual is None:
-        return eager_compute(norm, x, shape, weight, bias, eps, *flavour)
-    return eager_add_compute(norm, x, residual, shape, weight, bias, eps, x_bias, *flavour, None)
+    norm, inputs, shape, eps, flavour, op = call
+    return _COMPUTE[op](norm, *op.arguments_of((*inputs, shape, eps, *flavour, None)))
 
 
 def _compute(call: Call) -> Any:
@@ -144,7 +134,7 @@ def _compute(call: Call) -> Any:
         return pytorch(call).results
     recorded = _needs_gradient(*call.inputs)
     if recorded and call.norm == RMS_NORM:
-        call = call._replace(inputs=_with_savable(call.inputs))
+        call = _with_savable(call)
     served = _eager(call)
     if served is not None:
         return served
@@ -155,22 +145,21 @@ def _compute(call: Call) -> Any:
     except Refused as refusal:
         reason = str(refusal)
     else:
-        apply = norm_apply if call.inputs.residual is None else add_norm_apply
-        return apply(*operands_of(call, made))
+        return APPLY[call.op](*operands_of(call, made))
     results = pytorch(call).results
     fall_back(call.name, reason)
     return results
 
 
-def with_residual(call: Call, dtype: torch.dtype | None) -> Call:
-    """The call with its residual in the dtype of h: the one given, else what PyTorch would add x and residual in."""
-    x, residual = call.inputs.x, call.inputs.residual
+def with_residual(call: Call, name: str, dtype: torch.dtype | None) -> Call:
+    """The call with that residual in a dtype that the kernels add: the one given, else that of x + residual."""
+    x, residual = call.inputs.x, getattr(call.inputs, name)
     if not isinstance(x, Tensor) or not isinstance(residual, Tensor):
         raise TypeError(
             f"x is of type {type(x).__name__} and residual of type {type(residual).__name__}; expected tensors"
         )
     dtype = dtype or torch.promote_types(x.dtype, residual.dtype)
-    return call._replace(inputs=call.inputs._replace(residual=residual.to(dtype)))
+    return call._replace(inputs=call.inputs._replace(**{name: residual.to(dtype)}))
 
 
 def _serve(call: Call) -> Any:
@@ -183,56 +172,67 @@ def _serve(call: Call) -> Any:
     return (_compute if is_plain(*call.inputs) else _aside)(call)
 
 
-def _checked(flavour: Flavour, residual_dtype: torch.dtype | None) -> Flavour:
-    check_flavour(flavour.weight_offset, flavour.rounding, flavour.out_dtype, residual_dtype)
-    return flavour
+def serve(op: Op, norm: int, *given: Any) -> Any:
+    """A call that C has not served; given are the arguments of the op."""
+    *inputs, shape, eps, weight_offset, rounding, out_dtype, residual_dtype = op.fields_of((*given, None))
+    check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
+    call = Call(norm, Inputs(*inputs), shape, eps, Flavour(weight_offset, rounding, out_dtype), op)
+    if op is ADD_NORM:
+        call = with_residual(call, "residual", residual_dtype)
+    elif op.added:
+        call = with_residual(call, op.added, None)
+    return _serve(call)
 
 
-def _norm(
-    norm: int,
-    input: Tensor,
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float | None = None,
-    **flavour: Any,
-) -> Any:
-    checked = _checked(Flavour(**flavour), None)
-    return _serve(Call(norm, Inputs(input, weight, bias), normalized_shape, eps, checked))
+def _show(op: Op, norm: int, given: tuple[Any, ...]) -> Any:
+    """Subclasses and modes see the call of the function, with the flavours that are not the defaults."""
+    function, of_layer_norm = (globals()[function_name(op, n)] for n in (norm, LAYER_NORM))
+    named = dict(zip(inspect.signature(of_layer_norm).parameters, given, strict=True))
+    args, options = [], {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is parameter.empty:
+            args.append(named[name])
+        elif parameter.kind is not parameter.KEYWORD_ONLY or named[name] != parameter.default:
+            options[name] = named[name]
+    return handle_torch_function(function, given, *args, **options)
 
 
-def _add_norm(
-    norm: int,
-    x: Tensor,
-    residual: Tensor,
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float | None = None,
-    x_bias: Tensor | None = None,
-    residual_dtype: torch.dtype | None = None,
-    **flavour: Any,
-) -> Any:
-    checked = _checked(Flavour(**flavour), residual_dtype)
-    call = Call(norm, Inputs(x, weight, bias, residual, x_bias), normalized_shape, eps, checked)
-    return _serve(with_residual(call, residual_dtype))
+def _leave(op: Op, norm: int, *given: Any) -> Any:
+    if has_torch_function_variadic(*given):
+        return _show(op, norm, given)
+    return serve(op, norm, *given)
 
 
-_DEFAULTS = {**PLAIN._asdict(), "residual_dtype": None}
+# What C serves, and what it asks PyTorch for. (Older PyTorch cannot be served.)
+eager_setup(
+    Tensor,
+    Parameter,
+    torch.empty_like,
+    Tensor.new_empty,
+    DTYPES,
+    Tensor.contiguous,
+    Tensor.is_neg,
+    torch.get_num_threads,
+    torch.is_grad_enabled,
+    tuple(APPLY[op] for op in OPS) if _kernels.HAS_EXCHANGE else None,
+    tuple(partial(_leave, op) for op in OPS),
+    tuple(partial(backward, op) for op in OPS),
+    vars(forward_ad),
+    (_len_torch_dispatch_stack, _are_functorch_transforms_active, _is_tracing),
+    (_len_torch_function_stack, _is_any_autocast_enabled),
+)
 
 
-def _leave(function: Callable[..., Any], serve: Callable[..., Any], norm: int, *args: Any, **options: Any) -> Any:
-    """A call that C has not served. Subclasses and modes see the flavours that are not the defaults."""
-    relevant = *args, *options.values()
-    if has_torch_function_variadic(*relevant):
-        shown = {name: v for name, v in options.items() if name not in _DEFAULTS or v != _DEFAULTS[name]}
-        return handle_torch_function(function, relevant, *args, **shown)
-    return serve(norm, *args, **options)
+# ---- the functions: an op's arguments in its order, and a bias of None for RMSNorm ----
 
 
-# torch.compile breaks its graph here, and calls the function as it is. (torch.compiler.disable would do the same, and
-# take a second of everybody's import.)
-_leave_graph: Callable[..., Any] = _disable_dynamo(_leave)
+Pair = tuple[Tensor, Tensor]
+
+# torch.compile breaks its graph here, and calls C as it is. (torch.compiler.disable would do the same, and take a
+# second of everybody's import.)
+_forward_outside = _disable_dynamo(lambda *given: eager_forward(*given))
+_add_forward_outside = _disable_dynamo(lambda *given: eager_add_forward(*given))
+_after_forward_outside = _disable_dynamo(lambda *given: eager_after_forward(*given))
 
 
 def layer_norm(
@@ -251,17 +251,8 @@ def layer_norm(
     weight_offset 1.0: 1 + weight is used for weight. rounding "each": the normalized values round to the dtype of input
     before they are multiplied by weight. out_dtype: of the result, by default that of input.
     """
-    leave: Callable[..., Tensor] = _leave_graph
-    if not is_dynamo_compiling():
-        y: Tensor | None = eager_forward(
-            LAYER_NORM, input, normalized_shape, weight, bias, eps, weight_offset, rounding, out_dtype
-        )
-        if y is not None:
-            return y
-        leave = _leave
-    flavour = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options = {"weight": weight, "bias": bias, "eps": eps, **flavour}
-    return leave(layer_norm, _norm, LAYER_NORM, input, normalized_shape, **options)
+    run: Callable[..., Tensor] = _forward_outside if is_dynamo_compiling() else eager_forward
+    return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, weight_offset, rounding, out_dtype)
 
 
 def rms_norm(
@@ -278,16 +269,8 @@ def rms_norm(
 
     The keywords are those of layer_norm.
     """
-    leave: Callable[..., Tensor] = _leave_graph
-    if not is_dynamo_compiling():
-        y: Tensor | None = eager_forward(
-            RMS_NORM, input, normalized_shape, weight, None, eps, weight_offset, rounding, out_dtype
-        )
-        if y is not None:
-            return y
-        leave = _leave
-    flavour = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    return leave(rms_norm, _norm, RMS_NORM, input, normalized_shape, weight=weight, eps=eps, **flavour)
+    run: Callable[..., Tensor] = _forward_outside if is_dynamo_compiling() else eager_forward
+    return run(RMS_NORM, input, normalized_shape, weight, None, eps, weight_offset, rounding, out_dtype)
 
 
 def add_layer_norm(
@@ -309,28 +292,11 @@ def add_layer_norm(
     The sum is computed in float32 and rounded once, to residual_dtype: by default the dtype of x + residual. A residual
     of another dtype is converted to it first. The other keywords are those of layer_norm; y has the dtype of x.
     """
-    leave: Callable[..., tuple[Tensor, Tensor]] = _leave_graph
-    if not is_dynamo_compiling():
-        made: tuple[Tensor, Tensor] | None = eager_add_forward(
-            LAYER_NORM,
-            x,
-            residual,
-            normalized_shape,
-            weight,
-            bias,
-            eps,
-            x_bias,
-            weight_offset,
-            rounding,
-            out_dtype,
-            residual_dtype,
-        )
-        if made is not None:
-            return made
-        leave = _leave
-    flavour = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options = {"weight": weight, "bias": bias, "eps": eps, "x_bias": x_bias, "residual_dtype": residual_dtype}
-    return leave(add_layer_norm, _add_norm, LAYER_NORM, x, residual, normalized_shape, **options, **flavour)
+    run: Callable[..., Pair] = _add_forward_outside if is_dynamo_compiling() else eager_add_forward
+    shape = normalized_shape
+    return run(
+        LAYER_NORM, x, residual, shape, weight, bias, eps, x_bias, weight_offset, rounding, out_dtype, residual_dtype
+    )
 
 
 def add_rms_norm(
@@ -347,25 +313,47 @@ def add_rms_norm(
     residual_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(y, h) with h = (x + x_bias) + residual and y = rms_norm(h), as add_layer_norm."""
-    leave: Callable[..., tuple[Tensor, Tensor]] = _leave_graph
-    if not is_dynamo_compiling():
-        made: tuple[Tensor, Tensor] | None = eager_add_forward(
-            RMS_NORM,
-            x,
-            residual,
-            normalized_shape,
-            weight,
-            None,
-            eps,
-            x_bias,
-            weight_offset,
-            rounding,
-            out_dtype,
-            residual_dtype,
-        )
-        if made is not None:
-            return made
-        leave = _leave
-    flavour = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options = {"weight": weight, "eps": eps, "x_bias": x_bias, "residual_dtype": residual_dtype}
-    return leave(add_rms_norm, _add_norm, RMS_NORM, x, residual, normalized_shape, **options, **flavour)
+    run: Callable[..., Pair] = _add_forward_outside if is_dynamo_compiling() else eager_add_forward
+    shape = normalized_shape
+    return run(
+        RMS_NORM, x, residual, shape, weight, None, eps, x_bias, weight_offset, rounding, out_dtype, residual_dtype
+    )
+
+
+def layer_norm_residual(
+    x: Tensor,
+    residual: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    x_bias: Tensor | None = None,
+    *,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """residual + layer_norm(x + x_bias), in one pass over memory and rounded once.
+
+    x + x_bias is not rounded. The result has the dtype of x + residual, or out_dtype; a residual of another dtype than
+    that of x + residual is converted first. The other keywords are those of layer_norm.
+    """
+    run: Callable[..., Tensor] = _after_forward_outside if is_dynamo_compiling() else eager_after_forward
+    return run(LAYER_NORM, x, residual, normalized_shape, weight, bias, eps, x_bias, weight_offset, rounding, out_dtype)
+
+
+def rms_norm_residual(
+    x: Tensor,
+    residual: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    x_bias: Tensor | None = None,
+    *,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """residual + rms_norm(x + x_bias), as layer_norm_residual."""
+    run: Callable[..., Tensor] = _after_forward_outside if is_dynamo_compiling() else eager_after_forward
+    return run(RMS_NORM, x, residual, normalized_shape, weight, None, eps, x_bias, weight_offset, rounding, out_dtype)

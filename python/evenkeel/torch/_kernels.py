@@ -92,6 +92,7 @@ def _run_forward(call: Call, inputs: Inputs, outputs: Outputs) -> Any:
         _stream(inputs.x),
         residual=inputs.residual,
         x_bias=inputs.x_bias,
+        residual_after=inputs.residual_after,
         h=outputs.h,
         y_dtype=number_of(call.out_dtype) or None,
         weight_offset=call.flavour.weight_offset,

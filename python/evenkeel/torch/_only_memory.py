@@ -60,7 +60,7 @@ def _workspace(
 
 def forward(call: Call, statistics: bool) -> Outputs:
     outputs = _kernels.empty_outputs(call, statistics)
-    _copies(call.shape, call.inputs.x, call.inputs.residual)
+    _copies(call.shape, call.inputs.x, call.inputs.residual, call.inputs.residual_after)
     return outputs._replace(y=_kernels.like_pytorch(call.norm, call.inputs.x, outputs.y))
 
 
@@ -74,6 +74,7 @@ def backward(
     gradients: Gradients,
     *,
     dh: Tensor | None = None,
+    x_bias: Tensor | None = None,
     dtype: torch.dtype | None = None,
     **flavour: Any,
 ) -> Gradients:

@@ -20,7 +20,7 @@ class NormAndStatistics(Norm):
         call = Call(norm, Inputs(x, weight, bias), shape, eps)
         y, _, stats = _kernels.forward(call, True)
         assert stats is not None
-        keep(ctx, x, weight, stats, options_of(call))
+        keep(ctx, options_of(call), x, weight, stats)
         ctx.mark_non_differentiable(stats)
         ctx.set_materialize_grads(False)
         return y, stats
