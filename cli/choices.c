@@ -16,7 +16,8 @@ static const struct {
 			    [EK_NORM_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
 			    [EK_NORM_WEIGHT_OFFSET] = {"--weight-offset", NULL},
 			    [EK_NORM_ROUNDING] = {"--rounding", NULL},
-			    [EK_NORM_ACTIVATION] = {"--activation", NULL}};
+			    [EK_NORM_ACTIVATION] = {"--activation", NULL},
+			    [EK_NORM_GATE_FIRST] = {"--gate-first", "gate"}};
 
 const char *const rounding_names[2] = {"once", "each"};
 const char *const activation_names[EK_GELU_TANH + 1] = {"none", "sigmoid", "silu", "gelu", "gelu_tanh"};

@@ -53,8 +53,9 @@ static int with_of(const struct options *options)
 {
 	bool residual = options->op_count && op_has(options->ops[0], "residual");
 	bool after = options->op_count && op_has(options->ops[0], "residual_after");
+	bool gate = options->op_count && op_has(options->ops[0], "gate");
 	return (residual ? EK_WITH_RESIDUAL : 0) | (after ? EK_WITH_RESIDUAL_AFTER : 0) |
-	       (options->x_bias ? EK_WITH_X_BIAS : 0);
+	       (gate ? EK_WITH_GATE : 0) | (options->x_bias ? EK_WITH_X_BIAS : 0);
 }
 
 static ek_activation activation_of(const struct options *options)
@@ -87,6 +88,7 @@ static ek_cost_args arguments_of(const struct options *options)
 			      .weight_offset = options->choices[EK_NORM_WEIGHT_OFFSET],
 			      .rounding = (ek_rounding)options->choices[EK_NORM_ROUNDING],
 			      .activation = activation_of(options),
+			      .gate_first = options->choices[EK_NORM_GATE_FIRST],
 			      .compute_dtype = options->compute_dtype,
 			      .stats_dtype = options->stats_dtype,
 			      .intermediate_dtype = options->intermediate_dtype,

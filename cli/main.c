@@ -35,7 +35,8 @@ static const struct command_entry commands[] = {
 	 "share of a copy's speed: a copy of the same bytes is the limit, 1.00. OP is layer_norm or rms_norm;\n"
 	 "add_layer_norm or add_rms_norm: h = x + residual, y = the norm of h, both returned;\n"
 	 "layer_norm_residual or rms_norm_residual: y = residual + the norm of x;\n"
-	 "layer_norm_act (or layer_norm_gelu) or rms_norm_act: y = an activation of the norm of x, GELU by default.\n"
+	 "layer_norm_act (or layer_norm_gelu) or rms_norm_act: y = an activation of the norm of x, GELU by default;\n"
+	 "layer_norm_gated or rms_norm_gated: y = the norm of x times an activation of a gate, SiLU by default.\n"
 	 "On a GPU also what a call costs with the host's part, and the first call with a new width.\n\n"
 	 "Examples\n"
 	 "  evenkeel run layer_norm\n"
@@ -44,6 +45,7 @@ static const struct command_entry commands[] = {
 	 "  evenkeel run add_rms_norm --rows 2048 --cols 4096 --dtype bf16 --pass backward\n"
 	 "  evenkeel run add_rms_norm --dtype bf16 --residual-dtype f32 --weight-offset 1\n"
 	 "  evenkeel run layer_norm_gelu --dtype bf16 --activation gelu_tanh\n"
+	 "  evenkeel run rms_norm_gated --dtype bf16 --gate-first 1\n"
 	 "  evenkeel run layer_norm --init integers --time 0      check only\n"
 	 "  evenkeel run layer_norm --dtype bf16 --device cuda    on the first GPU\n"},
 	{"verify", COMMAND_VERIFY, command_verify, "[OP...] [options]",

@@ -234,6 +234,14 @@ static const char *set_weight_offset(struct options *options, const char *value)
 	return allowed;
 }
 
+static const char *set_gate_first(struct options *options, const char *value)
+{
+	bool first;
+	const char *allowed = set_switch(&first, value);
+	options->choices[EK_NORM_GATE_FIRST] = first;
+	return allowed;
+}
+
 static const char *set_rounding(struct options *options, const char *value)
 {
 	int rounding = index_of(value, rounding_names, 2);
@@ -350,7 +358,9 @@ static const struct option table[] = {
 	{"--rounding", "once|each", TO_KERNELS | TO_EXPLAIN, BY(set_rounding),
 	 "each: the normalized x rounds before weight multiplies it, as in Llama's code (once)"},
 	{"--activation", "NAME", TO_KERNELS | TO_EXPLAIN, BY(set_activation),
-	 "of ops with one: sigmoid, silu, gelu or gelu_tanh (gelu)"},
+	 "of ops with one: sigmoid, silu, gelu or gelu_tanh (gelu; of a gate silu)"},
+	{"--gate-first", "0|1", TO_KERNELS | TO_EXPLAIN, BY(set_gate_first),
+	 "of ops with a gate: 1: it multiplies x, 0: the norm's result (0)"},
 	{"--statistics", "0|1", TO_EXPLAIN, TO(SWITCH, statistics),
 	 "evenkeel returns statistics, or is given them (1)"},
 	{"--eps", "E", TO_OPS, BY(set_eps), "added to the variance (1e-5)"},

@@ -26,7 +26,8 @@
  * - Strings: those that the library returns are constants, valid as long as it is loaded (except ek_error's);
  *   those that it is given need to be valid only until the call returns.
  * - Stack that a norm on the CPU needs, in the calling thread and in those of a caller's parallel_for: up to
- *   24 KiB with the levels avx512 and avx512bf16, 16 KiB with scalar, avx2 and neon, 144 KiB with reference.
+ *   24 KiB with the levels avx512 and avx512bf16, 16 KiB with scalar, avx2 and neon, 144 KiB with reference; with
+ *   a residual, x_bias, gate, activation or another choice than the defaults up to 224 KiB with all levels.
  * - Finite results need eps > 0 and a row whose sum of |x| stays below 3.4e38; full accuracy needs the
  *   sum of (x - mean)^2 (RMSNorm: of x^2) below 3.4e38. With EK_F64 read 1.8e308.
  *
@@ -233,7 +234,7 @@ typedef enum ek_rounding {
 		   * residual_after, or the activation */
 } ek_rounding;
 
-/* A function of the norm's result. */
+/* A function of the norm's result, or of a gate. */
 typedef enum ek_activation {
 	EK_NO_ACTIVATION = 0,
 	EK_SIGMOID = 1,
@@ -246,11 +247,13 @@ typedef enum ek_activation {
  * h = (x + x_bias) + residual, rounded to h_dtype; without a residual h = x + x_bias, not rounded.
  * y = activation(xhat(h) * weight + bias) + residual_after, statistics over each row: biased variance (RMSNorm: mean
  * square) plus eps. residual_after goes neither with a residual nor with an activation.
+ * With a gate the activation is that of the gate: y = (xhat(x) * weight + bias) * activation(gate) or, with gate_first,
+ * y = xhat(x * activation(gate)) * weight + bias, the product not rounded. A gate goes with x, weight and bias alone.
  *
  * Dtypes: x has `dtype`. weight, bias and x_bias have `weight_dtype`, which is `dtype` (or 0, meaning the
- * same) or EK_F32 beside 16-bit activations. residual, h and residual_after have `h_dtype`, likewise. y has `y_dtype`: `dtype` (or 0),
+ * same) or EK_F32 beside 16-bit activations. residual, h and residual_after have `h_dtype`, likewise. gate has `dtype`. y has `y_dtype`: `dtype` (or 0),
  * EK_F32, or a 16-bit dtype where x is EK_F32. Statistics are binary32. With EK_F64 all are EK_F64.
- * In place: y and h may be x or a residual with the same stride and dtype. Rows of different tensors may also interleave
+ * In place: y and h may be x or a residual, y also the gate, with the same stride and dtype. Rows of different tensors may also interleave
  * (two column ranges of one matrix); any other overlap is refused. */
 typedef struct ek_norm_forward_args {
 	size_t size; /* sizeof(ek_norm_forward_args) */
@@ -288,7 +291,9 @@ typedef struct ek_norm_forward_args {
 	int weight_offset;          /* 0, or 1: 1 + weight is used for weight */
 	ek_rounding rounding;
 	ek_activation activation;
-	int unused; /* not read */
+	int gate_first; /* 1: the gate multiplies x */
+	int64_t gate_stride;
+	const void *gate; /* NULL: none; needs an activation */
 } ek_norm_forward_args;
 
 EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
@@ -307,11 +312,12 @@ EK_API ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_
  * Statistics: any mean and rstd, taken as they are, also ones that are not x's own; mean_lo is optional
  * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are recomputed from x and eps, by forward's rules.
  *
- * The gradient of residual_after is dy. Where forward had a residual, x is its h, of dtype `h_dtype`; dh, the gradient that reaches h past the norm, is added to
+ * The gradient of residual_after is dy. Where forward had a residual, x is its h, of dtype `h_dtype`; dh, the gradient of h from its other uses, is added to
  * dx. Where it had an x_bias and no residual, backward needs it too; with an activation, its bias. dresidual is dx in `h_dtype`, and dx_bias its sum
  * over the rows.
- * Outputs: dx, dresidual, dweight, dbias, dx_bias, each optional, at least one. dx and dresidual may be dy, x or dh with
- * the same stride and dtype. */
+ * Where it had a gate, backward needs it, and bias unless gate_first. dgate has `dtype`.
+ * Outputs: dx, dresidual, dgate, dweight, dbias, dx_bias, each optional, at least one. dx, dresidual and dgate may be dy, x, dh
+ * or the gate with the same stride and dtype. */
 typedef struct ek_norm_backward_args {
 	size_t size; /* sizeof(ek_norm_backward_args) */
 	ek_norm norm;
@@ -349,10 +355,17 @@ typedef struct ek_norm_backward_args {
 	int64_t dh_stride;
 	int64_t dresidual_stride;
 	const void *x_bias;
-	const void *bias; /* forward's, where there is an activation: backward recomputes what it was applied to */
+	const void *
+		bias; /* forward's, where there is an activation: backward recomputes what it was applied to */
 	const void *dh;
 	void *dresidual;
 	void *dx_bias;
+	int64_t gate_stride;
+	int64_t dgate_stride;
+	const void *gate;
+	void *dgate;
+	int gate_first;
+	int unused; /* not read */
 } ek_norm_backward_args;
 
 /* Sets *bytes to the workspace that backward needs for args on ctx: 0 where none of dweight, dbias and dx_bias is asked

@@ -117,34 +117,6 @@ static REAL *NAME(weights)(const struct test_case *c)
 	return weight;
 }
 
-/* Rule 8: what the norm takes, x itself or h. */
-static REAL *NAME(norm_input)(const struct test_case *c, int64_t r)
-{
-	REAL *h = NAME(widened)(INPUT("x"), r), *bias = NAME(widened)(INPUT("x_bias"), 0);
-	NAME(add)(h, bias, c->cols);
-	if (c->pass == FORWARD && INPUT("residual")->present) {
-		struct operand *out = ACTUAL("h");
-		REAL *residual = NAME(widened)(INPUT("residual"), r);
-		NAME(add)(h, residual, c->cols);
-		for (int64_t i = 0; i < c->cols; i++)
-			h[i] = NAME(as)(INPUT("residual")->dtype, h[i]);
-		for (int64_t i = 0; i < c->cols; i++)
-			put(out, r * out->stride + i, (double)h[i]);
-		free(residual);
-	}
-	free(bias);
-	return h;
-}
-
-/* Rule 10: xhat before it is multiplied. */
-static void NAME(round_each)(const struct test_case *c, REAL *xhat)
-{
-	bool is_h = c->pass == FORWARD && INPUT("residual")->present;
-	ek_dtype dtype = is_h ? INPUT("residual")->dtype : INPUT("x")->dtype;
-	for (int64_t i = 0; c->rounding == EK_ROUND_EACH && i < c->cols; i++)
-		xhat[i] = NAME(as)(dtype, xhat[i]);
-}
-
 /* Rule 11. */
 static REAL NAME(activated)(const struct test_case *c, REAL t)
 {
@@ -169,13 +141,48 @@ static REAL NAME(slope)(const struct test_case *c, REAL t)
 	return slope;
 }
 
+/* Rule 8: what the norm takes, x itself or h. */
+static REAL *NAME(norm_input)(const struct test_case *c, int64_t r)
+{
+	REAL *h = NAME(widened)(INPUT("x"), r), *bias = NAME(widened)(INPUT("x_bias"), 0);
+	NAME(add)(h, bias, c->cols);
+	if (c->gate_first) {
+		REAL *gate = NAME(widened)(INPUT("gate"), r);
+		for (int64_t i = 0; i < c->cols; i++)
+			h[i] = h[i] * NAME(activated)(c, gate[i]);
+		free(gate);
+	}
+	if (c->pass == FORWARD && INPUT("residual")->present) {
+		struct operand *out = ACTUAL("h");
+		REAL *residual = NAME(widened)(INPUT("residual"), r);
+		NAME(add)(h, residual, c->cols);
+		for (int64_t i = 0; i < c->cols; i++)
+			h[i] = NAME(as)(INPUT("residual")->dtype, h[i]);
+		for (int64_t i = 0; i < c->cols; i++)
+			put(out, r * out->stride + i, (double)h[i]);
+		free(residual);
+	}
+	free(bias);
+	return h;
+}
+
+/* Rule 10: xhat before it is multiplied. */
+static void NAME(round_each)(const struct test_case *c, REAL *xhat)
+{
+	bool is_h = c->pass == FORWARD && INPUT("residual")->present;
+	ek_dtype dtype = is_h ? INPUT("residual")->dtype : INPUT("x")->dtype;
+	for (int64_t i = 0; c->rounding == EK_ROUND_EACH && i < c->cols; i++)
+		xhat[i] = NAME(as)(dtype, xhat[i]);
+}
+
 static void NAME(forward)(const struct test_case *c)
 {
 	REAL *weight = NAME(weights)(c), *bias = NAME(widened)(INPUT("bias"), 0);
 	REAL *xhat = list_of(c->cols, sizeof(REAL));
 	struct operand *out = ACTUAL("y");
 	for (int64_t r = 0; r < c->rows; r++) {
-		REAL *x = NAME(norm_input)(c, r), *after = NAME(widened)(INPUT("residual_after"), r);
+		REAL *x = NAME(norm_input)(c, r), *after = NAME(widened)(INPUT("residual_after"), r),
+		     *gate = NAME(widened)(INPUT("gate"), r);
 		struct NAME(stats) s = NAME(statistics)(c->op->kind, x, c->cols, (REAL)c->eps);
 		NAME(normalise)(c->op->kind, x, c->cols, s, xhat);
 		NAME(round_each)(c, xhat);
@@ -184,14 +191,18 @@ static void NAME(forward)(const struct test_case *c)
 				 : weight       ? xhat[i] * weight[i]
 				 : bias         ? xhat[i] + bias[i]
 						: xhat[i];
-			if ((after || c->activation) && c->rounding == EK_ROUND_EACH)
+			if ((after || (c->activation && !c->gate_first)) && c->rounding == EK_ROUND_EACH)
 				y = NAME(as)(out->dtype, y);
-			put(out, r * out->stride + i, (double)(after ? y + after[i] : NAME(activated)(c, y)));
+			y = after           ? y + after[i]
+			    : c->gate_first ? y
+			    : gate          ? y * NAME(activated)(c, gate[i])
+					    : NAME(activated)(c, y);
+			put(out, r * out->stride + i, (double)y);
 		}
 		put(ACTUAL("mean"), r, (double)s.mean);
 		put(ACTUAL("rstd"), r, (double)s.rstd);
 		put(ACTUAL("mean_lo"), r, (double)s.mean_lo);
-		free(x), free(after);
+		free(x), free(after), free(gate);
 	}
 	free(xhat), free(weight), free(bias);
 }
@@ -268,13 +279,23 @@ static void NAME(backward)(const struct test_case *c)
 		xhat[r] = list_of(c->cols, sizeof(REAL));
 		dx[r] = list_of(c->cols, sizeof(REAL));
 		NAME(normalise)(c->op->kind, x, c->cols, s, xhat[r]);
-		for (int64_t i = 0; c->activation && i < c->cols; i++) {
+		REAL *gate = NAME(widened)(INPUT("gate"), r), *dgate = list_of(c->cols, sizeof(REAL));
+		for (int64_t i = 0; c->activation && !c->gate_first && i < c->cols; i++) {
 			REAL t = weight ? xhat[r][i] * weight[i] : xhat[r][i];
 			if (bias)
 				t = weight ? FMA(xhat[r][i], weight[i], bias[i]) : xhat[r][i] + bias[i];
-			dy[r][i] = dy[r][i] * NAME(slope)(c, t);
+			if (gate)
+				dgate[i] = (dy[r][i] * t) * NAME(slope)(c, gate[i]);
+			dy[r][i] = dy[r][i] * (gate ? NAME(activated)(c, gate[i]) : NAME(slope)(c, t));
 		}
 		NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, dx[r]);
+		REAL *given = NAME(widened)(INPUT("x"), r);
+		for (int64_t i = 0; c->gate_first && i < c->cols; i++) {
+			dgate[i] = (dx[r][i] * given[i]) * NAME(slope)(c, gate[i]);
+			dx[r][i] = dx[r][i] * NAME(activated)(c, gate[i]);
+		}
+		NAME(put_row)(ACTUAL("dgate"), r, dgate, c->cols);
+		free(gate), free(dgate), free(given);
 		NAME(put_row)(ACTUAL("dx"), r, dx[r], c->cols);
 		NAME(put_row)(ACTUAL("dresidual"), r, dx[r], c->cols);
 		NAME(round_each)(c, xhat[r]);

@@ -234,7 +234,8 @@ static int64_t chunks_of(const struct call *call, const struct ek_norm_policy *p
 
 static bool needs_dx(const struct test_case *c)
 {
-	return case_has(c, "dx") || case_has(c, "dresidual") || case_has(c, "dx_bias");
+	return case_has(c, "dx") || case_has(c, "dresidual") || case_has(c, "dx_bias") ||
+	       case_has(c, "dgate");
 }
 
 static void plan_in_registers(struct plan *plan, const struct call *call, const struct ek_norm_policy *policy)

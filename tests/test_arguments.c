@@ -253,10 +253,10 @@ TEST(structs_of_0_1_are_taken)
 TEST(the_tables_have_the_rules_of_the_header)
 {
 	static const char *const rules[CALLS] = {
-		"y! mean rstd mean_lo h x! weight bias x_bias residual residual_after",
-		"dx dweight dbias dresidual dx_bias dy x! weight mean rstd mean_lo x_bias dh bias",
-		"y! rstd h x! weight bias x_bias residual residual_after",
-		"dx dweight dbias dresidual dx_bias dy x! weight rstd x_bias dh bias"};
+		"y! mean rstd mean_lo h x! weight bias x_bias residual residual_after gate",
+		"dx dweight dbias dresidual dx_bias dgate dy x! weight mean rstd mean_lo x_bias dh bias gate",
+		"y! rstd h x! weight bias x_bias residual residual_after gate",
+		"dx dweight dbias dresidual dx_bias dgate dy x! weight rstd x_bias dh bias gate"};
 	for (int n = 0; n < CALLS; n++) {
 		struct call call = call_of(n);
 		char text[128] = "";
@@ -306,6 +306,8 @@ TEST(operands_that_must_or_must_not_be_there)
 			struct call call = call_of(n);
 			if (call.op->operands[i].excludes == 0)
 				continue;
+			if (call.op->operands[i].with_choice)
+				*(int *)ek_field(&call.args, call.op->choice[EK_NORM_ACTIVATION]) = EK_SILU;
 			ek_operand_set(&call.op->operands[i], &call.args, arena.of[i]);
 			refused(&call, EK_ERROR_ARGUMENT,
 				SAYS(call.op->operands[i].name, "does not go with"));
@@ -317,7 +319,7 @@ TEST(operands_that_must_or_must_not_be_there)
 			if (!operand->with_choice && !operand->without_choice)
 				continue;
 			int *activation = ek_field(&call.args, call.op->choice[EK_NORM_ACTIVATION]);
-			drop(&call, "residual h");
+			drop(&call, "residual h x_bias dx_bias dh dresidual dgate");
 			ek_operand_set(operand, &call.args, arena.of[i]);
 			*activation = operand->with_choice ? EK_NO_ACTIVATION : EK_GELU;
 			refused(&call, EK_ERROR_ARGUMENT, SAYS(operand->name, "activation", "expected NULL"));
@@ -338,7 +340,7 @@ TEST(operands_that_must_or_must_not_be_there)
 		drop(&call, "dx dweight dbias dresidual dx_bias");
 		if (call.op == call.entry->backward)
 			refused(&call, EK_ERROR_ARGUMENT,
-				SAYS("dx, dweight, dbias, dresidual and dx_bias are all NULL"));
+				SAYS("dx, dweight, dbias, dresidual, dx_bias and dgate are all NULL"));
 	}
 }
 

@@ -249,7 +249,7 @@ TEST(widths_between)
 
 /* ---- operand forms in pairs ---- */
 
-enum { MOST_VALUES = 8 };
+enum { MOST_VALUES = 10 };
 enum axis {
 	NORM,
 	DTYPES,
@@ -332,6 +332,8 @@ static bool next_choice(struct pairs *pairs, int choice[AXES])
 	return true;
 }
 
+enum { NEIGHBOUR_FORMS = 10 };
+
 static void set_form(struct test_case *c, const int choice[AXES])
 {
 	static const char *const returned[] = {"", STATISTICS, "rstd", "mean", "mean_lo rstd"};
@@ -339,10 +341,11 @@ static void set_form(struct test_case *c, const int choice[AXES])
 					    (STATISTICS " arbitrary")};
 	static const char *const places[] = {"", "in_place", "over_x", "all_in_place"};
 	/* Half of them are none: the plain kernels have the most ways to differ. */
-	static const char *const neighbours[] = {"", "residual h dh",
-						 "", "x_bias dx_bias",
-						 "", "residual h x_bias dh dresidual dx_bias",
-						 "", "residual dh dresidual"};
+	static const char *const neighbours[NEIGHBOUR_FORMS] = {"", "residual h dh",
+								"", "x_bias dx_bias",
+								"", "residual h x_bias dh dresidual dx_bias",
+								"", "residual dh dresidual",
+								"", "gate dgate bias"};
 	int gradients = choice[GRADIENTS] + 1;
 	bool no_dy = c->pass == BACKWARD && choice[NEIGHBOURS] % 2 == 1 && choice[GRADIENTS] == 0;
 	char words[160];
@@ -372,6 +375,7 @@ static void choose(struct test_case *c, int types, int flavour)
 	}
 	c->weight_offset = flavour == 1 || flavour == 3;
 	c->rounding = flavour >= 2;
+	c->activation = types / 2 % 2 ? 1 + (types + flavour) % EK_GELU_TANH : EK_NO_ACTIVATION;
 	case_normalise(c);
 }
 
@@ -394,7 +398,11 @@ static struct test_case case_at(bool backward, const int choice[AXES], uint64_t 
 	bool odd = choice[ACCESS] == ACCESS_ELEMENTS;
 	c.rows = c.cols > 4000 && c.rows > 5 ? 7 : c.rows;
 	choose(&c, choice[TYPES], choice[FLAVOUR]);
+	if (choice[NEIGHBOURS] == NEIGHBOUR_FORMS - 1 && !c.activation)
+		c.activation = EK_SILU;
 	set_form(&c, choice);
+	c.gate_first = case_has(&c, "gate") && choice[FLAVOUR] % 2;
+	case_normalise(&c);
 	c.filling = fillings[choice[FILLING]];
 	c.eps = eps[choice[EPS]];
 	c.seed = seed;
@@ -424,10 +432,10 @@ static void check_pairs(bool backward, const int values[AXES], uint64_t seed)
 
 TEST(operand_forms_in_pairs)
 {
-	static const int forward[AXES] = {2, DTYPE_PAIRS, 8, 8, 4, 4, 6, 6, 3, 2,
-					  3, 4,           4, 4, 5, 1, 4, 4, 4, 1};
-	static const int backward[AXES] = {2, DTYPE_PAIRS, 8, 8, 4, 4, 6, 6, 3, 2,
-					   3, 4,           4, 4, 5, 7, 4, 1, 4, 4};
+	static const int forward[AXES] = {
+		2, DTYPE_PAIRS, NEIGHBOUR_FORMS, 8, 4, 4, 6, 6, 3, 2, 3, 4, 4, 4, 5, 1, 4, 4, 4, 1};
+	static const int backward[AXES] = {
+		2, DTYPE_PAIRS, NEIGHBOUR_FORMS, 8, 4, 4, 6, 6, 3, 2, 3, 4, 4, 4, 5, 7, 4, 1, 4, 4};
 	for (uint64_t seed = 1; seed <= (test_mode == TEST_LONG ? 4 : 1); seed++) {
 		check_pairs(false, forward, seed);
 		check_pairs(true, backward, seed);
@@ -673,6 +681,38 @@ TEST(nothing_past_the_end_is_summed_up)
 			       ek_error(reference()));
 			(void)same_on(h200, &c);
 		}
+}
+
+/* An infinite weight beside rows of a step that do not exist: what an activation is applied to is no number there. */
+TEST(rows_that_do_not_exist_are_not_summed_up)
+{
+	static const int64_t widths[] = {24, 256, 300};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 16; k++) {
+			struct test_case c =
+				case_make(&open_ops[k & 1], BACKWARD, dtype_pairs[w % 3], 5, widths[w]);
+			c.activation = 1 + k / 2 % EK_GELU_TANH;
+			case_set(&c, k & 8 ? "weight bias dy dx dweight dbias gate dgate"
+					   : "weight bias dy dx dweight dbias");
+			case_fill(&c);
+			element_store(c.weight_dtype, INPUT("weight")->buffer.data, 7, INFINITY);
+			EXPECT(case_call(reference(), &c, &case_expected) == EK_OK, "%s: %s", case_text(&c),
+			       ek_error(reference()));
+			(void)same_on(h200, &c);
+		}
+}
+
+/* Sums alone of rows that start anywhere: there is no dx to write. */
+TEST(each_gradient_alone_of_rows_that_start_anywhere)
+{
+	static const char *const alone[] = {"dx_bias", "dweight", "dbias", "dresidual", "dx", "dgate gate"};
+	for (int k = 0; k < 4 * COUNT_OF(alone); k++) {
+		struct test_case c = case_make(&open_ops[k & 1], BACKWARD, dtype_pairs[k / 2 % 2], 5, 1001);
+		c.activation = strstr(alone[k / 4], "gate") ? EK_SILU : EK_NO_ACTIVATION;
+		case_set(&c, alone[k / 4]);
+		case_add(&c, "dy mean rstd mean_lo weight");
+		check_on(h200, &c);
+	}
 }
 
 /* Σ(x - mean)² is infinite and rstd is 0: in registers, of several warps, and in staged.cu. */

@@ -73,6 +73,8 @@ static void set_operands(struct test_case *c, int absent, int with)
 	case_add(c, "bias"); /* backward's, which goes with an activation */
 	case_drop(c, absent & EK_NO_BIAS ? "bias dbias" : "");
 	case_drop(c, absent & EK_NO_STATISTICS ? STATISTICS : absent & EK_NO_MEAN_LO ? "mean_lo" : "");
+	case_drop(c,
+		  with & EK_WITH_GATE ? "residual residual_after x_bias dx_bias dh dresidual" : "gate dgate");
 	case_drop(c, with & EK_WITH_RESIDUAL ? "" : "residual h dh");
 	case_add(c, with & EK_WITH_RESIDUAL_AFTER && c->pass == FORWARD ? "residual_after" : "");
 	case_drop(c, own_dresidual ? "" : "dresidual");
@@ -107,6 +109,7 @@ static ek_cost cost_of(const struct call *call, struct priced priced)
 			     .weight_offset = c->weight_offset,
 			     .rounding = (ek_rounding)c->rounding,
 			     .activation = (ek_activation)c->activation,
+			     .gate_first = c->gate_first,
 			     .arch = call->model.arch,
 			     .multiprocessors = call->model.multiprocessors};
 	EXPECT(ek_norm_cost(&args, &cost) == EK_OK, "%s: %s", case_text(c), ek_error(NULL));
@@ -161,8 +164,8 @@ static const char *form_at(bool backward, int turn)
 	static const char *const forward[] = {"all", "weight", "", "bias rstd", "weight bias mean"};
 	static const char *const backwards[] = {"all",
 						"weight dx dweight dbias",
-						"dx weight " STATISTICS,
-						"weight dweight " STATISTICS,
+						("dx weight " STATISTICS),
+						("weight dweight " STATISTICS),
 						"mean rstd dx dweight dbias accumulate",
 						"weight dx",
 						"dweight dbias"};
@@ -259,8 +262,12 @@ TEST(the_cost_model_has_what_is_counted)
 TEST(fused_calls_move_each_operand_once_as_the_model_says)
 {
 	static const struct model other = {80, 108};
-	static const int with[] = {EK_WITH_RESIDUAL, EK_WITH_RESIDUAL | EK_WITH_X_BIAS, EK_WITH_X_BIAS,
-				   EK_WITH_RESIDUAL_AFTER, 0};
+	static const int with[] = {EK_WITH_RESIDUAL,
+				   EK_WITH_RESIDUAL | EK_WITH_X_BIAS,
+				   EK_WITH_X_BIAS,
+				   EK_WITH_RESIDUAL_AFTER,
+				   0,
+				   EK_WITH_GATE};
 	static const int absent[] = {0, EK_NO_WEIGHT, EK_NO_BIAS | EK_NO_STATISTICS,
 				     EK_NO_WEIGHT | EK_NO_BIAS};
 	static const struct {
@@ -282,6 +289,13 @@ TEST(fused_calls_move_each_operand_once_as_the_model_says)
 			c.h_dtype = (ek_dtype)0; /* the model's x then has dtype */
 		if (priced.with & EK_WITH_RESIDUAL_AFTER)
 			c.activation = EK_NO_ACTIVATION;
+		if (priced.with & EK_WITH_GATE) {
+			c.activation = 1 + turn % EK_GELU_TANH;
+			c.present = ~UINT32_C(0) &
+				    ~(1u << (c.pass == FORWARD ? EK_FORWARD_RESIDUAL : EK_BACKWARD_DH));
+			case_set(&c, "weight bias gate dgate dy dx dweight dbias " STATISTICS);
+			c.gate_first = turn / 2 % 2;
+		}
 		set_operands(&c, priced.absent, priced.with);
 		check_priced(*shapes[shape].model, &c, priced);
 	}

@@ -376,7 +376,7 @@ TEST(kernels_for_sm_90_spill_nothing)
 static void list_fused(void)
 {
 	static const char *const operands[] = {"residual h dh", "residual x_bias h dh dx_bias",
-					       "residual_after x_bias dx_bias", ""};
+					       "residual_after x_bias dx_bias", "", "gate dgate"};
 	static const int64_t widths[] = {64, 1000, 1024, 2048, 3336, 4096, 8192, 16384, 65536, 131072};
 	static const struct dtype_pair dtypes[] = {{EK_BF16, EK_BF16}, {EK_F32, EK_F32}, {EK_F16, EK_F32}};
 	static const int steps[] = {17, 5, 1};
@@ -392,11 +392,13 @@ static void list_fused(void)
 			struct test_case c = plain;
 			union op_args args;
 			struct ek_recipe recipes[MOST_OF_A_CALL];
+			c.activation = k / COUNT_OF(dtypes) >= 3 ? 1 + i % EK_GELU_TANH : EK_NO_ACTIVATION;
 			case_set(&c, operands[k / COUNT_OF(dtypes)]);
 			case_add(&c, "weight bias dy dx dweight dbias " STATISTICS);
-			case_choose(&c, choice);
-			if (choice == 0 && k / COUNT_OF(dtypes) == COUNT_OF(operands) - 1)
-				c.activation = 1 + i % EK_GELU_TANH;
+			if (choice > 0)
+				case_choose(&c, choice);
+			else if (case_has(&c, "gate") && i % 2)
+				c.gate_first = 1;
 			case_normalise(&c);
 			case_args_nowhere(&c, &args);
 			int count = list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);

@@ -99,25 +99,41 @@ static void check_recipe(const struct plan *p, const struct ek_recipe *recipe)
 	}
 }
 
-/* The policy itself, with the shared memory that its launches ask for. */
-static void check_policy(const struct plan *p)
+/* Registers hold the row, and shared memory what the launch asks for. */
+static void check_form_fits(const struct plan *p, const struct ek_norm_form *form,
+			    const struct ek_gpu_limits *limits)
 {
-	struct ek_gpu_limits limits = limits_of(p);
-	const struct ek_norm_form form = {.dtype = p->dtypes.dtype,
-					  .weight_dtype = p->dtypes.weight_dtype,
-					  .cols = p->cols,
-					  .access = p->access,
-					  .sums = p->backward ? 2 : 0,
-					  .tensors = p->backward ? 2 : 1};
-	struct ek_norm_policy policy = (p->backward ? ek_backward_policy : ek_forward_policy)(&form, &limits);
+	struct ek_norm_policy policy = (p->backward ? ek_backward_policy : ek_forward_policy)(form, limits);
 	if (ek_policy_is_staged(&policy))
 		return; /* check_recipe has it */
-	int shared = p->backward ? ek_backward_shared(&policy, &form) : ek_forward_shared(&policy, &form);
+	int shared = p->backward ? ek_backward_shared(&policy, form) : ek_forward_shared(&policy, form);
 	int64_t held = (int64_t)policy.row_warps * policy.row_blocks * policy.warp_segments * 1024;
-	EXPECT(in_range(shared, 0, limits.shared_bytes), "%s: %d bytes of shared memory", plan_text(p),
+	EXPECT(in_range(shared, 0, limits->shared_bytes), "%s: %d bytes of shared memory", plan_text(p),
 	       shared);
 	EXPECT(held >= p->cols, "%s: the warps of a row hold %lld columns", plan_text(p), (long long)held);
 	EXPECT(ek_policy_cluster(&policy) == 1 || p->gpu.arch >= 90, "%s: clusters", plan_text(p));
+}
+
+/* The policies of a plain norm, of one with a residual and x_bias, and with a residual after or a gate. */
+static void check_policy(const struct plan *p)
+{
+	struct ek_gpu_limits limits = limits_of(p);
+	struct ek_norm_form form = {.dtype = p->dtypes.dtype,
+				    .weight_dtype = p->dtypes.weight_dtype,
+				    .cols = p->cols,
+				    .access = p->access,
+				    .sums = p->backward ? 2 : 0,
+				    .kept = 1,
+				    .tensors = p->backward ? 2 : 1};
+	check_form_fits(p, &form, &limits);
+	form.sums += p->backward;
+	form.tensors++;
+	form.kept = 2;
+	check_form_fits(p, &form, &limits);
+	form.kept = 1 + 2 * p->backward;
+	form.after = !p->backward;
+	form.gate = p->backward;
+	check_form_fits(p, &form, &limits);
 }
 
 static void check_workspace(const struct plan *p)

@@ -58,10 +58,10 @@ static int fused_cases(struct golden *cases, int count, int room, const char *co
 	static const int64_t shapes[][2] = {{1, 1},    {3, 17},   {2, 64},    {4, 100},  {3, 257}, {33, 300},
 					    {2, 1025}, {3, 2049}, {1, 10007}, {1025, 3}, {2050, 5}};
 	static const char *const forms[] = {
-		"weight bias h x_bias dh dx dresidual dweight dbias dx_bias arbitrary " STATISTICS,
+		("weight bias h x_bias dh dx dresidual dweight dbias dx_bias dgate arbitrary " STATISTICS),
 		"weight h dh dx dweight",
 		"weight bias x_bias dx dresidual dweight dbias dx_bias rstd arbitrary accumulate",
-		"bias h dh dx dresidual dx_bias"};
+		"bias h dh dx dresidual dx_bias dgate"};
 	static const struct {
 		ek_dtype h_dtype, y_dtype, gradient_dtype; /* left out where they do not go with the dtype */
 		int weight_offset, rounding;
@@ -90,6 +90,7 @@ static int fused_cases(struct golden *cases, int count, int room, const char *co
 			c.weight_offset = choices[chosen].weight_offset;
 			c.rounding = choices[chosen].rounding;
 			c.activation = op->usual[EK_NORM_ACTIVATION] ? 1 + (s + k) % EK_GELU_TANH : 0;
+			c.gate_first = (s + k / 2) % 2;
 			c.filling = fillings[(s + k) % COUNT_OF(fillings)];
 			c.seed = (uint64_t)count;
 			case_set(&c, forms[(s + k / 2) % COUNT_OF(forms)]);
@@ -125,7 +126,7 @@ static void write_file(void)
 	}
 	fprintf(file,
 		"# Digests of the reference's results, numerics version %d: what the case is, then 64-bit FNV-1a of all\n"
-		"# outputs (y, mean, rstd, mean_lo, h or dx, dweight, dbias, dresidual, dx_bias; little-endian; NaN as 0x7ff8).\n"
+		"# outputs (y, mean, rstd, mean_lo, h or dx, dweight, dbias, dresidual, dx_bias, dgate; little-endian; NaN as 0x7ff8).\n"
 		"# `make golden` writes this file; it changes only with EK_NUMERICS_VERSION.\n",
 		ek_numerics_version());
 	for (int i = 0; i < count; i++)
@@ -142,10 +143,12 @@ SETUP()
 	static const char *const before[] = {"add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"};
 	static const char *const after[] = {"layer_norm_residual", "rms_norm_residual"};
 	static const char *const activated[] = {"layer_norm_act", "rms_norm_act"};
+	static const char *const gated[] = {"layer_norm_gated", "rms_norm_gated"};
 	count = golden_cases(cases, COUNT_OF(cases));
 	count = fused_cases(cases, count, COUNT_OF(cases), before, COUNT_OF(before));
 	count = fused_cases(cases, count, COUNT_OF(cases), after, COUNT_OF(after));
 	count = fused_cases(cases, count, COUNT_OF(cases), activated, COUNT_OF(activated));
+	count = fused_cases(cases, count, COUNT_OF(cases), gated, COUNT_OF(gated));
 	if (test_update)
 		write_file();
 }

@@ -17,11 +17,8 @@ static struct operands given, found;
 
 static const struct {
 	const char *input, *gradient;
-} gradients[] = {{"x", "dx"},
-		 {"residual", "dresidual"},
-		 {"x_bias", "dx_bias"},
-		 {"weight", "dweight"},
-		 {"bias", "dbias"}};
+} gradients[] = {{"x", "dx"},           {"residual", "dresidual"}, {"x_bias", "dx_bias"},
+		 {"weight", "dweight"}, {"bias", "dbias"},         {"gate", "dgate"}};
 
 /* The loss whose gradient backward computes: the sum of y * dy and of h * dh. */
 static long double loss(const struct test_case *forward)
@@ -73,7 +70,7 @@ static void check_gradient(const struct test_case *forward, const struct test_ca
 /* Backward is given what forward was given, and h for x where there is a residual. */
 static void hand_over(const struct test_case *forward, const struct test_case *backward)
 {
-	static const char *const names[] = {"x", "x_bias", "weight", "bias"};
+	static const char *const names[] = {"x", "x_bias", "weight", "bias", "gate"};
 	(void)loss(forward); /* for h */
 	for (int k = 0; k < COUNT_OF(names); k++) {
 		struct operand *to = INPUT(names[k]), *from = operand_named(&given, names[k]);
@@ -94,6 +91,7 @@ static void check_form(struct test_case forward, const char *words, int flavour,
 	forward.weight_offset = backward.weight_offset = flavour & 1;
 	forward.rounding = backward.rounding = flavour >> 1 & 1;
 	forward.activation = backward.activation = activation;
+	forward.gate_first = backward.gate_first = flavour & 1;
 	case_set(&forward, words);
 	case_set(&backward, words);
 	if (case_has(&forward, "residual"))
@@ -114,14 +112,17 @@ TEST(gradients_are_finite_differences)
 {
 	static const int64_t shapes[][2] = {{1, 2}, {3, 5}, {7, 13}, {40, 3}, {2, 33}};
 	static const char *const forms[] = {
-		"weight bias dy dx dweight dbias " STATISTICS,
+		("weight bias dy dx dweight dbias " STATISTICS),
 		"weight bias dy dx dweight dbias",
 		"bias dy dx dbias",
-		"weight bias x_bias dy dx dweight dbias dx_bias " STATISTICS,
-		"weight bias residual h dy dh dx dresidual dweight dbias " STATISTICS,
+		("weight bias x_bias dy dx dweight dbias dx_bias " STATISTICS),
+		("weight bias residual h dy dh dx dresidual dweight dbias " STATISTICS),
 		"weight bias residual h x_bias dy dh dx dresidual dweight dbias dx_bias",
 		"residual h x_bias dy dx dresidual dx_bias rstd",
-		"weight residual h dh dx dresidual dweight"};
+		"weight residual h dh dx dresidual dweight",
+		("weight bias gate dy dx dgate dweight dbias " STATISTICS),
+		"weight gate dy dx dgate dweight",
+		"bias gate dy dx dgate dbias"};
 	for (int l = -1; l < level_count(); l++)
 		for (int s = 0; s < COUNT_OF(shapes); s++)
 			for (int k = 0; k < 2 * COUNT_OF(forms); k++) {

@@ -171,6 +171,15 @@ static bool choices_allow(const struct test_case *c, const struct ek_operand *op
 	       (!operand->without_choice || !c->choices[operand->without_choice - 1]);
 }
 
+/* Those whose operand is absent. */
+static void drop_choices(struct test_case *c)
+{
+	const struct ek_op *op = case_op(c);
+	for (int i = 0; i < op->choice_count; i++)
+		if (op->choices[i].operand && !(c->present >> operand_number(op, op->choices[i].operand) & 1))
+			c->choices[i] = 0;
+}
+
 /* Forward has no call that gives the statistics of an x of h_dtype to which a bias of another dtype is added. */
 static bool has_no_forward(const struct test_case *c)
 {
@@ -192,9 +201,14 @@ void case_normalise(struct test_case *c)
 				c->present |= bit(i);
 		}
 	normalise_choices(c);
-	for (int i = 0; i < op->operand_count; i++)
-		if (c->present & op->operands[i].excludes || !choices_allow(c, &op->operands[i]))
-			c->present &= ~bit(i);
+	for (int turn = 0; turn < 2; turn++) { /* choices go with operands, and operands with choices */
+		drop_choices(c);
+		for (int i = 0; i < op->operand_count; i++)
+			if (c->present & (op->operands[i].excludes & (bit(i) - 1)) ||
+			    !choices_allow(c, &op->operands[i]) || needed_by(c, i) & ~c->present)
+				c->present &= ~bit(i);
+	}
+	drop_choices(c);
 	c->arbitrary = (c->arbitrary || has_no_forward(c)) && c->present & case_statistics(c);
 	c->accumulate = c->accumulate && op->accumulate;
 	for (int i = 0; i < op->operand_count; i++)

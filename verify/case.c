@@ -19,8 +19,8 @@ _Static_assert(offsetof(struct test_case, rows) == offsetof(struct test_case, si
 		       offsetof(struct test_case, cols) == offsetof(struct test_case, sizes[EK_NORM_COLS]),
 	       "rows and cols are the sizes of the norms");
 _Static_assert(offsetof(struct test_case, weight_dtype) == offsetof(struct test_case, choices) &&
-		       offsetof(struct test_case, activation) ==
-			       offsetof(struct test_case, choices[EK_NORM_ACTIVATION]),
+		       offsetof(struct test_case, gate_first) ==
+			       offsetof(struct test_case, choices[EK_NORM_GATE_FIRST]),
 	       "the choices of the norms by name");
 _Static_assert(EK_MOST_OPERANDS < 32, "operands are bits of a mask");
 _Static_assert((int)EK_FORWARD_OPERANDS <= EK_MOST_OPERANDS && (int)EK_BACKWARD_OPERANDS <= EK_MOST_OPERANDS,
@@ -173,6 +173,10 @@ struct test_case case_forward(const struct test_case *c)
 	if (forward.dtype != c->dtype)
 		forward.weight_dtype = forward.dtype;
 	memset(forward.choices + 1, 0, sizeof forward.choices - sizeof *forward.choices);
+	if (c->gate_first && forward.dtype == c->dtype) { /* part of the norm's input */
+		forward.activation = c->activation;
+		forward.gate_first = c->gate_first;
+	}
 	forward.accumulate = forward.arbitrary = false;
 	memset(forward.over, 0, sizeof forward.over);
 	memset(forward.pad, 0, sizeof forward.pad);
@@ -181,8 +185,9 @@ struct test_case case_forward(const struct test_case *c)
 		int number = ek_operand_named(op, c->op->backward->operands[i].name);
 		if (number < 0)
 			continue;
-		bool input =
-			number >= op->output_count && operand_dtype(&forward, number) == operand_dtype(c, i);
+		bool input = number >= op->output_count &&
+			     operand_dtype(&forward, number) == operand_dtype(c, i) &&
+			     (number != EK_FORWARD_GATE || forward.gate_first);
 		wanted |=
 			(c->present & (input ? ~UINT32_C(0) : case_statistics(c))) >> i & 1 ? bit(number) : 0;
 		forward.pad[number] = c->pad[i];

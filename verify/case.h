@@ -20,7 +20,7 @@ struct test_case {
 		int choices[EK_MOST_CHOICES]; /* by number; dtypes of 0 are the op's */
 		struct {
 			ek_dtype weight_dtype, h_dtype, y_dtype, gradient_dtype; /* of the norms */
-			int weight_offset, rounding, activation;
+			int weight_offset, rounding, activation, gate_first;
 		};
 	};
 	union {

@@ -33,11 +33,13 @@ typedef enum ek_absent {
 	EK_NO_MEAN_LO = 8     /* EK_EVENKEEL: mean and rstd alone */
 } ek_absent;
 
-/* Operands that a call has beside those of a plain norm. */
+/* Operands in addition to those of a plain norm. */
 typedef enum ek_with {
 	EK_WITH_RESIDUAL = 1, /* h = x + residual, y = norm(h), both written; backward: dh, and dresidual */
 	EK_WITH_X_BIAS = 2,   /* added to x; backward: dx_bias */
-	EK_WITH_RESIDUAL_AFTER = 4 /* y = norm(x) + residual_after; not beside EK_WITH_RESIDUAL */
+	EK_WITH_RESIDUAL_AFTER = 4, /* y = norm(x) + residual_after; not with EK_WITH_RESIDUAL */
+	EK_WITH_GATE =
+		8 /* y = norm(x) * activation(gate), or of gate_first; with an activation, and none of the others */
 } ek_with;
 
 typedef struct ek_cost_args {
@@ -69,8 +71,8 @@ typedef struct ek_cost_args {
 	ek_dtype gradient_dtype; /* of dweight, dbias and dx_bias; 0: weight_dtype */
 	int weight_offset;       /* as of ek_norm_forward */
 	ek_rounding rounding;
-	ek_activation activation; /* of the norm's result; not beside EK_WITH_RESIDUAL_AFTER */
-	int unused;               /* not read */
+	ek_activation activation; /* of the norm's result or of the gate; not with EK_WITH_RESIDUAL_AFTER */
+	int gate_first;           /* as of ek_norm_forward */
 } ek_cost_args;
 
 #define EK_COST_TEXT 1024

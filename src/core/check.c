@@ -66,7 +66,7 @@ EK_COLD static ek_status fail_overlap(const struct ek_region *a, const struct ek
 	return ek_fail(EK_ERROR_OVERLAP,
 		       "%s [0x%" PRIxPTR ", 0x%" PRIxPTR ") overlaps %s [0x%" PRIxPTR ", 0x%" PRIxPTR ")%s",
 		       a->operand->name, a->begin, a->end, b->operand->name, b->begin, b->end,
-		       in_place ? ": in place means the same address and the same stride" : "");
+		       in_place ? ": in place means the same address, stride and dtype" : "");
 }
 
 /* Each output against all that follows it, outputs and inputs; inputs may share memory. */

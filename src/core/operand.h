@@ -13,7 +13,7 @@ struct ek_gpu_limits;
 struct ek_plan;
 
 /* Masks of operands have 32 bits. */
-enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 7 };
+enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 8 };
 
 /* Offsets are those of fields of the op's argument struct; 0, where .size is, stands for "no such field". */
 
@@ -67,6 +67,7 @@ struct ek_choice {
 	int most;        /* of an option: its values are 0 to that */
 	uint8_t follows; /* of a dtype: the choice that 0 stands for, numbered from 1; 0: the op's dtype */
 	bool narrows;    /* of a dtype: may have 16 bits where that is f32 */
+	const char *operand; /* that must be there where the choice is not 0; NULL: none */
 };
 
 /* A direction of an op: forward or backward. */
@@ -145,8 +146,8 @@ int64_t ek_operand_elements(const struct ek_op *op, const struct ek_operand *ope
 /* Bytes from its first element to its last, gaps included; 0 without elements. */
 size_t ek_operand_bytes(const struct ek_op *op, const struct ek_operand *operand, const void *args);
 
-/* Whether a choice may have that value, where `of` is the dtype that it follows: of a dtype 0, that dtype, f32 beside 16 bits
- * and, where the choice narrows, 16 bits beside f32. */
+/* Whether the choice accepts the value. A dtype may be 0, `of`, which is the dtype that it follows, or f32 when `of` has 16
+ * bits; a choice that narrows may also have 16 bits when `of` is f32. */
 bool ek_choice_allows(const struct ek_choice *choice, ek_dtype of, int value);
 
 /* The number of the operand of that name; -1: there is none. */

@@ -29,7 +29,8 @@ static ek_status check_kind(const ek_cost_args *a)
 	const int all = EK_NO_WEIGHT | EK_NO_BIAS | EK_NO_STATISTICS | EK_NO_MEAN_LO;
 	REQUIRE((a->absent & ~all) == 0, EK_ERROR_ARGUMENT, "absent (%d) has bits beyond EK_NO_… (%d)",
 		a->absent, all);
-	const int with = EK_WITH_RESIDUAL | EK_WITH_X_BIAS | EK_WITH_RESIDUAL_AFTER;
+	const int others = EK_WITH_RESIDUAL | EK_WITH_X_BIAS | EK_WITH_RESIDUAL_AFTER;
+	const int with = others | EK_WITH_GATE;
 	const int residuals = EK_WITH_RESIDUAL | EK_WITH_RESIDUAL_AFTER;
 	REQUIRE((a->with & ~with) == 0, EK_ERROR_ARGUMENT, "with (%d) has bits beyond EK_WITH_… (%d)",
 		a->with, with);
@@ -39,6 +40,11 @@ static ek_status check_kind(const ek_cost_args *a)
 	REQUIRE(!(a->with & EK_WITH_RESIDUAL_AFTER) || !a->activation, EK_ERROR_ARGUMENT,
 		"activation (%d) does not go with EK_WITH_RESIDUAL_AFTER; expected EK_NO_ACTIVATION (%d)",
 		(int)a->activation, (int)EK_NO_ACTIVATION);
+	REQUIRE(!(a->with & EK_WITH_GATE) || (a->activation && !(a->with & others)), EK_ERROR_ARGUMENT,
+		"with (%d) has EK_WITH_GATE, activation is %d; expected an activation and no other EK_WITH_…",
+		a->with, (int)a->activation);
+	REQUIRE(a->gate_first == 0 || (a->gate_first == 1 && a->with & EK_WITH_GATE), EK_ERROR_ARGUMENT,
+		"gate_first (%d) must be 0, or 1 with EK_WITH_GATE", a->gate_first);
 	REQUIRE(a->arch >= 0, EK_ERROR_ARGUMENT, "arch (%d) must not be negative", a->arch);
 	REQUIRE(a->multiprocessors >= 0, EK_ERROR_ARGUMENT, "multiprocessors (%d) must not be negative",
 		a->multiprocessors);
@@ -187,9 +193,11 @@ static const char *path_of(const ek_cost_args *a)
 	static const char *const added[2][2] = NAMED_PATHS("add_", "");
 	static const char *const after[2][2] = NAMED_PATHS("", "_residual");
 	static const char *const activated[2][2] = NAMED_PATHS("", "_act");
+	static const char *const gated[2][2] = NAMED_PATHS("", "_gated");
 	return (a->variant != EK_EVENKEEL          ? torch
 		: a->with & EK_WITH_RESIDUAL       ? added
 		: a->with & EK_WITH_RESIDUAL_AFTER ? after
+		: a->with & EK_WITH_GATE           ? gated
 		: a->activation                    ? activated
 						   : ours)[a->norm == EK_RMS_NORM][a->pass == EK_BACKWARD];
 }

@@ -30,7 +30,7 @@
 enum {
 	LINE = 128, /* bytes that CPUs move as one: two lines of 64, as prefetchers fetch pairs */
 	SPIN_NANOSECONDS = 30000,
-	STACK_BYTES = 512 << 10, /* kernels use up to 24 KiB (evenkeel.h) */
+	STACK_BYTES = 512 << 10, /* kernels use up to 224 KiB (evenkeel.h) */
 };
 
 /* `places` counts the workers that work on the job, and the places that it still has for others. */

@@ -4,10 +4,10 @@
 #define EK_MATH_ACTIVATIONS_H
 
 /* X(number, name) */
-#define EK_ACTIVATIONS(X)        \
-	X(EK_SIGMOID, sigmoid)   \
-	X(EK_SILU, silu)         \
-	X(EK_GELU, gelu)         \
+#define EK_ACTIVATIONS(X)      \
+	X(EK_SIGMOID, sigmoid) \
+	X(EK_SILU, silu)       \
+	X(EK_GELU, gelu)       \
 	X(EK_GELU_TANH, gelu_tanh)
 
 #endif

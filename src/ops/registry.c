@@ -24,22 +24,37 @@ enum {
 	ADD_BACKWARD =
 		PLAIN_BACKWARD | BIT(EK_BACKWARD_DH) | BIT(EK_BACKWARD_DRESIDUAL) | BIT(EK_BACKWARD_DX_BIAS),
 	ACT_FORWARD = PLAIN_FORWARD | BIT(EK_FORWARD_X_BIAS),
-	ACT_BACKWARD = AFTER_BACKWARD | BIT(EK_BACKWARD_BIAS)
+	ACT_BACKWARD = AFTER_BACKWARD | BIT(EK_BACKWARD_BIAS),
+	GATED_FORWARD = PLAIN_FORWARD | BIT(EK_FORWARD_GATE),
+	GATED_BACKWARD =
+		PLAIN_BACKWARD | BIT(EK_BACKWARD_BIAS) | BIT(EK_BACKWARD_GATE) | BIT(EK_BACKWARD_DGATE)
 };
 /* clang-format off */
-#define NORM(name, alias, kind, forward, backward, needed, act)                                                      \
-	{name, alias, &ek_norm_forward_op, &ek_norm_backward_op, kind, {forward, needed}, {backward, BIT(EK_BACKWARD_DY)}, \
-	 (act) ? ~UINT32_C(0) : ~BIT(EK_NORM_ACTIVATION), {[EK_NORM_ACTIVATION] = (act)}}
+#define NORM(name, alias, kind, FORWARD, needed, BACKWARD, needed_backward, act)                                         \
+	{name, alias, &ek_norm_forward_op, &ek_norm_backward_op, kind, {FORWARD, needed}, {BACKWARD, needed_backward},   \
+	 ~(((act) ? 0 : BIT(EK_NORM_ACTIVATION)) | ((FORWARD) & BIT(EK_FORWARD_GATE) ? 0 : BIT(EK_NORM_GATE_FIRST))),     \
+	 {[EK_NORM_ACTIVATION] = (act)}}
+#define PLAIN(name, kind) NORM(name, NULL, kind, PLAIN_FORWARD, 0, PLAIN_BACKWARD, BIT(EK_BACKWARD_DY), 0)
+#define ADD(name, kind) \
+	NORM(name, NULL, kind, ADD_FORWARD, BIT(EK_FORWARD_RESIDUAL), ADD_BACKWARD, BIT(EK_BACKWARD_DY), 0)
+#define AFTER(name, kind) \
+	NORM(name, NULL, kind, AFTER_FORWARD, BIT(EK_FORWARD_RESIDUAL_AFTER), AFTER_BACKWARD, BIT(EK_BACKWARD_DY), 0)
+#define ACT(name, alias, kind) NORM(name, alias, kind, ACT_FORWARD, 0, ACT_BACKWARD, BIT(EK_BACKWARD_DY), EK_GELU)
+#define GATED(name, kind)                                                              \
+	NORM(name, NULL, kind, GATED_FORWARD, BIT(EK_FORWARD_GATE), GATED_BACKWARD,    \
+	     BIT(EK_BACKWARD_DY) | BIT(EK_BACKWARD_GATE), EK_SILU)
 
 const struct ek_op_entry ek_ops[EK_OP_COUNT] = {
-	NORM("layer_norm", NULL, EK_LAYER_NORM, PLAIN_FORWARD, PLAIN_BACKWARD, 0, 0),
-	NORM("rms_norm", NULL, EK_RMS_NORM, PLAIN_FORWARD, PLAIN_BACKWARD, 0, 0),
-	NORM("add_layer_norm", NULL, EK_LAYER_NORM, ADD_FORWARD, ADD_BACKWARD, BIT(EK_FORWARD_RESIDUAL), 0),
-	NORM("add_rms_norm", NULL, EK_RMS_NORM, ADD_FORWARD, ADD_BACKWARD, BIT(EK_FORWARD_RESIDUAL), 0),
-	NORM("layer_norm_residual", NULL, EK_LAYER_NORM, AFTER_FORWARD, AFTER_BACKWARD, BIT(EK_FORWARD_RESIDUAL_AFTER), 0),
-	NORM("rms_norm_residual", NULL, EK_RMS_NORM, AFTER_FORWARD, AFTER_BACKWARD, BIT(EK_FORWARD_RESIDUAL_AFTER), 0),
-	NORM("layer_norm_act", "layer_norm_gelu", EK_LAYER_NORM, ACT_FORWARD, ACT_BACKWARD, 0, EK_GELU),
-	NORM("rms_norm_act", NULL, EK_RMS_NORM, ACT_FORWARD, ACT_BACKWARD, 0, EK_GELU),
+	PLAIN("layer_norm", EK_LAYER_NORM),
+	PLAIN("rms_norm", EK_RMS_NORM),
+	ADD("add_layer_norm", EK_LAYER_NORM),
+	ADD("add_rms_norm", EK_RMS_NORM),
+	AFTER("layer_norm_residual", EK_LAYER_NORM),
+	AFTER("rms_norm_residual", EK_RMS_NORM),
+	ACT("layer_norm_act", "layer_norm_gelu", EK_LAYER_NORM),
+	ACT("rms_norm_act", NULL, EK_RMS_NORM),
+	GATED("layer_norm_gated", EK_LAYER_NORM),
+	GATED("rms_norm_gated", EK_RMS_NORM),
 };
 /* clang-format on */
 

@@ -21,7 +21,7 @@ struct ek_op_entry {
 /* The first byte of the keys of GPU kernels (gpu/recipe.h). */
 enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS };
 
-enum { EK_OP_COUNT = 8 };
+enum { EK_OP_COUNT = 10 };
 extern const struct ek_op_entry ek_ops[EK_OP_COUNT];
 
 #endif

@@ -100,7 +100,7 @@ def split_command(line):
     return words[at + 1:], dict(word.split("=", 1) for word in words[:at])
 
 OPS = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "layer_norm_residual", "rms_norm_residual",
-       "layer_norm_act", "rms_norm_act")
+       "layer_norm_act", "rms_norm_act", "layer_norm_gated", "rms_norm_gated")
 
 
 def read_session(path):

@@ -300,6 +300,18 @@ static int needed_by(const struct call *call, int i)
 	return needs ? operand->needs.number - 1 : -1;
 }
 
+/* Whether operands or choices exclude the operand. */
+static bool is_excluded(const struct call *call, int i)
+{
+	const struct ek_op *op = call->op;
+	const struct ek_operand *operand = &op->operands[i];
+	for (int other = 0; other < op->operand_count; other++)
+		if (operand->excludes >> other & 1 && operand_at(call, other))
+			return true;
+	return (operand->with_choice && !int_at(call, op->choice[operand->with_choice - 1])) ||
+	       (operand->without_choice && int_at(call, op->choice[operand->without_choice - 1]));
+}
+
 /* Whether the operand is there: those that must be mostly, others often, with what they need and what the op has. */
 static bool take_presence(struct input *in, const struct call *call, int i, uint64_t choice)
 {
@@ -309,6 +321,8 @@ static bool take_presence(struct input *in, const struct call *call, int i, uint
 		return take(in, 1) == 0;
 	if (needed >= 0 && needed < i && (needed_by(call, needed) == i || !operand_at(call, needed)))
 		return choice < 4 ? !operand_at(call, needed) : operand_at(call, needed) != NULL;
+	if (is_excluded(call, i))
+		return choice < 4;
 	return choice >= (operand->flags & EK_OPTIONAL && !operand->instead ? 100 : 4);
 }
 
@@ -348,10 +362,14 @@ static bool wrong_presence(const struct call *call)
 		int instead = op->operands[i].instead;
 		any_output = any_output || (i < op->output_count && (there || !optional));
 		if (there ? !ek_operand_has_kind(&op->operands[i], int_at(call, op->kind)) ||
-				    (needed >= 0 && !operand_at(call, needed))
+				    is_excluded(call, i) || (needed >= 0 && !operand_at(call, needed))
 			  : (!optional || (instead > 0 && !operand_at(call, instead - 1))) && !empty)
 			return true;
 	}
+	for (int i = 0; i < op->choice_count; i++)
+		if (op->choices[i].operand && op->choice[i] && int_at(call, op->choice[i]) &&
+		    !operand_at(call, operand_number(op, op->choices[i].operand)))
+			return true;
 	return !any_output;
 }
 

@@ -49,10 +49,16 @@ static const struct ek_cost_row reference_forward[] = {
 	 {"value_flops*elements", "elements*y", "elements*y"}},
 	{"gelu", "elementwise", "=torch.nn.functional.gelu", "gelu",
 	 {"value_flops*elements", "elements*y", "elements*y"}},
+	{"gate", "elementwise", "=torch.mul", "gate",
+	 {"elements", "2*elements*y", "elements*y"}},
 	END,
 };
 
 static const struct ek_cost_row reference_backward[] = {
+	{"gate_backward", "elementwise", "=torch.mul", "gate",
+	 {"elements", "2*elements*y", "elements*y"}},
+	{"gate_backward", "elementwise", "=torch.mul", "gate",
+	 {"elements", "2*elements*y", "elements*y"}},
 	{"sigmoid_backward", "elementwise", "=torch.sigmoid", "sigmoid",
 	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
 	{"silu_backward", "elementwise", "=torch.nn.functional.silu", "silu",
@@ -116,10 +122,16 @@ static const struct ek_cost_row pytorch_forward[] = {
 	 {"value_flops*elements", "elements*y", "elements*y"}},
 	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.gelu", "gelu",
 	 {"value_flops*elements", "elements*y", "elements*y"}},
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.mul", "gate",
+	 {"elements", "2*elements*y", "elements*y"}},
 	END,
 };
 
 static const struct ek_cost_row pytorch_backward[] = {
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.mul", "gate",
+	 {"elements", "2*elements*y", "elements*y"}},
+	{"vectorized_elementwise_kernel", "elementwise", "=torch.mul", "gate",
+	 {"elements", "2*elements*y", "elements*y"}},
 	{"vectorized_elementwise_kernel", "elementwise", "=torch.sigmoid", "sigmoid",
 	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
 	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.silu", "silu",
@@ -161,13 +173,13 @@ static const struct ek_cost_row pytorch_backward[] = {
 
 #define FORWARD_FLOPS                                                                         \
 	"(3 + 5*centred + weight + bias + residual + residual_after + x_bias)*elements + (4 + 8*centred)*rows" \
-	" + offset*hidden + value_flops*elements"
+	" + offset*hidden + (value_flops + gate)*elements"
 #define RECOMPUTED    " + (1 - statistics)*((2 + 3*centred)*elements + (4 + 7*centred)*rows)"
 #define COLUMN_SUMS   "(2*weight + bias + x_bias)*elements + sums*slots*hidden"
 /* dx + dh, and x + x_bias where no sum of them was kept. */
 #define BESIDE        " + (residual + biased_x)*elements + offset*hidden"
 /* What the activation was applied to, and dy times its derivative there. */
-#define ACTIVATED     " + (slope_flops + activation*(1 + weight + bias))*elements"
+#define ACTIVATED     " + (slope_flops + activation*(1 + weight + bias) + gate*4 + gate_out*(weight + bias))*elements"
 
 static const struct ek_cost_row evenkeel_forward[] = {
 	{"forward", "fused", "src/ops/norm/kernels/forward.cu", "1 - staged",

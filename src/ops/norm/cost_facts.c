@@ -71,7 +71,8 @@ static const struct {
 static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 {
 	bool weight = !(a->absent & EK_NO_WEIGHT), bias = !(a->absent & EK_NO_BIAS);
-	bool residual = a->with & EK_WITH_RESIDUAL, x_bias = a->with & EK_WITH_X_BIAS;
+	bool residual = a->with & EK_WITH_RESIDUAL, x_bias = a->with & EK_WITH_X_BIAS,
+	     gate = a->with & EK_WITH_GATE;
 	ek_dtype n = residual ? a->h_dtype : a->dtype;
 	const struct {
 		const char *name;
@@ -90,7 +91,9 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 		       {"sums", weight + bias + x_bias},
 		       {"any_sums", weight || bias || x_bias},
 		       {"statistics", !(a->absent & EK_NO_STATISTICS)},
-		       {"activation", a->activation != EK_NO_ACTIVATION},
+		       {"activation", a->activation != EK_NO_ACTIVATION && !gate},
+		       {"gate", gate},
+		       {"gate_out", gate && !a->gate_first},
 		       {"sigmoid", a->activation == EK_SIGMOID},
 		       {"silu", a->activation == EK_SILU},
 		       {"gelu", a->activation == EK_GELU || a->activation == EK_GELU_TANH},
@@ -141,6 +144,7 @@ static const struct {
 	{0, EK_WITH_RESIDUAL, 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_H,
 	 1u << EK_BACKWARD_DH | 1u << EK_BACKWARD_DRESIDUAL},
 	{0, EK_WITH_RESIDUAL_AFTER, 1u << EK_FORWARD_RESIDUAL_AFTER, 0},
+	{0, EK_WITH_GATE, 1u << EK_FORWARD_GATE, 1u << EK_BACKWARD_GATE | 1u << EK_BACKWARD_DGATE},
 	{0, EK_WITH_X_BIAS, 1u << EK_FORWARD_X_BIAS, 1u << EK_BACKWARD_X_BIAS | 1u << EK_BACKWARD_DX_BIAS},
 };
 
@@ -154,7 +158,7 @@ static uint32_t present_operands(const ek_cost_args *a)
 			present |= forward ? known_operands[i].forward : known_operands[i].backward;
 	if (!forward && a->h_dtype == a->dtype) /* dx is both */
 		present &= ~(1u << EK_BACKWARD_DRESIDUAL);
-	if (!forward && a->activation && !(a->absent & EK_NO_BIAS))
+	if (!forward && a->activation && !a->gate_first && !(a->absent & EK_NO_BIAS))
 		present |= 1u << EK_BACKWARD_BIAS;
 	if (!forward && a->with & EK_WITH_RESIDUAL) /* x is forward's h */
 		present &= ~(1u << EK_BACKWARD_X_BIAS);
@@ -171,7 +175,8 @@ static void put_choices(const struct ek_op *op, const ek_cost_args *a, void *arg
 					      [EK_NORM_GRADIENT_DTYPE] = (int)a->gradient_dtype,
 					      [EK_NORM_WEIGHT_OFFSET] = a->weight_offset,
 					      [EK_NORM_ROUNDING] = (int)a->rounding,
-					      [EK_NORM_ACTIVATION] = (int)a->activation};
+					      [EK_NORM_ACTIVATION] = (int)a->activation,
+					      [EK_NORM_GATE_FIRST] = a->gate_first};
 	for (int i = 0; i < EK_NORM_CHOICES; i++)
 		if (op->choice[i])
 			memcpy(ek_field(args, op->choice[i]), &choices[i], sizeof choices[i]);

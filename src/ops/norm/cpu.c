@@ -84,7 +84,8 @@ static void forward_task(void *arg, int64_t i)
 static bool forward_is_uniform(const ek_norm_forward_args *a, int64_t row_bytes)
 {
 	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
-	       !(a->activation && a->x_bias && !a->residual) && (!a->residual || row_bytes <= MADE_BYTES / 2);
+	       !(a->activation && a->x_bias && !a->residual) && !a->gate &&
+	       (!a->residual || row_bytes <= MADE_BYTES / 2);
 }
 
 /* Past the caches where y and h are: in place of x or a residual, and with elements across lines, they are not. */
@@ -93,7 +94,7 @@ static bool fused_forward_is_nontemporal(const ek_context *ctx, const ek_norm_fo
 	size_t y_element = ek_dtype_size(a->y_dtype), h_element = ek_dtype_size(a->h_dtype);
 	int64_t bytes = a->rows * a->cols * (int64_t)y_element;
 	const void *residual = a->residual ? a->residual : a->residual_after;
-	return is_nontemporal(ctx, a->y, a->x, residual, bytes, y_element) &&
+	return is_nontemporal(ctx, a->y, a->x, residual ? residual : a->gate, bytes, y_element) &&
 	       (!a->h || is_nontemporal(ctx, a->h, a->x, residual, bytes, h_element));
 }
 
@@ -286,13 +287,14 @@ static void plan_fused_backward(const ek_context *ctx, struct backward_call *b,
 /* Past the caches where dx and dresidual are: in place, and with elements across lines, they are not. */
 static bool backward_is_nontemporal(const ek_context *ctx, const ek_norm_backward_args *a, int64_t bytes)
 {
-	void *const outputs[] = {a->dx, a->dresidual};
-	const ek_dtype dtypes[] = {a->dtype, a->h_dtype};
-	for (int i = 0; i < 2; i++)
-		if (outputs[i] && (outputs[i] == a->dh || !is_nontemporal(ctx, outputs[i], a->x, a->dy, bytes,
-									  ek_dtype_size(dtypes[i]))))
+	void *const outputs[] = {a->dx, a->dresidual, a->dgate};
+	const ek_dtype dtypes[] = {a->dtype, a->h_dtype, a->dtype};
+	for (int i = 0; i < 3; i++)
+		if (outputs[i] &&
+		    (outputs[i] == a->dh || outputs[i] == a->gate ||
+		     !is_nontemporal(ctx, outputs[i], a->x, a->dy, bytes, ek_dtype_size(dtypes[i]))))
 			return false;
-	return a->dx || a->dresidual;
+	return a->dx || a->dresidual || a->dgate;
 }
 
 static void run_backward(const ek_context *ctx, const ek_norm_backward_args *given)

@@ -118,6 +118,7 @@ INLINE void N(narrow)(const real *from, const struct N(tensor) *t, int64_t start
 
 struct N(activation) {
 	void (*apply)(real *t, int64_t n);
+	void (*both)(const real *t, int64_t n, real *value, real *slope);
 	void (*scale)(const real *t, int64_t n, const real *dy, real *to); /* to = dy * the derivative */
 };
 
@@ -133,6 +134,15 @@ struct N(activation) {
 		for (; i < n; i += N(W)) {                                                         \
 			int left = (int)smaller(N(W), n - i);                                      \
 			V(store_part)(t + i, V(name)(V(load_part)(t + i, left)), left);            \
+		}                                                                                  \
+	}                                                                                          \
+	static void N(both_##name)(const real *t, int64_t n, real *value, real *slope)             \
+	{                                                                                          \
+		for (int64_t i = 0; i < n; i += N(W)) {                                            \
+			int left = (int)smaller(N(W), n - i);                                      \
+			vec d, v = V(name##_and_slope)(V(load_part)(t + i, left), &d);             \
+			V(store_part)(value + i, v, left);                                         \
+			V(store_part)(slope + i, d, left);                                         \
 		}                                                                                  \
 	}                                                                                          \
 	static void N(scale_##name)(const real *t, int64_t n, const real *dy, real *to)            \
@@ -155,9 +165,18 @@ struct N(activation) {
 EK_ACTIVATIONS(ACTIVATION)
 #undef ACTIVATION
 
-#define ROW(number, name) [number] = {N(apply_##name), N(scale_##name)},
+#define ROW(number, name) [number] = {N(apply_##name), N(both_##name), N(scale_##name)},
 static const struct N(activation) N(activations)[] = {EK_ACTIVATIONS(ROW)};
 #undef ROW
+
+/* to = a * b; to may be either. */
+static void N(multiply)(const real *a, const real *b, int64_t n, real *to)
+{
+	for (int64_t i = 0; i < n; i += N(W)) {
+		int left = (int)smaller(N(W), n - i);
+		V(store_part)(to + i, V(mul)(V(load_part)(a + i, left), V(load_part)(b + i, left)), left);
+	}
+}
 
 /* ---- numbers of columns: weight, bias, x_bias ---- */
 
@@ -165,7 +184,7 @@ static const struct N(activation) N(activations)[] = {EK_ACTIVATIONS(ROW)};
  * segment. */
 struct N(wide) {
 	struct N(tensor) tensor;
-	int offset; /* 1: 1 + the number is meant */
+	int offset; /* 1: 1 is added to each number */
 	bool direct, kept;
 	real numbers[N(KEPT)];
 };
@@ -253,6 +272,8 @@ static const struct N(pair) N(pairs)[dtype_end][dtype_end] = {FUSED_PAIRS(ROW)};
 
 struct N(input) {
 	struct N(tensor) x, residual, h; /* h: where it is written */
+	struct N(tensor) gate;           /* that multiplies x (rule 11) */
+	ek_activation activation;        /* of the gate */
 	struct N(wide) *x_bias;
 	bool kept, nontemporal, as_it_is; /* as_it_is: x alone, in real numbers */
 	real *buffer; /* the row where it is kept, else a segment */
@@ -264,6 +285,14 @@ INLINE const real *N(make_input)(const struct N(input) *input, int64_t start, in
 	real *h = input->buffer + (input->kept ? start : 0);
 	if (input->as_it_is)
 		return N(from)(&input->x, start);
+	if (input->gate.at) {
+		real gate[SEGMENT];
+		N(widen)(&input->gate, start, n, gate);
+		N(activations)[input->activation].apply(gate, n);
+		N(widen)(&input->x, start, n, h);
+		N(multiply)(h, gate, n, h);
+		return h;
+	}
 	const real *x_bias = input->x_bias ? N(wide_at)(input->x_bias, start, n) : NULL;
 	const struct N(parts) parts = {.x = N(from)(&input->x, start),
 				       .residual = N(from)(&input->residual, start),

@@ -4,7 +4,9 @@
 /* A row of backward, and where its tensors are. */
 struct N(fused_grad) {
 	struct N(input) input;
-	struct N(tensor) dy, dh, dx, dresidual;
+	struct N(tensor) dy, dh, dx, dresidual, gate, dgate;
+	ek_activation activation;
+	bool gate_first;
 	struct N(grad_row) row;
 	const struct N(conversion) *xhat_as; /* what xhat rounds to for dweight, or NULL */
 	real *dy_buffer;
@@ -24,17 +26,52 @@ INLINE const real *N(dy_at)(const struct N(fused_grad) *g, int64_t start, int64_
 	return dy;
 }
 
-/* Rule 11: dy times the derivative at what the activation was applied to, from the row's x. */
-INLINE const real *N(activated_dy)(const struct N(fused_grad) *g, ek_activation activation, const struct N(affine) *f,
-				   int64_t start, int64_t n, const bool centred)
+/* The affine result of a segment, from the row's x. */
+INLINE void N(affine_again)(const struct N(fused_grad) *g, const struct N(affine) *f, int64_t n, real *to, const bool centred)
+{
+	const struct N(pair) *in_real = &N(pairs)[PASTE(dtype, ACT)][PASTE(dtype, ACT)];
+	const struct N(result) r = {.x = g->row.x, .stats = g->row.stats, .affine = *f, .y = to};
+	(centred ? in_real->write_centred : in_real->write_rms)(&r, n, false);
+}
+
+/* Rule 11: the gradient of the affine result: dy times the derivative there, or times the gate. */
+INLINE const real *N(activated_dy)(const struct N(fused_grad) *g, const struct N(affine) *f, int64_t start, int64_t n,
+				   const bool centred)
 {
 	real t[SEGMENT], *to = g->dy_buffer + (g->input.kept ? start : 0);
-	const struct N(pair) *in_real = &N(pairs)[PASTE(dtype, ACT)][PASTE(dtype, ACT)];
-	const struct N(result) r = {.x = g->row.x, .stats = g->row.stats, .affine = *f, .y = t};
 	const real *dy = N(dy_at)(g, start, n, false);
-	(centred ? in_real->write_centred : in_real->write_rms)(&r, n, false);
-	N(activations)[activation].scale(t, n, dy, to);
+	if (g->gate.at) {
+		N(widen)(&g->gate, start, n, t);
+		N(activations)[g->activation].apply(t, n);
+		N(multiply)(dy, t, n, to);
+	} else {
+		N(affine_again)(g, f, n, t, centred);
+		N(activations)[g->activation].scale(t, n, dy, to);
+	}
 	return to;
+}
+
+/* Rule 11: dgate of a segment; dx becomes what it is of x where the gate comes first. */
+INLINE void N(write_dgate)(const struct N(fused_grad) *g, const struct N(affine) *f, int64_t start, int64_t n, real *dx,
+			   bool nontemporal, const bool centred)
+{
+	real gate[SEGMENT], value[SEGMENT], slope[SEGMENT], factor[SEGMENT], dy[SEGMENT];
+	N(widen)(&g->gate, start, n, gate);
+	N(activations)[g->activation].both(gate, n, value, slope);
+	if (g->gate_first) {
+		N(widen)(&g->input.x, start, n, factor);
+		N(multiply)(dx, factor, n, factor);
+		N(multiply)(dx, value, n, dx);
+	} else {
+		if (g->dy.at)
+			N(widen)(&g->dy, start, n, dy);
+		else
+			memset(dy, 0, (size_t)n * sizeof *dy);
+		N(affine_again)(g, f, n, factor, centred);
+		N(multiply)(dy, factor, n, factor);
+	}
+	N(multiply)(factor, slope, n, factor);
+	N(narrow)(factor, &g->dgate, start, n, nontemporal);
 }
 
 /* Rule 6: a row's terms of dweight and dbias, of a rounded xhat. */
@@ -89,10 +126,19 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 				  .dh = N(tensor_at)(a->dh, a->h_dtype, row * a->dh_stride),
 				  .dx = N(tensor_at)(a->dx, a->dtype, row * a->dx_stride),
 				  .dresidual = N(tensor_at)(a->dresidual, a->h_dtype, row * a->dresidual_stride),
+				  .gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride),
+				  .dgate = N(tensor_at)(a->dgate, a->dtype, row * a->dgate_stride),
+				  .activation = a->activation,
+				  .gate_first = a->gate_first,
 				  .dy_buffer = dy_buffer};
 	if (a->rounding == EK_ROUND_EACH)
 		g.xhat_as = &N(conversions)[a->h_dtype];
-	g.input.as_it_is = !a->x_bias && N(is_real)(&g.input.x);
+	const bool activated = a->activation && !a->gate_first; /* so dy is not the gradient of the affine result */
+	if (a->gate_first) {
+		g.input.gate = g.gate;
+		g.input.activation = a->activation;
+	}
+	g.input.as_it_is = !a->x_bias && !a->gate_first && N(is_real)(&g.input.x);
 	if (a->rstd) {
 		g.row.stats = (struct N(stats)){N(given)(a->mean, row), N(given)(a->mean_lo, row), N(given)(a->rstd, row), 0};
 		N(set_shift)(&g.row.stats);
@@ -103,8 +149,7 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 		int64_t n = N(segment_length)(a->cols, start);
 		struct N(affine) f = N(affine_at)(wide, start, n);
 		g.row.x = a->rstd ? N(make_input)(&g.input, start, n) : N(input_at)(&g.input, start, n);
-		g.row.dy = a->activation ? N(activated_dy)(&g, a->activation, &f, start, n, centred)
-					 : N(dy_at)(&g, start, n, false);
+		g.row.dy = activated ? N(activated_dy)(&g, &f, start, n, centred) : N(dy_at)(&g, start, n, false);
 		none[0][0] = none[0][1] = fetch_from(NULL, g.row.x);
 		struct N(columns) c = columns->kind == COLUMNS_NONE ? no_columns : N(columns_from)(columns, start);
 		N(add_grad_segment)(1, &g.row, 0, n, &f, g.xhat_as ? &no_columns : &c, none, centred, &g_xhat, &sum_g);
@@ -118,15 +163,17 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 		int64_t n = N(segment_length)(a->cols, start);
 		struct N(affine) f = N(affine_at)(wide, start, n);
 		g.row.x = N(input_at)(&g.input, start, n);
-		if (!a->activation)
+		if (!activated)
 			g.row.dy = N(dy_at)(&g, start, n, true);
 		else if (g.input.kept)
 			g.row.dy = dy_buffer + start;
 		else
-			g.row.dy = N(activated_dy)(&g, a->activation, &f, start, n, centred);
+			g.row.dy = N(activated_dy)(&g, &f, start, n, centred);
 		none[0][0] = none[0][1] = fetch_from(NULL, g.row.x);
 		(centred ? N(write_dx_centred) : N(write_dx_rms))(&g.row, &f, (struct span){0, n}, none[0], false);
 		N(add)(&g.dh, start, n, dx);
+		if (a->gate)
+			N(write_dgate)(&g, &f, start, n, dx, nontemporal, centred);
 		if (a->dx_bias) {
 			const struct N(columns) c = N(columns_from)(columns, start);
 			N(add_dx_columns)(dx, &c, n);

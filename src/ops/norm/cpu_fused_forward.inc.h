@@ -11,22 +11,35 @@ INLINE struct N(affine) N(affine_at)(struct N(fused_columns) *c, int64_t start, 
 	return N(affine_of)(N(wide_at)(&c->weight, start, n), N(wide_at)(&c->bias, start, n));
 }
 
-/* Rule 11: n numbers, at most SEGMENT. */
+/* Rule 11: n numbers, at most SEGMENT; of the affine result, or of a gate that multiplies it. */
+INLINE void N(activate)(real *numbers, int64_t n, ek_activation activation, const struct N(tensor) *gate, int64_t start)
+{
+	real factors[SEGMENT];
+	if (!gate->at) {
+		N(activations)[activation].apply(numbers, n);
+		return;
+	}
+	N(widen)(gate, start, n, factors);
+	N(activations)[activation].apply(factors, n);
+	N(multiply)(numbers, factors, n, numbers);
+}
+
 INLINE void N(write_activated)(const struct N(result) *result, int64_t n, ek_activation activation,
-			       const struct N(tensor) *y, bool nontemporal, const bool centred)
+			       const struct N(tensor) *gate, int64_t start, const struct N(tensor) *y, bool nontemporal,
+			       const bool centred)
 {
 	_Alignas(LINE) real numbers[SEGMENT];
 	struct N(result) r = *result;
 	const struct N(pair) *in_real = &N(pairs)[PASTE(dtype, ACT)][PASTE(dtype, ACT)];
 	r.y = numbers;
 	(centred ? in_real->write_centred : in_real->write_rms)(&r, n, false);
-	N(activations)[activation].apply(numbers, n);
+	N(activate)(numbers, n, activation, gate, start);
 	N(conversions)[y->dtype].narrow(numbers, n, result->y, nontemporal);
 }
 
 /* Rule 10, rounding each: n numbers, at most SEGMENT, whose xhat rounds to `dtype`. */
 static void N(write_each)(const struct N(result) *result, int64_t n, ek_dtype dtype, ek_activation activation,
-			  const struct N(tensor) *y, const struct N(tensor) *after, bool nontemporal, const bool centred)
+			  const struct N(tensor) *gate, int64_t start, const struct N(tensor) *y, const struct N(tensor) *after, bool nontemporal, const bool centred)
 {
 	real numbers[SEGMENT];
 	struct N(result) r = *result;
@@ -44,7 +57,7 @@ static void N(write_each)(const struct N(result) *result, int64_t n, ek_dtype dt
 		in_real->write_rms(&r, n, false);
 		N(conversions)[y->dtype].round(numbers, n);
 		if (activation)
-			N(activations)[activation].apply(numbers, n);
+			N(activate)(numbers, n, activation, gate, start);
 		r = (struct N(result)){numbers, {.rstd = 1}, none, result->after, result->y};
 	}
 	pair->write_rms(&r, n, nontemporal);
@@ -55,6 +68,8 @@ INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, struct N(fu
 {
 	real buffer[N(KEPT)];
 	const bool each = a->rounding == EK_ROUND_EACH;
+	const ek_activation activation = a->gate_first ? EK_NO_ACTIVATION : a->activation; /* of what is written */
+	const struct N(tensor) gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride), no_gate = {.at = NULL};
 	const struct N(tensor) y = N(tensor_at)(a->y, a->y_dtype, row * a->y_stride);
 	const struct N(tensor) after = N(tensor_at)(a->residual_after, a->h_dtype, row * a->residual_after_stride);
 	const struct N(pair) *pair = &N(pairs)[a->y_dtype][a->h_dtype];
@@ -62,12 +77,14 @@ INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, struct N(fu
 				       .x_bias = &columns->x_bias,
 				       .residual = N(tensor_at)(a->residual, a->h_dtype, row * a->residual_stride),
 				       .h = N(tensor_at)(a->h, a->h_dtype, row * a->h_stride),
+				       .gate = a->gate_first ? gate : no_gate,
+				       .activation = a->activation,
 				       .kept = a->cols <= N(KEPT),
 				       .nontemporal = nontemporal,
 				       .buffer = buffer};
 	struct N(result) r = {.stats = N(input_stats)(&input, a->cols, (real)a->eps, centred)};
 	N(put_stats)(a, row, &r.stats);
-	int64_t step = input.kept && !each && !a->activation ? a->cols : SEGMENT;
+	int64_t step = input.kept && !each && !activation ? a->cols : SEGMENT;
 	for (int64_t start = 0; start < a->cols; start += step) {
 		int64_t n = smaller(step, a->cols - start);
 		r.x = N(input_at)(&input, start, n);
@@ -75,10 +92,10 @@ INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, struct N(fu
 		r.after = N(from)(&after, start);
 		r.y = N(from)(&y, start);
 		if (each)
-			N(write_each)(&r, n, a->residual ? a->h_dtype : a->dtype, a->activation, &y, &after, nontemporal,
-				      centred);
-		else if (a->activation)
-			N(write_activated)(&r, n, a->activation, &y, nontemporal, centred);
+			N(write_each)(&r, n, a->residual ? a->h_dtype : a->dtype, activation, &gate, start, &y, &after,
+				      nontemporal, centred);
+		else if (activation)
+			N(write_activated)(&r, n, activation, &gate, start, &y, nontemporal, centred);
 		else
 			(centred ? pair->write_centred : pair->write_rms)(&r, n, nontemporal);
 	}

@@ -26,8 +26,8 @@ enum sweep { SWEEP_SUM, SWEEP_MOMENTS, SWEEP_SQUARES };
 enum beside { BESIDE_NONE, BESIDE_AFTER, BESIDE_X_BIAS, BESIDE_ACTIVATION };
 
 /* Rule 11, of two registers: one activation a call, so the branch costs nothing. */
-#define ACTIVATE_TWO(v, number, name)  \
-	case number:                   \
+#define ACTIVATE_TWO(v, number, name)    \
+	case number:                     \
 		t[0] = v##_##name(t[0]); \
 		t[1] = v##_##name(t[1]); \
 		break;

@@ -50,19 +50,21 @@ static const struct ek_choice choices[EK_NORM_CHOICES] = {
 	[EK_NORM_WEIGHT_OFFSET] = {.name = "weight_offset", .most = 1},
 	[EK_NORM_ROUNDING] = {.name = "rounding", .most = EK_ROUND_EACH},
 	[EK_NORM_ACTIVATION] = {.name = "activation", .most = EK_GELU_TANH},
+	[EK_NORM_GATE_FIRST] = {.name = "gate_first", .most = 1, .operand = "gate"},
 };
 #define CHOICES                                                                                           \
 	.choices = choices, .choice_count = EK_NORM_CHOICES,                                              \
 	.choice[EK_NORM_WEIGHT_DTYPE] = FIELD(weight_dtype), .choice[EK_NORM_H_DTYPE] = FIELD(h_dtype),   \
 	.choice[EK_NORM_Y_DTYPE] = FIELD(y_dtype), .choice[EK_NORM_WEIGHT_OFFSET] = FIELD(weight_offset), \
-	.choice[EK_NORM_ROUNDING] = FIELD(rounding), .choice[EK_NORM_ACTIVATION] = FIELD(activation)
+	.choice[EK_NORM_ROUNDING] = FIELD(rounding), .choice[EK_NORM_ACTIVATION] = FIELD(activation),     \
+	.choice[EK_NORM_GATE_FIRST] = FIELD(gate_first)
 _Static_assert((int)EK_NORM_CHOICES <= (int)EK_MOST_CHOICES, "EK_MOST_CHOICES is too small");
 
 /* clang-format off */
 #define ARGS ek_norm_forward_args
 static const struct ek_operand forward_operands[EK_FORWARD_OPERANDS] = {
 	[EK_FORWARD_Y] = {OPERAND(y), ROWS_COLS(y_stride), OUTER, .flags = EK_OUTPUT,
-			  .in_place = 1u << EK_FORWARD_X | 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_RESIDUAL_AFTER},
+			  .in_place = 1u << EK_FORWARD_X | 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_RESIDUAL_AFTER | 1u << EK_FORWARD_GATE},
 	[EK_FORWARD_MEAN] = {OPERAND(mean), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
 	[EK_FORWARD_RSTD] = {OPERAND(rstd), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL},
 	[EK_FORWARD_MEAN_LO] = {OPERAND(mean_lo), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
@@ -76,6 +78,9 @@ static const struct ek_operand forward_operands[EK_FORWARD_OPERANDS] = {
 	[EK_FORWARD_RESIDUAL_AFTER] = {OPERAND(residual_after), ROWS_COLS(residual_after_stride), INNER,
 				       .flags = EK_OPTIONAL | EK_CONSTANT, .excludes = 1u << EK_FORWARD_RESIDUAL,
 				       .without_choice = EK_NORM_ACTIVATION + 1},
+	[EK_FORWARD_GATE] = {OPERAND(gate), ROWS_COLS(gate_stride), ACTIVATION, .flags = EK_OPTIONAL | EK_CONSTANT,
+			     .excludes = 1u << EK_FORWARD_X_BIAS | 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_RESIDUAL_AFTER,
+			     .with_choice = EK_NORM_ACTIVATION + 1},
 };
 static ek_status call_forward(ek_context *ctx, const void *args);
 static ek_status prepare_forward(ek_context *ctx, const void *args);
@@ -92,7 +97,7 @@ const struct ek_op ek_norm_forward_op = {
 
 #define ARGS ek_norm_backward_args
 #define GRADIENT .dtype = FIELD(gradient_dtype), .flags = EK_OUTPUT | EK_OPTIONAL | EK_ACCUMULATES | EK_CONSTANT
-#define MATRICES (1u << EK_BACKWARD_DY | 1u << EK_BACKWARD_X | 1u << EK_BACKWARD_DH)
+#define MATRICES (1u << EK_BACKWARD_DY | 1u << EK_BACKWARD_X | 1u << EK_BACKWARD_DH | 1u << EK_BACKWARD_GATE)
 static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 	[EK_BACKWARD_DX] = {OPERAND(dx), ROWS_COLS(dx_stride), ACTIVATION, .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT,
 			    .in_place = MATRICES},
@@ -101,6 +106,8 @@ static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 	[EK_BACKWARD_DRESIDUAL] = {OPERAND(dresidual), ROWS_COLS(dresidual_stride), INNER,
 				   .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT, .in_place = MATRICES},
 	[EK_BACKWARD_DX_BIAS] = {OPERAND(dx_bias), COLS, GRADIENT},
+	[EK_BACKWARD_DGATE] = {OPERAND(dgate), ROWS_COLS(dgate_stride), ACTIVATION, .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT,
+			       .in_place = MATRICES, NEEDS(EK_BACKWARD_GATE)},
 	[EK_BACKWARD_DY] = {OPERAND(dy), ROWS_COLS(dy_stride), OUTER, .flags = EK_OPTIONAL | EK_CONSTANT,
 			    .instead = EK_BACKWARD_DH + 1},
 	[EK_BACKWARD_X] = {OPERAND(x), ROWS_COLS(x_stride), INNER},
@@ -112,6 +119,10 @@ static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 	[EK_BACKWARD_X_BIAS] = {OPERAND(x_bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_DH] = {OPERAND(dh), ROWS_COLS(dh_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_BIAS] = {OPERAND(bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
+			      .with_choice = EK_NORM_ACTIVATION + 1, .without_choice = EK_NORM_GATE_FIRST + 1},
+	[EK_BACKWARD_GATE] = {OPERAND(gate), ROWS_COLS(gate_stride), ACTIVATION, .flags = EK_OPTIONAL | EK_CONSTANT,
+			      .excludes = 1u << EK_BACKWARD_DX_BIAS | 1u << EK_BACKWARD_DRESIDUAL | 1u << EK_BACKWARD_X_BIAS |
+					  1u << EK_BACKWARD_DH,
 			      .with_choice = EK_NORM_ACTIVATION + 1},
 };
 static ek_status call_backward(ek_context *ctx, const void *args);
@@ -205,6 +216,13 @@ EK_INLINE ek_status check_flavour(int weight_offset, ek_rounding rounding, ek_ac
 	return EK_OK;
 }
 
+EK_INLINE ek_status check_gate_first(int gate_first, const void *gate)
+{
+	REQUIRE(gate_first == 0 || (gate_first == 1 && gate), EK_ERROR_ARGUMENT,
+		"gate_first (%d) must be 0%s", gate_first, gate ? " or 1" : ": gate is NULL");
+	return EK_OK;
+}
+
 ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype *h_dtype, ek_dtype *y_dtype,
 				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding,
 				ek_activation activation)
@@ -230,7 +248,7 @@ EK_INLINE ek_status check_sizes(const struct ek_op *op, const ek_context *ctx, c
 	return EK_OK;
 }
 
-/* Where each step's dtype is that of the arithmetic, several roundings are none: the plain kernels serve such calls. */
+/* If every step already has the dtype of the arithmetic, EK_ROUND_EACH equals EK_ROUND_ONCE, so the plain kernels run. */
 EK_INLINE ek_rounding resolved_rounding(ek_rounding rounding, ek_dtype input, ek_dtype y)
 {
 	bool in_arithmetic = input == ek_real_of(input) && y == input;
@@ -264,6 +282,7 @@ EK_INLINE ek_status check_forward(const ek_context *ctx, const ek_norm_forward_a
 					       resolved->y_dtype);
 	PASS_ON(ek_check_strides(op, resolved));
 	PASS_ON(ek_check_stream(op, ctx, resolved));
+	PASS_ON(check_gate_first(resolved->gate_first, resolved->gate));
 	PASS_ON(ek_check_presence(op, resolved));
 	return ek_check_memory(op, resolved, 0);
 }
@@ -294,6 +313,7 @@ EK_INLINE ek_status check_backward_sizes(const ek_context *ctx, const ek_norm_ba
 	PASS_ON(check_follower("gradient_dtype", &resolved->gradient_dtype, "weight_dtype",
 			       resolved->weight_dtype));
 	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding, resolved->activation));
+	PASS_ON(check_gate_first(resolved->gate_first, resolved->gate));
 	resolved->rounding = resolved_rounding(resolved->rounding, resolved->h_dtype, resolved->h_dtype);
 	PASS_ON(ek_check_strides(&ek_norm_backward_op, resolved));
 	return ek_check_accumulate(&ek_norm_backward_op, resolved);

@@ -25,6 +25,7 @@ enum ek_norm_choice {
 	EK_NORM_WEIGHT_OFFSET,
 	EK_NORM_ROUNDING,
 	EK_NORM_ACTIVATION,
+	EK_NORM_GATE_FIRST,
 	EK_NORM_CHOICES
 };
 
@@ -42,6 +43,7 @@ enum ek_norm_forward_operand {
 	EK_FORWARD_X_BIAS,
 	EK_FORWARD_RESIDUAL,
 	EK_FORWARD_RESIDUAL_AFTER,
+	EK_FORWARD_GATE,
 	EK_FORWARD_OPERANDS
 };
 
@@ -51,6 +53,7 @@ enum ek_norm_backward_operand {
 	EK_BACKWARD_DBIAS,
 	EK_BACKWARD_DRESIDUAL,
 	EK_BACKWARD_DX_BIAS,
+	EK_BACKWARD_DGATE,
 	EK_BACKWARD_OUTPUTS,
 	EK_BACKWARD_DY = EK_BACKWARD_OUTPUTS,
 	EK_BACKWARD_X,
@@ -61,6 +64,7 @@ enum ek_norm_backward_operand {
 	EK_BACKWARD_X_BIAS,
 	EK_BACKWARD_DH,
 	EK_BACKWARD_BIAS,
+	EK_BACKWARD_GATE,
 	EK_BACKWARD_OPERANDS
 };
 
@@ -83,7 +87,7 @@ bool ek_norm_backward_is_fused(const ek_norm_backward_args *args);
 struct ek_norm_backend {
 	ek_status (*forward)(ek_context *ctx, const ek_norm_forward_args *args, enum ek_intent intent);
 	ek_status (*backward)(ek_context *ctx, const ek_norm_backward_args *args, enum ek_intent intent);
-	/* Enough for any number of rows up to args->rows. Reads sizes, dtypes and whether dweight and dbias are there. */
+	/* Enough for any number of rows up to args->rows. Reads sizes, dtypes and which operands there are. */
 	size_t (*backward_workspace)(const ek_context *ctx, const ek_norm_backward_args *args);
 };
 

@@ -145,7 +145,7 @@ void ek_norm_add_staged_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
 	key->kind = forward ? KIND_STAGED_FORWARD : KIND_STAGED_ROWS;
 	if (key->access == ACCESS_SHIFTED) /* staged.cu reads rows that are not aligned element by element */
 		key->access = ACCESS_ELEMENTS;
-	int shared_bytes = ek_staged_shared(&key->policy, form, forward ? form->tensors : 2);
+	int shared_bytes = ek_staged_shared(&key->policy, form, forward ? form->tensors : 2 + form->gate);
 	add_rows(plan, key, s->rows, shared_bytes, s, sizeof *s, advance_staged);
 }
 
@@ -189,9 +189,13 @@ static struct forward_arguments forward_arguments_of(const ek_norm_forward_args 
 		.rows = a->rows,
 		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
 		.x_bias = a->x_bias,
-		.residual = a->residual ? a->residual : a->residual_after,
+		.residual = a->residual ? a->residual
+			    : a->gate   ? a->gate
+					: a->residual_after,
 		.h = a->h,
-		.residual_stride = (a->residual ? a->residual_stride : a->residual_after_stride) * h_bytes,
+		.residual_stride = a->gate       ? a->gate_stride * (int64_t)ek_bytes_of_dtype(a->dtype)
+				   : a->residual ? a->residual_stride * h_bytes
+						 : a->residual_after_stride * h_bytes,
 		.h_stride = a->h_stride * h_bytes};
 }
 
@@ -205,7 +209,7 @@ static ek_dtype row_dtype(const ek_norm_forward_args *a)
 /* Trays of shifted rows have rows of one dtype. */
 static bool has_strips(const ek_norm_forward_args *a)
 {
-	return a->residual || a->residual_after || a->x_bias || a->y_dtype != a->dtype;
+	return a->residual || a->residual_after || a->x_bias || a->gate || a->y_dtype != a->dtype;
 }
 
 struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int access)
@@ -217,9 +221,9 @@ struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int acce
 		.access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS : access,
 		.flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH || a->y_dtype != a->dtype ||
 			     a->residual_after || a->activation,
-		.after = a->residual_after != NULL,
-		.kept = 1 + (a->x_bias != NULL),
-		.tensors = a->residual ? 2 : 1};
+		.after = a->residual_after || (a->gate && !a->gate_first),
+		.kept = 1 + (a->x_bias || a->gate_first),
+		.tensors = a->residual || a->gate_first ? 2 : 1};
 }
 
 /* Few rows have a kernel of their own at some widths. A call makes both: another number of rows then compiles nothing. */
@@ -245,8 +249,9 @@ void ek_norm_plan_forward(const ek_norm_forward_args *args, const struct ek_gpu_
 	struct ek_norm_key key = ek_norm_key_of(op, args, &form, &found);
 	key.x_dtype = (uint8_t)args->dtype;
 	key.y_dtype = (uint8_t)args->y_dtype;
-	key.dx_dtype = (uint8_t)args->h_dtype;
-	key.flavour = ek_norm_flavour(args->weight_offset, args->rounding, args->activation);
+	key.dx_dtype = (uint8_t)(args->gate ? args->dtype : args->h_dtype);
+	key.flavour =
+		ek_norm_flavour(args->weight_offset, args->rounding, args->activation, args->gate_first);
 	const struct forward_arguments f = forward_arguments_of(args);
 	key.kind = KIND_FORWARD;
 	key.policy = ek_forward_policy(&form, limits);

@@ -137,13 +137,14 @@ struct policies {
 /* The dtype in which a kernel has x and dy: one that both fit, and x with a bias where statistics are recomputed. */
 static ek_dtype row_dtype(const ek_norm_backward_args *a)
 {
-	return (a->x_bias && !a->rstd) || a->h_dtype != a->y_dtype ? ek_real_of(a->dtype) : a->h_dtype;
+	return ((a->x_bias || a->gate_first) && !a->rstd) || a->h_dtype != a->y_dtype ? ek_real_of(a->dtype)
+										      : a->h_dtype;
 }
 
 /* Trays of shifted rows have x and dy of one dtype, and dx. */
 static bool has_strips(const ek_norm_backward_args *a)
 {
-	return a->x_bias || a->dh || a->dresidual || !a->dy || a->h_dtype != a->dtype ||
+	return a->x_bias || a->dh || a->dresidual || a->gate || !a->dy || a->h_dtype != a->dtype ||
 	       a->y_dtype != a->dtype;
 }
 
@@ -157,7 +158,8 @@ struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *a, int ac
 				     .given = a->rstd != NULL,
 				     .sums = (a->dweight != NULL) + (a->dbias != NULL) + (a->dx_bias != NULL),
 				     .kept = 1 + (a->x_bias != NULL) + (a->bias != NULL),
-				     .tensors = ek_norm_backward_is_fused(a) ? 3 : 2};
+				     .tensors = ek_norm_backward_is_fused(a) ? 3 : 2,
+				     .gate = a->gate != NULL};
 }
 
 static struct policies policies_of(const ek_norm_backward_args *a, const struct ek_gpu_limits *limits)
@@ -204,7 +206,8 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 {
 	const ek_norm_backward_args *a = b->args;
 	const struct ek_norm_policy *policy = &b->key.policy;
-	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype);
+	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype),
+		bytes = (int64_t)ek_bytes_of_dtype(a->dtype);
 	int64_t slot_rows = larger(1, b->form->sums ? ek_slot_rows(a->rows, a->cols)
 						    : rows_to_walk(policy, b->limits, a->rows));
 	bool chunks = b->form->sums && slot_rows > CHUNK_ROWS && chunks_fit(policy, b->form, b->limits);
@@ -225,10 +228,10 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
 		.slot_sums = b->workspace.chunks_bytes ? b->partials + all_sums_bytes(&b->workspace) : NULL,
 		.x_bias = a->x_bias,
-		.dh = a->dh,
-		.dresidual = a->dresidual,
-		.dh_stride = a->dh_stride * h_bytes,
-		.dresidual_stride = a->dresidual_stride * h_bytes,
+		.dh = a->gate ? a->gate : a->dh,
+		.dresidual = a->gate ? a->dgate : a->dresidual,
+		.dh_stride = a->gate ? a->gate_stride * bytes : a->dh_stride * h_bytes,
+		.dresidual_stride = a->gate ? a->dgate_stride * bytes : a->dresidual_stride * h_bytes,
 		.bias = a->bias};
 	struct ek_launch launch = {.blocks = blocks_of(policy, quotient_up(a->rows, slot_rows)),
 				   .threads = ek_policy_threads(policy),
@@ -241,28 +244,30 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 static struct staged_arguments staged_arguments_of(const struct backward *b)
 {
 	const ek_norm_backward_args *a = b->args;
-	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype);
-	return (struct staged_arguments){.x = a->x,
-					 .dy = a->dy,
-					 .y = a->dx,
-					 .weight = a->weight,
-					 .bias = a->bias,
-					 .mean = (void *)(uintptr_t)a->mean,
-					 .rstd = (void *)(uintptr_t)a->rstd,
-					 .mean_lo = (void *)(uintptr_t)a->mean_lo,
-					 .numbers = a->workspace,
-					 .partials = b->partials,
-					 .x_stride = a->x_stride * h_bytes,
-					 .dy_stride = a->dy_stride * (int64_t)ek_bytes_of_dtype(a->y_dtype),
-					 .y_stride = a->dx_stride * (int64_t)ek_bytes_of_dtype(a->dtype),
-					 .x_bias = a->x_bias,
-					 .residual = a->dh,
-					 .h = a->dresidual,
-					 .residual_stride = a->dh_stride * h_bytes,
-					 .h_stride = a->dresidual_stride * h_bytes,
-					 .rows = a->rows,
-					 .slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
-					 .eps = ek_norm_rounded_eps(a->dtype, a->eps)};
+	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype),
+		bytes = (int64_t)ek_bytes_of_dtype(a->dtype);
+	return (struct staged_arguments){
+		.x = a->x,
+		.dy = a->dy,
+		.y = a->dx,
+		.weight = a->weight,
+		.bias = a->bias,
+		.mean = (void *)(uintptr_t)a->mean,
+		.rstd = (void *)(uintptr_t)a->rstd,
+		.mean_lo = (void *)(uintptr_t)a->mean_lo,
+		.numbers = a->workspace,
+		.partials = b->partials,
+		.x_stride = a->x_stride * h_bytes,
+		.dy_stride = a->dy_stride * (int64_t)ek_bytes_of_dtype(a->y_dtype),
+		.y_stride = a->dx_stride * (int64_t)ek_bytes_of_dtype(a->dtype),
+		.x_bias = a->x_bias,
+		.residual = a->gate ? a->gate : a->dh,
+		.h = a->gate ? a->dgate : a->dresidual,
+		.residual_stride = a->gate ? a->gate_stride * bytes : a->dh_stride * h_bytes,
+		.h_stride = a->gate ? a->dgate_stride * bytes : a->dresidual_stride * h_bytes,
+		.rows = a->rows,
+		.slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
+		.eps = ek_norm_rounded_eps(a->dtype, a->eps)};
 }
 
 static void add_staged_steps(struct ek_norm_plan *plan, struct backward *b)
@@ -278,7 +283,7 @@ static void add_staged_steps(struct ek_norm_plan *plan, struct backward *b)
 		.blocks = quotient_up(strips_of(b->form->dtype, b->form->cols) * walks, WALK_WARPS),
 		.threads = 32 * WALK_WARPS,
 		.cluster = 1,
-		.shared_bytes = ek_walk_shared(b->form->dtype, b->args->dh ? 3 : 2)};
+		.shared_bytes = ek_walk_shared(b->form->dtype, b->args->dh || b->args->gate ? 3 : 2)};
 	b->key.kind = KIND_STAGED_COLUMNS;
 	(void)ek_norm_add_step(plan, &b->key, launch, &s, sizeof s);
 }
@@ -371,7 +376,8 @@ void ek_norm_plan_backward(const ek_norm_backward_args *args, const struct ek_gp
 	b.key.x_dtype = (uint8_t)args->h_dtype;
 	b.key.y_dtype = (uint8_t)args->y_dtype;
 	b.key.dx_dtype = (uint8_t)args->dtype;
-	b.key.flavour = ek_norm_flavour(args->weight_offset, args->rounding, args->activation);
+	b.key.flavour =
+		ek_norm_flavour(args->weight_offset, args->rounding, args->activation, args->gate_first);
 	b.key.policy = all.policy[access];
 	b.workspace = workspace_of(&b.key.policy, b.form, limits, args->rows);
 	b.partials = b.form->sums ? ek_offset(args->workspace, (int64_t)b.workspace.numbers_bytes) : NULL;

@@ -27,10 +27,12 @@ void ek_norm_add_staged_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
 			     const struct ek_norm_form *form, const struct staged_arguments *s);
 
 /* .flavour of a key. */
-static inline uint8_t ek_norm_flavour(int weight_offset, ek_rounding rounding, ek_activation activation)
+static inline uint8_t ek_norm_flavour(int weight_offset, ek_rounding rounding, ek_activation activation,
+				      int gate_first)
 {
 	return (uint8_t)((weight_offset ? FLAVOUR_WEIGHT_OFFSET : 0) |
-			 (rounding == EK_ROUND_EACH ? FLAVOUR_ROUND_EACH : 0) | (int)activation << FLAVOUR_BITS);
+			 (rounding == EK_ROUND_EACH ? FLAVOUR_ROUND_EACH : 0) |
+			 FLAVOUR_OF((int)activation, gate_first));
 }
 
 /* Rule 1 of docs/numerics.md. */

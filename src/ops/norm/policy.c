@@ -350,7 +350,7 @@ static uint16_t tiles_of(const struct ek_norm_policy *p, const struct ek_norm_fo
 			 int shared_bytes)
 {
 	bool several = forward || !form->given || form->sums == 0;
-	int turns = turns_of(p, form->cols), tensors = forward ? form->tensors : 2;
+	int turns = turns_of(p, form->cols), tensors = forward ? form->tensors : 2 + form->gate;
 	int tiles = several ? turns : at_most(turns, STAGED_AHEAD);
 	int room = several ? shared_bytes : shared_bytes / 2;
 	while (tiles > 1 && staged_bytes(p, form, tensors, tiles) > room)
@@ -363,7 +363,7 @@ static struct ek_norm_policy staged_policy(const struct ek_norm_form *form, bool
 					   const struct ek_gpu_limits *limits)
 {
 	int64_t segments = segments_of(form->cols);
-	int tensors = forward ? form->tensors : 2;
+	int tensors = forward ? form->tensors : 2 + form->gate;
 	struct ek_norm_policy p = {
 		.row_warps = 8,
 		.row_blocks = staged_blocks(segments * TILE_BYTES_OF(quads_of(form), 1), forward, limits),
@@ -500,7 +500,8 @@ struct ek_norm_policy ek_forward_policy(const struct ek_norm_form *form, const s
 	struct ek_norm_policy policy = policy_of(choice, form);
 	add_forward_registers(&policy, form);
 	bool fused = form->tensors > 1 || form->kept > 1;
-	if (fused && policy.registers * ek_policy_threads(&policy) > REGISTERS)
+	if ((fused && policy.registers * ek_policy_threads(&policy) > REGISTERS) ||
+	    ek_forward_shared(&policy, form) > limits->shared_bytes)
 		return staged_policy(form, true, limits);
 	return policy;
 }

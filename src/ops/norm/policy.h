@@ -27,9 +27,10 @@ struct ek_norm_form {
 	bool given;     /* backward: statistics */
 	int sums;       /* backward: column sums wanted */
 	bool flavoured; /* forward: a weight offset, several roundings, y in another dtype, a residual after */
-	bool after;     /* forward: a residual after the norm */
-	int kept;       /* weight, and x_bias where there is one */
-	int tensors;    /* that are fetched: forward x and the residual; backward 2, 3 in fused calls */
+	bool after;     /* forward: a residual after the norm, or a gate of the result */
+	bool gate;      /* backward: a gate */
+	int kept;    /* weight, and x_bias and bias where they are read; forward: 2 also with a gate of x */
+	int tensors; /* that are fetched: forward x and the residual; backward 2, 3 in fused calls */
 };
 
 struct ek_norm_policy ek_forward_policy(const struct ek_norm_form *form, const struct ek_gpu_limits *limits);

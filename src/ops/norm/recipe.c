@@ -91,9 +91,10 @@ static void define_policy(struct ek_recipe *recipe, const struct ek_norm_key *ke
 static bool has_neighbours(const struct ek_norm_key *key)
 {
 	const uint32_t forward = 1u << EK_FORWARD_X_BIAS | 1u << EK_FORWARD_RESIDUAL |
-				 1u << EK_FORWARD_RESIDUAL_AFTER,
+				 1u << EK_FORWARD_RESIDUAL_AFTER | 1u << EK_FORWARD_GATE,
 		       backward = 1u << EK_BACKWARD_X_BIAS | 1u << EK_BACKWARD_DH |
-				  1u << EK_BACKWARD_DRESIDUAL | 1u << EK_BACKWARD_BIAS;
+				  1u << EK_BACKWARD_DRESIDUAL | 1u << EK_BACKWARD_BIAS |
+				  1u << EK_BACKWARD_GATE;
 	return key->operands & (kinds[key->kind].forward ? forward : backward);
 }
 
@@ -109,8 +110,9 @@ static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 	ek_recipe_define(recipe, "AFTER_ELEMENT", key->dx_dtype);
 	ek_recipe_define(recipe, "WEIGHT_OFFSET", (key->flavour & FLAVOUR_WEIGHT_OFFSET) != 0);
 	ek_recipe_define(recipe, "ROUND_EACH", (key->flavour & FLAVOUR_ROUND_EACH) != 0);
-	ek_recipe_define(recipe, "ACTIVATION", key->flavour >> FLAVOUR_BITS);
-	if (key->flavour >> FLAVOUR_BITS)
+	ek_recipe_define(recipe, "ACTIVATION", ACTIVATION_OF(key->flavour));
+	ek_recipe_define(recipe, "GATE_FIRST", GATE_FIRST_OF(key->flavour));
+	if (ACTIVATION_OF(key->flavour))
 		ek_recipe_define(recipe, "MATH_F64", key->dtype == EK_F64);
 	ek_recipe_define(recipe, "COLS", (int)key->cols);
 	ek_recipe_define(recipe, "CENTRED", key->norm == EK_LAYER_NORM);
@@ -123,20 +125,24 @@ static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 
 static int shared_bytes(const struct ek_norm_key *key)
 {
+	const bool gate_first = GATE_FIRST_OF(key->flavour);
+	const int backward_gate = key->operands >> EK_BACKWARD_GATE & 1;
 	const struct ek_norm_form form = {.dtype = (ek_dtype)key->dtype,
 					  .weight_dtype = (ek_dtype)key->weight_dtype,
 					  .cols = key->cols,
 					  .access = key->access,
-					  .after = key->operands >> EK_FORWARD_RESIDUAL_AFTER & 1};
+					  .after = key->operands >> EK_FORWARD_RESIDUAL_AFTER & 1 ||
+						   (key->operands >> EK_FORWARD_GATE & 1 && !gate_first)};
 	switch (key->kind) {
 	case KIND_FORWARD:
 		return ek_forward_shared(&key->policy, &form);
 	case KIND_STAGED_FORWARD:
-		return ek_staged_shared(&key->policy, &form, 1 + (key->operands >> EK_FORWARD_RESIDUAL & 1));
+		return ek_staged_shared(&key->policy, &form,
+					1 + (key->operands >> EK_FORWARD_RESIDUAL & 1 || gate_first));
 	case KIND_STAGED_ROWS:
-		return ek_staged_shared(&key->policy, &form, 2);
+		return ek_staged_shared(&key->policy, &form, 2 + backward_gate);
 	case KIND_STAGED_COLUMNS:
-		return ek_walk_shared(form.dtype, 2 + (key->operands >> EK_BACKWARD_DH & 1));
+		return ek_walk_shared(form.dtype, 2 + (key->operands >> EK_BACKWARD_DH & 1) + backward_gate);
 	case KIND_BACKWARD:
 		return EK_SHARED_MOST; /* more rows may need more */
 	default:
@@ -151,7 +157,7 @@ void ek_norm_write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *
 	const struct kind *kind = &kinds[key.kind];
 	*recipe = (struct ek_recipe){.shared_bytes = shared_bytes(&key),
 				     .large_cluster = ek_policy_cluster(&key.policy) > 8};
-	add_texts(recipe, kind, key.flavour >> FLAVOUR_BITS != 0);
+	add_texts(recipe, kind, ACTIVATION_OF(key.flavour) != 0);
 	ek_recipe_name(recipe, "ek_%s_%s%s_%s_%d", key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
 		       kind->name, key.few ? "_few" : "", ek_dtype_name((ek_dtype)key.dtype), (int)key.cols);
 	define_form(recipe, &key);

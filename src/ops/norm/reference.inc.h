@@ -28,11 +28,11 @@ struct NAME(operand) {
 };
 
 struct NAME(row) {
-	struct NAME(operand) x, x_bias, residual, residual_after, dy, dh, weight, bias;
+	struct NAME(operand) x, x_bias, residual, residual_after, gate, dy, dh, weight, bias;
 	ek_norm norm;
 	ek_dtype h_dtype, xhat_dtype, affine_dtype; /* what xhat rounds to, and y before residual or activation; or 0 */
 	ek_activation activation;
-	int weight_offset;
+	int weight_offset, gate_first;
 	int64_t cols;
 	real m0, mean, mean_lo, rstd, mean_g_xhat, mean_g;
 };
@@ -50,10 +50,32 @@ static real NAME(rounded)(ek_dtype dtype, real value)
 	return (real)read_element(&stored, dtype, 0);
 }
 
-/* Rule 8: h = (x + x_bias) + residual, rounded where there is a residual. */
+/* Rule 11: the activation and its derivative. */
+static real NAME(activation)(ek_activation activation, real t, real *slope)
+{
+	switch (activation) {
+#define ACTIVATION(number, name)                     \
+	case number:                                 \
+		return NAME(name##_and_slope)(t, slope);
+		EK_ACTIVATIONS(ACTIVATION)
+#undef ACTIVATION
+	default:
+		*slope = 1;
+		return t;
+	}
+}
+
+static real NAME(gate)(const struct NAME(row) *r, int64_t i, real *slope)
+{
+	return NAME(activation)(r->activation, NAME(element)(&r->gate, i), slope);
+}
+
+/* Rule 8: h = (x + x_bias) + residual, rounded where there is a residual. Rule 11: or x * gate. */
 static real NAME(h)(const struct NAME(row) *r, int64_t i)
 {
-	real h = NAME(element)(&r->x, i);
+	real h = NAME(element)(&r->x, i), slope;
+	if (r->gate_first)
+		return h * NAME(gate)(r, i, &slope);
 	if (r->x_bias.tensor)
 		h = h + NAME(element)(&r->x_bias, i);
 	if (r->residual.tensor)
@@ -89,27 +111,19 @@ static real NAME(affine)(const struct NAME(row) *r, int64_t i, real xhat)
 	return r->bias.tensor ? fma_real(xhat, weight, NAME(element)(&r->bias, i)) : xhat * weight;
 }
 
-/* Rule 11: the activation and its derivative. */
-static real NAME(activation)(ek_activation activation, real t, real *slope)
+static real NAME(dy_of_y)(const struct NAME(row) *r, int64_t i)
 {
-	switch (activation) {
-#define ACTIVATION(number, name)                     \
-	case number:                                 \
-		return NAME(name##_and_slope)(t, slope);
-		EK_ACTIVATIONS(ACTIVATION)
-#undef ACTIVATION
-	default:
-		*slope = 1;
-		return t;
-	}
+	return r->dy.tensor ? NAME(element)(&r->dy, i) : 0;
 }
 
-/* Rule 11: the gradient of what the activation is applied to. */
+/* Rule 11: the gradient of the affine result. */
 static real NAME(dy)(const struct NAME(row) *r, int64_t i)
 {
-	real dy = r->dy.tensor ? NAME(element)(&r->dy, i) : 0, slope;
-	if (!r->activation)
+	real dy = NAME(dy_of_y)(r, i), slope;
+	if (!r->activation || r->gate_first)
 		return dy;
+	if (r->gate.tensor)
+		return dy * NAME(gate)(r, i, &slope);
 	(void)NAME(activation)(r->activation, NAME(affine)(r, i, NAME(xhat)(r, i)), &slope);
 	return dy * slope;
 }
@@ -201,6 +215,8 @@ static struct NAME(row) NAME(forward_row)(const ek_norm_forward_args *a, int64_t
 				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? of_input : (ek_dtype)0,
 				  .affine_dtype = a->rounding == EK_ROUND_EACH ? a->y_dtype : (ek_dtype)0,
 				  .activation = a->activation,
+				  .gate = {a->gate, a->dtype, row * a->gate_stride},
+				  .gate_first = a->gate_first,
 				  .weight_offset = a->weight_offset,
 				  .cols = a->cols};
 }
@@ -208,10 +224,12 @@ static struct NAME(row) NAME(forward_row)(const ek_norm_forward_args *a, int64_t
 static real NAME(y)(const struct NAME(row) *r, int64_t i)
 {
 	real y = NAME(affine)(r, i, NAME(rounded_xhat)(r, i)), slope;
-	if (!r->residual_after.tensor && !r->activation)
+	if (r->gate_first || (!r->residual_after.tensor && !r->activation))
 		return y;
 	if (r->affine_dtype)
 		y = NAME(rounded)(r->affine_dtype, y);
+	if (r->gate.tensor)
+		return y * NAME(gate)(r, i, &slope);
 	return r->activation ? NAME(activation)(r->activation, y, &slope) : y + NAME(element)(&r->residual_after, i);
 }
 
@@ -240,6 +258,8 @@ static struct NAME(row) NAME(backward_row)(const ek_norm_backward_args *a, int64
 				  .bias = {a->bias, a->weight_dtype, 0},
 				  .norm = a->norm,
 				  .activation = a->activation,
+				  .gate = {a->gate, a->dtype, row * a->gate_stride},
+				  .gate_first = a->gate_first,
 				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? a->h_dtype : (ek_dtype)0,
 				  .weight_offset = a->weight_offset,
 				  .cols = a->cols};
@@ -274,11 +294,23 @@ static real NAME(dx)(const struct NAME(row) *r, int64_t i)
 	return r->dh.tensor ? dx + NAME(element)(&r->dh, i) : dx;
 }
 
-/* dx and dresidual may lie where dy, x or dh do: an element is written once it is read. */
+/* Rule 11, of du where the gate comes first; *dx becomes what it is of x. */
+static real NAME(dgate)(const struct NAME(row) *r, int64_t i, real *dx)
+{
+	real slope, s = NAME(gate)(r, i, &slope), du = *dx;
+	if (!r->gate_first)
+		return (NAME(dy_of_y)(r, i) * NAME(affine)(r, i, NAME(xhat)(r, i))) * slope;
+	*dx = du * s;
+	return (du * NAME(element)(&r->x, i)) * slope;
+}
+
+/* dx, dresidual and dgate may lie where dy, x, dh or the gate do: an element is written once it is read. */
 static void NAME(write_dx)(const ek_norm_backward_args *a, int64_t row, const struct NAME(row) *r)
 {
 	for (int64_t i = 0; i < r->cols; i++) {
-		real dx = NAME(dx)(r, i);
+		real dx = NAME(dx)(r, i), dgate = a->gate ? NAME(dgate)(r, i, &dx) : 0;
+		if (a->dgate)
+			write_element(a->dgate, a->dtype, row * a->dgate_stride + i, dgate);
 		if (a->dx)
 			write_element(a->dx, a->dtype, row * a->dx_stride + i, dx);
 		if (a->dresidual)
@@ -365,7 +397,7 @@ static void NAME(backward)(const ek_norm_backward_args *a)
 			if (gradients[sum])
 				NAME(column_sums)(a, kept, slots, first, end, (enum NAME(sum))sum, gradients[sum]);
 		}
-	for (int64_t row = 0; (a->dx || a->dresidual) && row < a->rows; row++) {
+	for (int64_t row = 0; (a->dx || a->dresidual || a->dgate) && row < a->rows; row++) {
 		struct NAME(row) r = NAME(backward_row)(a, row);
 		NAME(backward_statistics)(a, row, &r);
 		NAME(row_means)(&r);

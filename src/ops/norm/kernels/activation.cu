@@ -18,21 +18,56 @@
 /* y from the affine result; with several roundings that rounds to y first. */
 DEVICE real activated(real t)
 {
-#if ACTIVATION
+#if ACTIVATION && !HAS_GATE
 	return ACTIVATE(ROUND_EACH ? rounded(t, Y_ELEMENT) : t);
 #else
 	return t;
 #endif
 }
 
-/* The gradient of the affine result, from that of y: backward computes xhat and what follows from it again. */
-DEVICE real activated_gradient(real dy, real xhat, real weight, real bias)
+/* What a gate multiplies by, and its derivative. */
+DEVICE real gate_and_slope(real gate, real *slope)
 {
 #if ACTIVATION
+	return ACTIVATE_AND_SLOPE(gate, slope);
+#else
+	*slope = 0;
+	return gate;
+#endif
+}
+
+DEVICE real gate_of(real gate)
+{
+	real slope;
+	return gate_and_slope(gate, &slope);
+}
+
+/* The gradient of the affine result, from that of y: backward computes xhat and what follows from it again. */
+DEVICE real activated_gradient(real dy, real xhat, real weight, real bias, real gate)
+{
+#if GATE_OUT
+	return dy * gate_of(gate);
+#elif ACTIVATION && !HAS_GATE
 	real slope;
 	(void)ACTIVATE_AND_SLOPE(affine(xhat, weight, bias), &slope);
 	return dy * slope;
 #else
 	return dy;
 #endif
+}
+
+/* dgate of an element; *dx, of the norm's input, becomes that of x where the gate multiplied it. */
+DEVICE real gate_gradient(real *dx, real x, real dy, real xhat, real weight, real bias, real gate)
+{
+	real slope, s = gate_and_slope(gate, &slope), du = *dx;
+	if (GATE_OUT)
+		return dy * affine(xhat, weight, bias) * slope;
+	*dx = du * s;
+	return du * x * slope;
+}
+
+/* The numbers of a strip of the gate that was fetched. */
+DEVICE void widen_gate(quad fetched, real *gate)
+{
+	widen_strip(strip_of_quad(fetched), GATE_ELEMENT, gate);
 }

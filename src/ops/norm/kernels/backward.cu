@@ -11,8 +11,9 @@
  * columns.cu adds up what the clusters write. SPDX-License-Identifier: MIT */
 
 enum {
-	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS,
-	TENSORS = 2 + HAS_DH, /* in the ring: x, dy, dh */
+	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS || HAS_DGATE,
+	HAS_THIRD = HAS_DH || HAS_GATE,
+	TENSORS = 2 + HAS_THIRD, /* in the ring: x, dy, and dh or the gate */
 	SHIFT_BYTES = ACCESS == ACCESS_SHIFTED ? TRAYS_BYTES : 0,
 	RING_BYTES = RING_BYTES_OF(STAGES, TENSORS, ROWS_AT_ONCE, TRAYS_BYTES),
 	WORK_BYTES = RING_BYTES > FOLD_BYTES ? RING_BYTES : FOLD_BYTES
@@ -88,7 +89,7 @@ DEVICE struct source source_of(u8 *ring, int tensor, int u, struct step t, const
 	s.tray = ring + ((t.stage * TENSORS + tensor) * ROWS_AT_ONCE + u) * TRAYS_BYTES;
 	s.matrix = tensor == 0 ? a->x : tensor == 1 ? a->dy : NEIGHBOUR(a, dh);
 	s.row = tensor == 0 ? a->x + row * a->x_stride : tensor == 1 ? a->dy + row * a->dy_stride : NEIGHBOUR_ROW(a, dh, row);
-	s.dtype = tensor == 1 ? Y_ELEMENT : X_ELEMENT;
+	s.dtype = tensor == 1 ? Y_ELEMENT : tensor == 2 && HAS_GATE ? GATE_ELEMENT : X_ELEMENT;
 	return s;
 }
 
@@ -103,29 +104,44 @@ DEVICE void fetch_step(u8 *ring, struct step t, const struct backward_arguments 
 		fetch_row(source_of(ring, 0, u, t, a), p);
 		if (HAS_DY)
 			fetch_row(source_of(ring, 1, u, t, a), p);
-		if (HAS_DH)
+		if (HAS_THIRD)
 			fetch_row(source_of(ring, 2, u, t, a), p);
 	}
 	fetch_close();
 }
 
-/* Where statistics are recomputed, x is held with its bias, in binary32; else x_bias is added where x is used. */
-enum { LATE_X_BIAS = HAS_X_BIAS && HAS_RSTD };
+/* Where statistics are recomputed, x is held with its bias or times the gate, in binary32; else that is done where x is
+ * used. */
+enum { LATE_X_BIAS = HAS_X_BIAS && HAS_RSTD, LATE_GATE = GATE_IN && HAS_RSTD, EARLY_GATE = GATE_IN && !HAS_RSTD };
 
-/* What was fetched of x or dy as the kernel holds it, in ELEMENT. */
-DEVICE quad held_quad(quad v, int tensor, int first, int j, const struct backward_arguments *a)
+/* What was fetched of x or dy as the kernel holds it, in ELEMENT; gate: of x, as it was fetched. */
+DEVICE quad held_quad(quad v, quad gate, int tensor, int first, int j, const struct backward_arguments *a)
 {
 	const int dtype = tensor == 1 ? Y_ELEMENT : X_ELEMENT, biased = HAS_X_BIAS && !LATE_X_BIAS && tensor == 0;
+	const int gated = EARLY_GATE && tensor == 0;
 	real x[PER_QUAD], b[PER_QUAD];
-	if (dtype == ELEMENT && !biased)
+	if (dtype == ELEMENT && !biased && !gated)
 		return v;
 	widen_strip(strip_of_quad(v), dtype, x);
+	if (gated)
+		widen_gate(gate, b);
+	UNROLL
+	for (int e = 0; gated && e < PER_QUAD; e++)
+		x[e] = x[e] * gate_of(b[e]);
 	if (biased && HAS_QUAD(first, j))
 		widen_weights(load_weights(NEIGHBOUR(a, x_bias), column(first, j)), b);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++)
 		x[e] = biased && HAS_QUAD(first, j) ? x[e] + b[e] : x[e];
 	return narrow(x);
+}
+
+/* As it was fetched. */
+DEVICE quad raw_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct backward_arguments *a)
+{
+	quad v;
+	take_fetched(&v, 1, source_of(ring, tensor, u, t, a), j);
+	return v;
 }
 
 /* n quads of a tensor of row u of the step, out of the ring; zeros where there is no such row. */
@@ -135,7 +151,8 @@ DEVICE void take_step(quad *v, int n, u8 *ring, int tensor, int u, int j, struct
 		take_fetched(v, n, source_of(ring, tensor, u, t, a), j);
 		UNROLL
 		for (int i = 0; i < n; i++)
-			v[i] = held_quad(v[i], tensor, first, j + i, a);
+			v[i] = held_quad(v[i], EARLY_GATE && tensor == 0 ? raw_quad(ring, 2, u, j + i, t, a) : no_quad(), tensor,
+					 first, j + i, a);
 		return;
 	}
 	UNROLL
@@ -150,12 +167,10 @@ DEVICE quad step_quad(u8 *ring, int tensor, int u, int j, struct step t, const s
 	return v;
 }
 
-/* As it was fetched. */
-DEVICE quad raw_quad(u8 *ring, int tensor, int u, int j, struct step t, const struct backward_arguments *a)
+/* Of the third tensor; zeros where there is no such row. */
+DEVICE quad third_quad(u8 *ring, int u, int j, struct step t, const struct backward_arguments *a)
 {
-	quad v;
-	take_fetched(&v, 1, source_of(ring, tensor, u, t, a), j);
-	return v;
+	return HAS_THIRD && (!ENDS_INSIDE || t.row + u < t.end) ? raw_quad(ring, 2, u, j, t, a) : no_quad();
 }
 
 DEVICE void given_statistics(struct statistics *s, struct step t, const struct backward_arguments *a)
@@ -237,21 +252,21 @@ DEVICE void kept_weights(real *w, const struct kept_operands *kept, int first, i
 		w[e] = 1 + w[e];
 }
 
-/* The norm's input. */
-DEVICE void input_of(real *xs, quad x, const struct kept_operands *kept, int first, int j)
+/* The norm's input; factors: of the gate. */
+DEVICE void input_of(real *xs, quad x, const real *factors, const struct kept_operands *kept, int first, int j)
 {
 	real b[PER_QUAD];
 	widen(x, xs);
 	if (LATE_X_BIAS)
 		take_kept(b, &kept->x_bias, first, j);
 	UNROLL
-	for (int e = 0; LATE_X_BIAS && e < PER_QUAD; e++)
-		xs[e] = xs[e] + b[e];
+	for (int e = 0; e < PER_QUAD; e++)
+		xs[e] = LATE_X_BIAS ? xs[e] + b[e] : LATE_GATE ? xs[e] * gate_of(factors[e]) : xs[e];
 }
 
 /* Where x and dy stay in registers, so does the gradient of the affine result, in binary32: a derivative costs 20 to 32
- * instructions. Else the second pass computes it again. */
-enum { HOLDS_GRADIENT = ACTIVATION && KEEP };
+ * instructions. Else, and with a gate, whose dgate needs dy itself, the second pass computes it again. */
+enum { HOLDS_GRADIENT = ACTIVATION && KEEP && !HAS_GATE };
 
 /* Past the end of the row, where x is 0, xhat shall be 0. */
 DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
@@ -263,13 +278,15 @@ DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
 }
 
 /* The first pass over quad j of a row: the sums over it, and what it adds to its columns. d is dy and becomes the gradient
- * of the affine result. */
-DEVICE void add_quad(quad x, real *d, int j, struct statistics s, const struct kept_operands *kept,
-		     int first, real (*lanes)[THREAD_LANES], real (*sums)[ELEMENTS])
+ * of the affine result. there: whether the row exists. */
+DEVICE void add_quad(quad x, real *d, quad gate, int j, struct statistics s, const struct kept_operands *kept,
+		     int first, int there, real (*lanes)[THREAD_LANES], real (*sums)[ELEMENTS])
 {
 	const int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
-	real xs[PER_QUAD], w[PER_QUAD], b[PER_QUAD];
-	input_of(xs, x, kept, first, j);
+	real xs[PER_QUAD], w[PER_QUAD], b[PER_QUAD], factors[PER_QUAD];
+	if (HAS_GATE)
+		widen_gate(gate, factors);
+	input_of(xs, x, factors, kept, first, j);
 	if (HAS_WEIGHT && (NEEDS_DX || ACTIVATION))
 		kept_weights(w, kept, first, j);
 	if (HAS_BIAS)
@@ -280,7 +297,8 @@ DEVICE void add_quad(quad x, real *d, int j, struct statistics s, const struct k
 		int at = j * PER_QUAD + e;
 		int ends_here = TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD;
 		real h = !ends_here || HAS_ELEMENT(first, j, e) ? xhat_of(xs[e], s) : 0;
-		d[e] = activated_gradient(d[e], h, w[e], b[e]);
+		if (ACTIVATION) /* of a row that does not exist 0, also where weight is infinite */
+			d[e] = there ? activated_gradient(d[e], h, w[e], b[e], factors[e]) : 0;
 		if (NEEDS_DX) {
 			real g = HAS_WEIGHT ? d[e] * w[e] : d[e];
 			ADD_PRODUCT(lanes[segment], in, e, g, h);
@@ -299,12 +317,13 @@ DEVICE void add_quad(quad x, real *d, int j, struct statistics s, const struct k
 	}
 }
 
-/* The second pass: dx, to xs. d is dy, or the gradient that the first pass made of it. */
-DEVICE void gradient(real *xs, quad x, const real *d, int j, struct statistics s, real mean_gx, real mean_g,
-		     const struct kept_operands *kept, int first)
+/* The second pass: dx, to xs. d is dy, or the gradient that the first pass made of it. factors are the gate's, and become
+ * dgate; fetched: x without it. */
+DEVICE void gradient(real *xs, quad x, const real *d, real *factors, const real *fetched, int j, struct statistics s,
+		     real mean_gx, real mean_g, const struct kept_operands *kept, int first)
 {
 	real w[PER_QUAD], b[PER_QUAD];
-	input_of(xs, x, kept, first, j);
+	input_of(xs, x, factors, kept, first, j);
 	if (HAS_WEIGHT)
 		kept_weights(w, kept, first, j);
 	if (HAS_BIAS && !HOLDS_GRADIENT)
@@ -312,8 +331,10 @@ DEVICE void gradient(real *xs, quad x, const real *d, int j, struct statistics s
 	s = statistics_at(s, first, j); /* as the first pass did, so that xhat is at hand */
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		real h = xhat_of(xs[e], s), t = HOLDS_GRADIENT ? d[e] : activated_gradient(d[e], h, w[e], b[e]);
+		real h = xhat_of(xs[e], s), t = HOLDS_GRADIENT ? d[e] : activated_gradient(d[e], h, w[e], b[e], factors[e]);
 		xs[e] = dx_of(h, HAS_WEIGHT ? t * w[e] : t, mean_gx, mean_g, s.rstd);
+		if (HAS_GATE)
+			factors[e] = gate_gradient(&xs[e], fetched[e], d[e], h, w[e], b[e], factors[e]);
 	}
 }
 
@@ -343,8 +364,9 @@ DEVICE void recomputed_statistics(struct statistics *s, quad (*x)[QUADS], struct
 			s[u].mean = s[u].rstd = s[u].shift = 0;
 }
 
-/* dx and dresidual of quad j of a row, and what they add to their columns. */
-DEVICE void put_gradient(u8 *dx_row, u8 *dresidual_row, real *dx, quad dh, int j, struct walk *w, real (*column_sums)[ELEMENTS])
+/* dx, and dresidual or dgate, of quad j of a row, and what dx adds to its columns. */
+DEVICE void put_gradient(u8 *dx_row, u8 *dresidual_row, real *dx, quad dh, const real *dgate, int j, struct walk *w,
+			 real (*column_sums)[ELEMENTS])
 {
 	int c = column(w->p.first, j);
 	real add[PER_QUAD];
@@ -366,6 +388,8 @@ DEVICE void put_gradient(u8 *dx_row, u8 *dresidual_row, real *dx, quad dh, int j
 		store_strip_as(dx_row, narrow_strip(dx, DX_ELEMENT), c, DX_ELEMENT);
 	if (HAS_DRESIDUAL && HAS_QUAD(w->p.first, j))
 		store_strip_as(dresidual_row, narrow_strip(dx, X_ELEMENT), c, X_ELEMENT);
+	if (HAS_DGATE && HAS_QUAD(w->p.first, j))
+		store_strip_as(dresidual_row, narrow_strip(dgate, GATE_ELEMENT), c, GATE_ELEMENT);
 }
 
 /* dx of the rows of a step, from their sums of g * xhat and of g. */
@@ -383,17 +407,21 @@ DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], real (*held)[HELD_GR
 			sync_warp(); /* the row before is out */
 		UNROLL
 		for (int j = 0; there && j < QUADS; j++) {
-			real dx[PER_QUAD], d[PER_QUAD];
-			quad dh = HAS_DH ? raw_quad(w->ring, 2, u, j, t, a) : no_quad();
+			real dx[PER_QUAD], d[PER_QUAD], factors[PER_QUAD], fetched[PER_QUAD];
+			quad third = HAS_THIRD ? raw_quad(w->ring, 2, u, j, t, a) : no_quad();
+			if (HAS_GATE) {
+				widen_gate(third, factors);
+				widen_strip(strip_of_quad(raw_quad(w->ring, 0, u, j, t, a)), X_ELEMENT, fetched);
+			}
 			if (!HOLDS_GRADIENT)
 				widen(DY_QUAD(u, j), d);
-			gradient(dx, X_QUAD(u, j), HOLDS_GRADIENT ? held[u] + j * PER_QUAD : d, j, s[u], mean_gx, mean_g, kept,
-				 w->p.first);
-			put_gradient(dx_row, dresidual_row, dx, dh, j, w, column_sums);
+			gradient(dx, X_QUAD(u, j), HOLDS_GRADIENT ? held[u] + j * PER_QUAD : d, factors, fetched, j, s[u], mean_gx,
+				 mean_g, kept, w->p.first);
+			put_gradient(dx_row, dresidual_row, dx, third, factors, j, w, column_sums);
 		}
 		if (ACCESS == ACCESS_SHIFTED)
 			sync_warp();
-		if (ACCESS == ACCESS_SHIFTED && there)
+		if (ACCESS == ACCESS_SHIFTED && HAS_DX && there)
 			store_shifted(dx_row, w->out, w->p);
 	}
 }
@@ -416,7 +444,7 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 		if (KEEP)
 			take_step(dy[u], QUADS, w->ring, 1, u, 0, t, a, w->p.first);
 	}
-	if (KEEP && !HAS_DH) /* dh stays in the ring until dx is written */
+	if (KEEP && !HAS_THIRD) /* dh or the gate stays in the ring until dx is written */
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 	UNROLL
 	for (int u = 0; HAS_RSTD && u < ROWS_AT_ONCE; u++) {
@@ -433,8 +461,8 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 		for (int j = 0; j < QUADS; j++) {
 			real d[PER_QUAD];
 			widen(DY_QUAD(u, j), d);
-			add_quad(X_QUAD(u, j), d, j, s[u], kept, w->p.first, lanes + u * ROW_SUMS * WARP_SEGMENTS,
-				 column_sums);
+			add_quad(X_QUAD(u, j), d, HAS_GATE ? third_quad(w->ring, u, j, t, a) : no_quad(), j, s[u], kept, w->p.first,
+				 !ENDS_INSIDE || t.row + u < t.end, lanes + u * ROW_SUMS * WARP_SEGMENTS, column_sums);
 			UNROLL
 			for (int e = 0; HOLDS_GRADIENT && e < PER_QUAD; e++)
 				held[u][j * PER_QUAD + e] = d[e];
@@ -442,9 +470,11 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 	}
 	if (NEEDS_DX) {
 		row_sums(lanes, sums, STEP_SUMS, &w->board, w->p);
+		if (HAS_GATE)
+			sync_warp(); /* no loads of the second pass before it: they would take all registers */
 		write_step(x, dy, held, t, s, sums, kept, a, w, column_sums);
 	}
-	if (!KEEP || HAS_DH)
+	if (!KEEP || HAS_THIRD)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 }
 

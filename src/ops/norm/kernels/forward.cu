@@ -5,18 +5,21 @@
 
 /* The norm's input is not x as it lies in memory: the row is made where it is loaded. */
 enum {
-	IS_MADE = HAS_RESIDUAL || HAS_X_BIAS || X_ELEMENT != ELEMENT,
+	IS_MADE = HAS_RESIDUAL || HAS_X_BIAS || GATE_IN || X_ELEMENT != ELEMENT,
+	HAS_AFTER = HAS_RESIDUAL_AFTER || GATE_OUT,
 	INPUT_ELEMENT = HAS_RESIDUAL ? ELEMENT : X_ELEMENT
 };
 
-/* y with the residual after the norm, a strip that was fetched. */
+/* y with the residual after the norm, or times the gate: a strip that was fetched. */
 DEVICE void add_after(real *y, const u8 *fetched)
 {
 	real add[PER_QUAD];
 	widen_strip(strip_of_quad(load_fetched(fetched)), AFTER_ELEMENT, add);
 	UNROLL
-	for (int e = 0; e < PER_QUAD; e++)
-		y[e] = (ROUND_EACH ? rounded(y[e], Y_ELEMENT) : y[e]) + add[e];
+	for (int e = 0; e < PER_QUAD; e++) {
+		real from = ROUND_EACH ? rounded(y[e], Y_ELEMENT) : y[e];
+		y[e] = GATE_OUT ? from * gate_of(add[e]) : from + add[e];
+	}
 }
 
 /* One strip of the result, from column c. */
@@ -36,12 +39,12 @@ DEVICE struct strip normalized(held v, struct statistics s, const struct forward
 	UNROLL
 	for (int e = 0; ACTIVATION && e < PER_QUAD; e++)
 		x[e] = activated(x[e]);
-	if (HAS_RESIDUAL_AFTER)
+	if (HAS_AFTER)
 		add_after(x, after);
 	return narrow_strip(x, Y_ELEMENT);
 }
 
-/* A row of h = (x + x_bias) + residual: all loads before the first of its stores. */
+/* A row of h = (x + x_bias) + residual, or of x times the gate: all loads before the first of its stores. */
 DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct position p)
 {
 	struct strip x[QUADS], residual[QUADS];
@@ -51,8 +54,8 @@ DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct
 		if (!HAS_QUAD(p.first, j))
 			continue;
 		x[j] = load_strip_as(a->x + row * a->x_stride, c, X_ELEMENT);
-		if (HAS_RESIDUAL)
-			residual[j] = load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, ELEMENT);
+		if (HAS_RESIDUAL || GATE_IN)
+			residual[j] = load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, HAS_RESIDUAL ? ELEMENT : GATE_ELEMENT);
 	}
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
@@ -73,6 +76,12 @@ DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct
 			for (int e = 0; e < PER_QUAD; e++)
 				h[e] = h[e] + add[e];
 		}
+		if (GATE_IN) {
+			widen_strip(residual[j], GATE_ELEMENT, add);
+			UNROLL
+			for (int e = 0; e < PER_QUAD; e++)
+				h[e] = h[e] * gate_of(add[e]);
+		}
 		v[j] = hold(h);
 	}
 #if HAS_H
@@ -83,7 +92,7 @@ DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct
 #endif
 }
 
-/* The residual after the norm comes through shared memory, on its way while the row is summed: it takes no registers. */
+/* The residual after the norm, or the gate, comes through shared memory, on its way while the row is summed: it takes no registers. */
 DEVICE void fetch_after(u8 *tray, i64 row, const struct forward_arguments *a, struct position p)
 {
 	UNROLL
@@ -121,10 +130,10 @@ DEVICE void load_rows(held (*v)[QUADS], u8 *trays, i64 first, const struct forwa
 		else
 			load_row(v[u], x, p);
 #endif
-		if (HAS_RESIDUAL_AFTER)
+		if (HAS_AFTER)
 			fetch_after(trays + u * TRAYS_BYTES, first + u * SUB_ROWS, a, p);
 	}
-	if (HAS_RESIDUAL_AFTER)
+	if (HAS_AFTER)
 		fetch_close();
 }
 
@@ -193,7 +202,7 @@ KERNEL(KERNEL_NAME, BOUND_THREADS, BLOCKS, forward_arguments)
 	row_statistics(v, s, (real)a.eps, &board, p);
 	if (ACCESS == ACCESS_SHIFTED)
 		sync_warp(); /* all have taken theirs from the trays */
-	if (HAS_RESIDUAL_AFTER)
+	if (HAS_AFTER)
 		FETCH_WAIT(0);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {

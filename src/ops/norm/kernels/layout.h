@@ -32,7 +32,7 @@
 #define ACCESS_SHIFTED 1  /* at multiples of the element size */
 #define ACCESS_ELEMENTS 2 /* anywhere */
 
-/* Flavours of a norm, of which a kernel has any. */
+/* Flavours of a norm; a kernel may combine them. */
 #define FLAVOUR_WEIGHT_OFFSET 1 /* 1 + weight for weight */
 #define FLAVOUR_ROUND_EACH 2    /* xhat rounds before it is multiplied */
 
@@ -41,7 +41,9 @@
 #define ACTIVATION_SILU 2
 #define ACTIVATION_GELU 3
 #define ACTIVATION_GELU_TANH 4
-#define FLAVOUR_BITS 2
+#define ACTIVATION_OF(flavour) ((flavour) >> 2 & 7)
+#define GATE_FIRST_OF(flavour) ((flavour) >> 5)
+#define FLAVOUR_OF(activation, gate_first) ((activation) << 2 | (gate_first) << 5)
 
 enum {
 	MOST_SUMS = 4,       /* column sums of an op */
@@ -79,7 +81,7 @@ struct forward_arguments {
 	long long rows;
 	double eps;
 #if HAS_NEIGHBOURS
-	const unsigned char *x_bias, *residual;
+	const unsigned char *x_bias, *residual; /* residual: before or after the norm, or the gate */
 	unsigned char *h;
 	long long residual_stride, h_stride;
 #endif
@@ -97,8 +99,8 @@ struct backward_arguments {
 	double eps;
 	void *slot_sums; /* of the chunks of a slot, where shared memory has no room for them; else NULL */
 #if HAS_NEIGHBOURS
-	const unsigned char *x_bias, *dh;
-	unsigned char *dresidual;
+	const unsigned char *x_bias, *dh; /* dh: or the gate */
+	unsigned char *dresidual;         /* or dgate */
 	long long dh_stride, dresidual_stride;
 	const unsigned char *bias; /* of an activation */
 #endif
@@ -118,8 +120,8 @@ struct staged_arguments {
 	int walk_slots; /* slots that a warp walks: 1, 2 or 4 */
 	int unused;
 #if HAS_NEIGHBOURS
-	const unsigned char *x_bias, *residual; /* residual: dh in backward */
-	unsigned char *h;                       /* dresidual in backward */
+	const unsigned char *x_bias, *residual; /* residual: or the gate; dh in backward */
+	unsigned char *h;                       /* dresidual or dgate in backward */
 	long long residual_stride, h_stride;
 #endif
 };

@@ -23,6 +23,7 @@
  *   STAGED_UNITS      0, or in staged.cu the units of a row, which its warps take one after another
  *   WEIGHT_OFFSET     1: 1 + weight is used for weight
  *   ACTIVATION        of the norm's result: ACTIVATION_… (layout.h), 0 none
+ *   GATE_FIRST        1: the gate multiplies x, 0: the result
  *   ROUND_EACH        1: xhat rounds to the dtype of the norm's input before it is multiplied
  *   HAS_…             1: the call has that operand
  *
@@ -31,7 +32,7 @@
  * whole lines, and a thread's elements fall on THREAD_LANES = 8 lanes, in GROUPS runs of PER_QUAD neighbours. */
 
 #ifndef HAS_BIAS
-#define HAS_BIAS 0 /* backward has none */
+#define HAS_BIAS 0
 #endif
 
 #if ELEMENT == DTYPE_F64
@@ -52,7 +53,13 @@ enum { ELEMENT_BYTES = ELEMENT == DTYPE_F32 ? 4 : 2 };
 #define send_real send_f32
 #endif
 
-#ifndef HAS_RESIDUAL
+/* A gate that multiplies x, or the affine result; its dtype. */
+#define GATE_IN (HAS_GATE && GATE_FIRST)
+#define GATE_OUT (HAS_GATE && !GATE_FIRST)
+#ifdef HAS_RESIDUAL
+#define GATE_ELEMENT X_ELEMENT
+#else
+#define GATE_ELEMENT DX_ELEMENT
 #define HAS_RESIDUAL 0 /* backward has none of these */
 #define HAS_RESIDUAL_AFTER 0
 #define HAS_H 0

@@ -15,16 +15,17 @@ enum { MEAN, RSTD, SHIFT, MEAN_GX, MEAN_G };
 #define HAS_DH 0
 #define HAS_DRESIDUAL 0
 #define HAS_DX_BIAS 0
+#define HAS_DGATE 0
 #define HAS_DWEIGHT 0
 #define HAS_DBIAS 0
 #endif
 enum {
-	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS,
+	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS || HAS_DGATE,
 	RESULT_ELEMENT = KIND == KIND_STAGED_FORWARD ? Y_ELEMENT : DX_ELEMENT
 };
 
-/* The numbers of x as the norm takes it, of a strip that was fetched: with bias and residual. */
-DEVICE void make_input(real *x, quad fetched, quad residual, struct weights bias)
+/* The numbers of x as the norm takes it, of a strip that was fetched: with bias and residual, or times the gate. */
+DEVICE void make_input(real *x, quad fetched, quad second, struct weights bias)
 {
 	real add[PER_QUAD];
 	widen_strip(strip_of_quad(fetched), X_ELEMENT, x);
@@ -35,10 +36,16 @@ DEVICE void make_input(real *x, quad fetched, quad residual, struct weights bias
 			x[e] = x[e] + add[e];
 	}
 	if (HAS_RESIDUAL) {
-		widen(residual, add);
+		widen(second, add);
 		UNROLL
 		for (int e = 0; e < PER_QUAD; e++)
 			x[e] = rounded(x[e] + add[e], ELEMENT);
+	}
+	if (GATE_IN) {
+		widen_gate(second, add);
+		UNROLL
+		for (int e = 0; e < PER_QUAD; e++)
+			x[e] = x[e] * gate_of(add[e]);
 	}
 }
 
@@ -54,8 +61,12 @@ DEVICE void weights_of(real *w, struct weights v)
 #if KIND != KIND_STAGED_COLUMNS
 
 enum {
-	TENSORS = KIND == KIND_STAGED_FORWARD ? 1 + HAS_RESIDUAL : 2,
-	SECOND_ELEMENT = KIND == KIND_STAGED_FORWARD ? ELEMENT : Y_ELEMENT, /* the residual, or dy */
+	FORWARD = KIND == KIND_STAGED_FORWARD,
+	MADE_OF_TWO = HAS_RESIDUAL || GATE_IN, /* the norm's input */
+	TENSORS = FORWARD ? 1 + MADE_OF_TWO : 2 + HAS_GATE,
+	SECOND = TENSORS > 1, /* the tile of the residual, of dy, or of forward's gate */
+	SECOND_ELEMENT = !FORWARD ? Y_ELEMENT : HAS_RESIDUAL ? ELEMENT : GATE_ELEMENT,
+	GATE = FORWARD ? SECOND : TENSORS - 1, /* the gate's tile */
 	SEGMENTS = (COLS + SEGMENT - 1) / SEGMENT,
 	TEAM = ROW_WARPS * ROW_BLOCKS,
 	MOST_TURNS = (UNITS + TEAM - 1) / TEAM * UNIT_SEGMENTS,
@@ -69,7 +80,7 @@ enum {
 /* ---- turns: the segments of a row that are a warp's, which it walks to and fro ---- */
 
 struct walk {
-	const u8 *x, *dy; /* the row; dy: the residual in forward */
+	const u8 *x, *dy, *gate; /* the row; dy: the residual or the gate in forward */
 	u8 *tiles;        /* this thread's part of the first */
 	struct board board;
 	int lane, group;
@@ -91,7 +102,7 @@ DEVICE struct pass pass_of(int number, enum reading dy)
 	struct pass pass;
 	pass.back = number % 2;
 	pass.x = number == 0 ? FIRST : AGAIN;
-	pass.dy = HAS_RESIDUAL ? pass.x : dy;
+	pass.dy = FORWARD && MADE_OF_TWO ? pass.x : dy;
 	return pass;
 }
 
@@ -161,8 +172,10 @@ DEVICE void fetch_step(const struct walk *w, struct pass pass, int step)
 	const int turn = turn_at(w, pass, step);
 	if (step < w->turns && is_away(w, pass, pass.x, turn))
 		fetch_segment(tile_of(w, turn, 0), w->x, first_of(w, turn), X_ELEMENT);
-	if (step < w->turns && (HAS_RESIDUAL || HAS_DY) && is_away(w, pass, pass.dy, turn))
-		fetch_segment(tile_of(w, turn, TENSORS - 1), w->dy, first_of(w, turn), SECOND_ELEMENT);
+	if (step < w->turns && (FORWARD ? MADE_OF_TWO : HAS_DY) && is_away(w, pass, pass.dy, turn))
+		fetch_segment(tile_of(w, turn, SECOND), w->dy, first_of(w, turn), SECOND_ELEMENT);
+	if (step < w->turns && !FORWARD && HAS_GATE && is_away(w, pass, GATE_IN ? pass.x : pass.dy, turn))
+		fetch_segment(tile_of(w, turn, GATE), w->gate, first_of(w, turn), GATE_ELEMENT);
 	fetch_close();
 }
 
@@ -202,13 +215,15 @@ enum term { VALUES, SQUARES, GRADIENTS };
 
 /* The terms of one quad; d, weights and bias of GRADIENTS alone. */
 DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, const real *x, const real *d,
-		     struct weights weights, struct weights bias, int first, int j)
+		     struct weights weights, struct weights bias, quad gate, int first, int j)
 {
-	real w[PER_QUAD], b[PER_QUAD];
+	real w[PER_QUAD], b[PER_QUAD], factors[PER_QUAD];
 	if (term == GRADIENTS && HAS_WEIGHT)
 		weights_of(w, weights);
 	if (term == GRADIENTS && ACTIVATION && HAS_BIAS)
 		widen_weights(bias, b);
+	if (term == GRADIENTS && GATE_OUT)
+		widen_gate(gate, factors);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		int there = HAS_ELEMENT(first, j, e);
@@ -220,7 +235,7 @@ DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, const 
 			if (CENTRED)
 				ADD_TERM(lanes[CENTRED], j, e, t);
 		} else {
-			real h = there ? xhat_of(x[e], r.s) : 0, t = activated_gradient(d[e], h, w[e], b[e]);
+			real h = there ? xhat_of(x[e], r.s) : 0, t = activated_gradient(d[e], h, w[e], b[e], factors[e]);
 			real g = there ? HAS_WEIGHT ? t * w[e] : t : 0;
 			ADD_PRODUCT(lanes[0], j, e, g, h);
 			if (CENTRED)
@@ -233,7 +248,7 @@ DEVICE void add_segment(real (*lanes)[THREAD_LANES], int term, struct row r, con
 			const struct walk *w, int turn)
 {
 	const int first = first_of(w, turn);
-	const u8 *first_tile = tile_of(w, turn, 0), *second = tile_of(w, turn, TENSORS - 1);
+	const u8 *first_tile = tile_of(w, turn, 0), *second = tile_of(w, turn, SECOND), *gate = tile_of(w, turn, GATE);
 	struct weights weights[BATCH], bias[BATCH], x_bias[BATCH];
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
@@ -244,10 +259,12 @@ DEVICE void add_segment(real (*lanes)[THREAD_LANES], int term, struct row r, con
 			load_batch(bias, a->bias, first, j);
 		if (HAS_X_BIAS && j % BATCH == 0)
 			load_batch(x_bias, NEIGHBOUR(a, x_bias), first, j);
-		make_input(x, take_quad(first_tile, first, j), HAS_RESIDUAL ? take_quad(second, first, j) : no_quad(), x_bias[j % BATCH]);
+		make_input(x, take_quad(first_tile, first, j), MADE_OF_TWO ? take_quad(FORWARD ? second : gate, first, j) : no_quad(),
+			   x_bias[j % BATCH]);
 		if (term == GRADIENTS)
 			take_dy(d, second, first, j);
-		add_quad(lanes, term, r, x, d, weights[j % BATCH], bias[j % BATCH], first, j);
+		add_quad(lanes, term, r, x, d, weights[j % BATCH], bias[j % BATCH],
+			 term == GRADIENTS && GATE_OUT ? take_quad(gate, first, j) : no_quad(), first, j);
 	}
 }
 
@@ -309,9 +326,10 @@ DEVICE struct statistics staged_statistics(const struct staged_arguments *a, str
 
 /* ---- the row that is written ---- */
 
-/* The numbers of one quad of y or dx, from those of x and dy. */
+/* The numbers of one quad of y or dx, from those of x and dy; those of dgate to `factors`, which are the gate's, from x as
+ * it was fetched. */
 DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_gx, real mean_g, struct weights weight,
-			struct weights bias)
+			struct weights bias, real *factors, const real *fetched)
 {
 	real w[PER_QUAD], b[PER_QUAD];
 	if (HAS_WEIGHT)
@@ -328,21 +346,26 @@ DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_g
 #else
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		real h = xhat_of(x[e], s), t = activated_gradient(d[e], h, w[e], b[e]);
+		real h = xhat_of(x[e], s), t = activated_gradient(d[e], h, w[e], b[e], factors[e]);
 		x[e] = dx_of(h, HAS_WEIGHT ? t * w[e] : t, mean_gx, mean_g, s.rstd);
+		if (HAS_GATE)
+			factors[e] = gate_gradient(&x[e], fetched[e], d[e], h, w[e], b[e], factors[e]);
 	}
 #endif
 }
 
-/* Adds to dx what reaches x past the norm, or to y the residual after it, from column c of a row. */
+/* Adds to dx what reaches x past the norm, or to y the residual after it, or multiplies y by the gate, from column c of a
+ * row. */
 DEVICE void add_beside(real *result, const struct staged_arguments *a, i64 row, int c)
 {
-	const int dtype = HAS_RESIDUAL_AFTER ? AFTER_ELEMENT : X_ELEMENT;
+	const int dtype = HAS_RESIDUAL_AFTER ? AFTER_ELEMENT : X_ELEMENT; /* that of a gate, too */
 	real add[PER_QUAD];
 	widen_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, dtype), dtype, add);
 	UNROLL
-	for (int e = 0; e < PER_QUAD; e++)
-		result[e] = (HAS_RESIDUAL_AFTER && ROUND_EACH ? rounded(result[e], RESULT_ELEMENT) : result[e]) + add[e];
+	for (int e = 0; e < PER_QUAD; e++) {
+		real from = FORWARD && ROUND_EACH ? rounded(result[e], RESULT_ELEMENT) : result[e];
+		result[e] = GATE_OUT ? from * gate_of(add[e]) : from + add[e];
+	}
 }
 
 /* Of row `row`: y, and h where it is wanted; or dx and dresidual. */
@@ -350,7 +373,7 @@ DEVICE void write_segment(i64 row, struct statistics s, real mean_gx, real mean_
 			  const struct walk *w, int turn)
 {
 	const int first = first_of(w, turn);
-	const u8 *first_tile = tile_of(w, turn, 0), *second = tile_of(w, turn, TENSORS - 1);
+	const u8 *first_tile = tile_of(w, turn, 0), *second = tile_of(w, turn, SECOND), *gate = tile_of(w, turn, GATE);
 	struct weights weight[BATCH], bias[BATCH], x_bias[BATCH];
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
@@ -363,19 +386,26 @@ DEVICE void write_segment(i64 row, struct statistics s, real mean_gx, real mean_
 		if (!HAS_QUAD(first, j))
 			continue;
 		const int c = column(first, j);
-		real x[PER_QUAD], d[PER_QUAD];
-		make_input(x, take_quad(first_tile, first, j), HAS_RESIDUAL ? take_quad(second, first, j) : no_quad(), x_bias[j % BATCH]);
+		real x[PER_QUAD], d[PER_QUAD], fetched[PER_QUAD], factors[PER_QUAD];
+		make_input(x, take_quad(first_tile, first, j), MADE_OF_TWO ? take_quad(FORWARD ? second : gate, first, j) : no_quad(),
+			   x_bias[j % BATCH]);
 		if (HAS_H)
 			store_strip(NEIGHBOUR_ROW(a, h, row), narrow(x), c);
-		if (KIND != KIND_STAGED_FORWARD)
+		if (!FORWARD)
 			take_dy(d, second, first, j);
-		make_result(x, d, s, mean_gx, mean_g, weight[j % BATCH], bias[j % BATCH]);
-		if (HAS_DH || HAS_RESIDUAL_AFTER)
+		if (!FORWARD && HAS_GATE) {
+			widen_gate(take_quad(gate, first, j), factors);
+			widen_strip(strip_of_quad(take_quad(first_tile, first, j)), X_ELEMENT, fetched);
+		}
+		make_result(x, d, s, mean_gx, mean_g, weight[j % BATCH], bias[j % BATCH], factors, fetched);
+		if (HAS_DH || HAS_RESIDUAL_AFTER || (FORWARD && GATE_OUT))
 			add_beside(x, a, row, c);
 		if (HAS_DX)
 			store_strip_as(a->y + row * a->y_stride, narrow_strip(x, RESULT_ELEMENT), c, RESULT_ELEMENT);
 		if (HAS_DRESIDUAL)
 			store_strip_as(NEIGHBOUR_ROW(a, h, row), narrow_strip(x, X_ELEMENT), c, X_ELEMENT);
+		if (HAS_DGATE)
+			store_strip_as(NEIGHBOUR_ROW(a, h, row), narrow_strip(factors, GATE_ELEMENT), c, GATE_ELEMENT);
 	}
 }
 
@@ -406,7 +436,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 	let_next_kernel_start();
 	w.x = a.x + number * a.x_stride;
 #if KIND == KIND_STAGED_FORWARD
-	if (HAS_RESIDUAL)
+	if (MADE_OF_TWO)
 		w.dy = NEIGHBOUR_ROW(&a, residual, number);
 	struct statistics s = staged_statistics(&a, &w);
 	if (speaks) {
@@ -423,6 +453,8 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 	struct row r;
 	real sums[2] = {0, 0};
 	w.dy = a.dy + number * a.dy_stride;
+	if (HAS_GATE)
+		w.gate = NEIGHBOUR_ROW(&a, residual, number);
 	r.m0 = 0;
 	if (HAS_RSTD) {
 		r.s.rstd = load_real(a.rstd, number);
@@ -452,7 +484,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 
 enum {
 	SUMS = HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS,
-	WALK_TENSORS = 2 + HAS_DH,
+	WALK_TENSORS = 2 + HAS_DH + HAS_GATE,
 	PITCH = (COLS + REALS - 1) / REALS * REALS,
 	STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS, /* of columns, a quad a thread */
 	NUMBER_QUADS = ROW_NUMBERS / REALS,
@@ -504,8 +536,8 @@ DEVICE void fetch_row(const struct walk *w, i64 row, int stage, const struct sta
 			fetch_strip(to, a->x + row * a->x_stride, w->c, X_ELEMENT);
 			if (HAS_DY)
 				fetch_strip(to + 32 * 16, a->dy + row * a->dy_stride, w->c, Y_ELEMENT);
-			if (HAS_DH)
-				fetch_strip(to + 2 * 32 * 16, NEIGHBOUR_ROW(a, residual, row), w->c, X_ELEMENT);
+			if (HAS_DH || HAS_GATE)
+				fetch_strip(to + 2 * 32 * 16, NEIGHBOUR_ROW(a, residual, row), w->c, HAS_GATE ? GATE_ELEMENT : X_ELEMENT);
 		}
 		if (w->lane < NUMBER_QUADS)
 			fetch(to + WALK_TENSORS * 32 * 16, (const real *)a->numbers + row * ROW_NUMBERS + w->lane * REALS);
@@ -523,13 +555,19 @@ DEVICE void walk_row(struct sums *sums, const struct walk_columns *columns, stru
 {
 	const u8 *from = w->ring + w->stage * WALK_ROW_BYTES;
 	real x[PER_QUAD], d[PER_QUAD], dh[PER_QUAD], weight[PER_QUAD], bias[PER_QUAD], numbers[ROW_NUMBERS];
+	real fetched[PER_QUAD], factors[PER_QUAD]; /* x without the gate, and the gate */
 	struct statistics s;
 	FETCH_WAIT(WALK_AHEAD - 1);
 	sync_warp(); /* the numbers are there for all lanes */
-	make_input(x, load_fetched(from + w->lane * 16), no_quad(), columns->x_bias);
+	const quad third = HAS_DH || HAS_GATE ? load_fetched(from + (2 * 32 + w->lane) * 16) : no_quad();
+	make_input(x, load_fetched(from + w->lane * 16), third, columns->x_bias);
+	if (HAS_GATE) {
+		widen_gate(third, factors);
+		widen_strip(strip_of_quad(load_fetched(from + w->lane * 16)), X_ELEMENT, fetched);
+	}
 	widen_strip(strip_of_quad(HAS_DY ? load_fetched(from + (32 + w->lane) * 16) : no_quad()), Y_ELEMENT, d);
 	if (HAS_DH)
-		widen_strip(strip_of_quad(load_fetched(from + (2 * 32 + w->lane) * 16)), X_ELEMENT, dh);
+		widen_strip(strip_of_quad(third), X_ELEMENT, dh);
 	UNROLL
 	for (int i = 0; i < NUMBER_QUADS; i++)
 		sums_of_quad(load_fetched(from + (WALK_TENSORS * 32 + i) * 16), numbers + i * REALS);
@@ -545,11 +583,14 @@ DEVICE void walk_row(struct sums *sums, const struct walk_columns *columns, stru
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real h = xhat_of(x[e], s);
-		d[e] = activated_gradient(d[e], h, weight[e], bias[e]);
+		const real dy = d[e];
+		d[e] = activated_gradient(d[e], h, weight[e], bias[e], factors[e]);
 		real g = HAS_WEIGHT && NEEDS_DX ? d[e] * weight[e] : d[e];
 		x[e] = dx_of(h, g, numbers[MEAN_GX], numbers[MEAN_G], s.rstd);
 		if (HAS_DH)
 			x[e] = x[e] + dh[e];
+		if (HAS_GATE)
+			factors[e] = gate_gradient(&x[e], fetched[e], dy, h, weight[e], bias[e], factors[e]);
 		sums->of[DWEIGHT][e] = fma_real(d[e], ROUND_EACH ? rounded(h, X_ELEMENT) : h, sums->of[DWEIGHT][e]);
 		sums->of[DBIAS][e] = sums->of[DBIAS][e] + d[e];
 		sums->of[DX_BIAS][e] = HAS_DX_BIAS ? sums->of[DX_BIAS][e] + x[e] : 0;
@@ -558,6 +599,8 @@ DEVICE void walk_row(struct sums *sums, const struct walk_columns *columns, stru
 		store_strip_as(a->y + w->row * a->y_stride, narrow_strip(x, DX_ELEMENT), w->c, DX_ELEMENT);
 	if (HAS_DRESIDUAL && w->c < COLS)
 		store_strip_as(NEIGHBOUR_ROW(a, h, w->row), narrow_strip(x, X_ELEMENT), w->c, X_ELEMENT);
+	if (HAS_DGATE && w->c < COLS)
+		store_strip_as(NEIGHBOUR_ROW(a, h, w->row), narrow_strip(factors, GATE_ELEMENT), w->c, GATE_ELEMENT);
 	w->row++;
 	w->stage = w->stage + 1 == WALK_AHEAD ? 0 : w->stage + 1;
 }

@@ -140,9 +140,9 @@ DEVICE void store_strip_as(u8 *row, struct strip s, int c, int dtype)
 	}
 }
 
-/* A strip of the norm's input as the threads of forward.cu hold it: in binary32 where x_bias was added, so that it does not
+/* A strip of the norm's input as the threads of forward.cu hold it: in binary32 where x_bias was added or a gate multiplied it, so that it does not
  * round. */
-#if KIND == KIND_FORWARD && HAS_X_BIAS && !HAS_RESIDUAL && ELEMENT != DTYPE_F64
+#if KIND == KIND_FORWARD && (HAS_X_BIAS || GATE_IN) && !HAS_RESIDUAL && ELEMENT != DTYPE_F64
 #define HELD_ELEMENT DTYPE_F32
 #else
 #define HELD_ELEMENT ELEMENT
