@@ -263,7 +263,7 @@ REFUSED = {
     "rounding is 1; expected 'once' or 'each'": (ValueError, {"rounding": 1}),
     "out_dtype is <class 'int'>; expected float32, float16, bfloat16 or float64": (TypeError, {"out_dtype": int}),
     "residual_dtype is int8; expected float32, float16, bfloat16 or float64": (TypeError, {"residual_dtype": "int8"}),
-    "y or dy of f64 does not go with dtype f32 (allowed: f32)": (TypeError, {"out_dtype": np.float64}),
+    "y or dy of f64 does not go with dtype f32 (allowed: f32, f16, bf16)": (TypeError, {"out_dtype": np.float64}),
     "residual of f16 does not go with dtype f32 (allowed: f32)": (TypeError, {"residual_dtype": np.float16}),
 }
 
@@ -286,5 +286,5 @@ def test_arrays_that_cannot_be_converted_are_refused():
 
 
 def test_functions_of_the_extension_refuse_other_keywords():
-    with pytest.raises(TypeError, match=r"^forward\(\) got an unexpected keyword argument 'gate'$"):
-        evenkeel._core.forward(1, array((2, 8)), 8, None, None, 1e-5, None, None, 1, None, gate=None)
+    with pytest.raises(TypeError, match=r"^forward\(\) got an unexpected keyword argument 'gates'$"):
+        evenkeel._core.forward(1, array((2, 8)), 8, None, None, 1e-5, None, None, 1, None, gates=None)

@@ -116,6 +116,24 @@ def test_an_offset_and_a_shape_may_be_attributes():
     torch.testing.assert_close(norm(x), expected)
 
 
+def test_an_offset_that_evenkeel_does_not_have_is_the_class_s_own():
+    class Shifted(Scaled):
+        def __init__(self, offset):
+            super().__init__()
+            self.offset = offset
+
+        def forward(self, x):
+            wide = x.float()
+            y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+            return (y * (self.offset + self.gain.float())).to(x.dtype)
+
+    ek.register(Shifted, "rms_norm", weight="gain", weight_offset="offset")
+    model, x = nn.Sequential(Shifted(1.0), Shifted(0.5)), torch.randn(3, SIZE)
+    expected = model(x)
+    assert ek.replace(model) == 2
+    torch.testing.assert_close(model(x), expected)
+
+
 def test_a_norm_without_weights_needs_no_names():
     class Plain(nn.Module):
         def forward(self, x):

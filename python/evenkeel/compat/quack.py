@@ -2,7 +2,8 @@
 
 x may have any number of dimensions and lie on the CPU as well; what is normalized is its last one. Results have x's
 dtype unless another is asked for, under autocast too; a weight of another dtype is used in float32, and its gradient
-comes back in its own. A sum with a residual is normalized as it was rounded; quack normalizes the sum before that.
+comes back in its own. Where x and the residual have one dtype, their sum is normalized as it was rounded; quack
+normalizes the sum before that.
 SPDX-License-Identifier: MIT
 """
 

@@ -84,7 +84,7 @@ class ByAttributes(torch.nn.Module):
             out_dtype = x.dtype
         else:
             out_dtype = _out_dtype(spec, x, shape, weight, bias)
-        if out_dtype is None:
+        if out_dtype is None or read(self, spec.weight_offset) not in (0, 1):
             return super().forward(x)
         if not _is_any_autocast_enabled():
             return _norm(self, spec, x, shape, weight, bias, out_dtype)

@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "core/backend.h"
 #include "core/check_op.h"
@@ -153,10 +154,13 @@ static const bool goes_with[dtype_end][dtype_end] = {EK_NORM_DTYPES(GOES_WITH)};
 
 EK_COLD static ek_status fail_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of)
 {
+	const bool narrows = of == EK_F32 && strcmp(name, choices[EK_NORM_Y_DTYPE].name) == 0;
 	PASS_ON(ek_check_dtype(name, dtype, 0));
 	return ek_fail(EK_ERROR_DTYPE, "%s %s does not go with %s %s (allowed: %s%s)", name,
 		       ek_dtype_name(*dtype), of_name, ek_dtype_name(of), ek_dtype_name(of),
-		       of != EK_F32 && goes_with[of][EK_F32] ? ", f32" : "");
+		       narrows                                 ? ", f16, bf16"
+		       : of != EK_F32 && goes_with[of][EK_F32] ? ", f32"
+							       : "");
 }
 
 /* A dtype that follows another: 0 as *dtype becomes it. */
