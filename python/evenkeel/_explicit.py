@@ -93,8 +93,8 @@ def layer_norm_backward(
 
     Any mean and rstd will do, one element a row of x; with mean_lo the result is as exact far from zero as near it.
     Where forward had a residual, x is its h, and dh the gradient of h beside the norm; dy may then be None. Where it
-    had an x_bias and no residual, backward needs it too; where it had an activation and a bias, the bias. weight_offset,
-    rounding and activation are those of forward. x_dtype: of dx, by default x's. gradient_dtype: of dweight, dbias and
+    had an x_bias and no residual, backward needs it too; where it had an activation and a bias, the bias. The flavours
+    and the activation are those of forward. x_dtype: of dx, by default x's. gradient_dtype: of dweight, dbias and
     dx_bias, by default that of weight (bias, x_bias), or f32.
     """
     flavour: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "activation": activation}

@@ -372,8 +372,8 @@ def layer_norm_act(
 ) -> Any:
     """activation(layer_norm(x + x_bias)), computed in f32 (f64, where x is f64) and rounded once.
 
-    The activation is "gelu", "gelu_tanh", "silu" or "sigmoid". With rounding "each" the result of the norm rounds before
-    the activation is applied. The other keywords are those of layer_norm.
+    The activation is "gelu", "gelu_tanh", "silu" or "sigmoid". With rounding "each" the norm's result rounds before the
+    activation is applied. The other keywords are those of layer_norm.
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"activation": _activation(activation), "x_bias": x_bias, "out": out}
