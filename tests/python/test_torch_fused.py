@@ -187,6 +187,10 @@ def test_columns_in_float32_without_a_weight_have_gradients_in_float32(norm, dty
     found = Operands(*gradients(lambda i: fused_norm(norm, i, Case(dtype, "f32", dtype, dtype)), inputs, *outer))
     assert found.x_bias.dtype is torch.float32 and found.x.dtype is DTYPES[dtype]
     close(found.x_bias, wide(found.x)[0].sum(0), dtype)
+    leaves = Operands(*require_gradients(*inputs))
+    results, present = fused_norm(norm, leaves, Case(dtype, "f32", dtype, dtype)), [t for t in leaves if t is not None]
+    recorded = torch.autograd.grad(results, present, outer, create_graph=True)
+    assert all_same(recorded, [g for g in found if g is not None])
 
 
 @with_residual
