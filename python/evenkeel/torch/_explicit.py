@@ -160,8 +160,8 @@ def layer_norm_backward(
     """
     stats = (mean, rstd) if mean_lo is None else (mean, rstd, mean_lo)
     needs = need_dx, need_dweight, need_dbias, need_dresidual, need_dx_bias
-    dtypes, flavour = (x_dtype, gradient_dtype), (weight_offset, rounding, activation)
-    found = _backward(LAYER_NORM, dy, x, weight, stats, needs, dh, bias, x_bias, *dtypes, *flavour)
+    more = dh, bias, x_bias, x_dtype, gradient_dtype
+    found = _backward(LAYER_NORM, dy, x, weight, stats, needs, *more, weight_offset, rounding, activation)
     return _asked(Gradients(*found[:3]), found, needs)
 
 
@@ -191,6 +191,6 @@ def rms_norm_backward(
 ) -> Any:
     """(dx, dweight), then dresidual and dx_bias if they are needed, as layer_norm_backward."""
     needs = need_dx, need_dweight, False, need_dresidual, need_dx_bias
-    dtypes, flavour = (x_dtype, gradient_dtype), (weight_offset, rounding, activation)
-    found = _backward(RMS_NORM, dy, x, weight, (rstd,), needs, dh, None, x_bias, *dtypes, *flavour)
+    more = dh, None, x_bias, x_dtype, gradient_dtype
+    found = _backward(RMS_NORM, dy, x, weight, (rstd,), needs, *more, weight_offset, rounding, activation)
     return _asked(found[:2], found, needs)
