@@ -37,6 +37,7 @@ static int resolve_choice(struct signature *s, const struct argument *argument, 
 				    .name = argument->name ? argument->name : choice->name,
 				    .number = argument->choice,
 				    .at = (uint8_t)position,
+				    .is_required = argument->is_required,
 				    .offset = s->op->choice[argument->choice]};
 	return name_values(resolved);
 }

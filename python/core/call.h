@@ -17,6 +17,7 @@ struct argument {
 	uint8_t role;
 	uint8_t operand;  /* its number in the op's table */
 	uint8_t choice;   /* the same of a choice */
+	bool is_required; /* of a choice: None does not stand for its default */
 	const char *name; /* in messages and as a keyword; NULL: that of the table */
 };
 
@@ -42,9 +43,11 @@ struct choice {
 	const struct ek_choice *choice;
 	const char *name;   /* in messages */
 	uint8_t number, at; /* of the choice, and its position among the arguments */
-	uint16_t offset;    /* of its field */
-	PyObject
-		*values[MAX_VALUES]; /* of an option whose values have names: strings, by number; else NULL */
+	bool is_required;
+	uint8_t first;   /* the number of the first value that has a name */
+	uint16_t offset; /* of its field */
+	PyObject *values
+		[MAX_VALUES]; /* of an option whose values have names: strings, by number less first; else NULL */
 };
 
 struct signature {

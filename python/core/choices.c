@@ -4,41 +4,50 @@
 #include "call.h"
 #include "eager.h"
 
-/* Options whose values have names in Python. */
+/* Options whose values have names in Python, from a first one on; those before it are None alone. */
 static const struct {
 	const char *choice;
+	uint8_t first;
 	const char *values[MAX_VALUES];
-} named[] = {{"rounding", {"once", "each"}}};
+} named[] = {
+	{"rounding", EK_ROUND_ONCE, {"once", "each"}},
+	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh"}},
+};
 
 int name_values(struct choice *choice)
 {
-	for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-		for (int value = 0; value < MAX_VALUES && named[i].values[value]; value++)
-			if (strcmp(named[i].choice, choice->choice->name) == 0) {
-				choice->values[value] = PyUnicode_InternFromString(named[i].values[value]);
-				if (!choice->values[value])
-					return -1;
-			}
+	for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+		if (strcmp(named[i].choice, choice->choice->name) != 0)
+			continue;
+		choice->first = named[i].first;
+		for (int value = 0; value < MAX_VALUES && named[i].values[value]; value++) {
+			choice->values[value] = PyUnicode_InternFromString(named[i].values[value]);
+			if (!choice->values[value])
+				return -1;
+		}
+	}
 	return 0;
 }
 
 /* ---- options ---- */
 
+static bool is_last(const struct choice *choice, int value)
+{
+	return value + 1 == MAX_VALUES || !choice->values[value + 1];
+}
+
 /* "'once' or 'each'" */
 static int refuse_name(const struct choice *choice, PyObject *given)
 {
-	PyObject *known = PyList_New(0), * or = PyUnicode_FromString(" or ");
-	for (int i = 0; i < MAX_VALUES && choice->values[i] && known; i++) {
-		PyObject *text = PyObject_Repr(choice->values[i]);
-		if (!text || PyList_Append(known, text))
-			Py_CLEAR(known);
-		Py_XDECREF(text);
+	PyObject *known = PyUnicode_FromFormat("%R", choice->values[0]);
+	for (int i = 1; i < MAX_VALUES && choice->values[i] && known; i++) {
+		PyObject *before = known;
+		known = PyUnicode_FromFormat("%U%s%R", before, is_last(choice, i) ? " or " : ", ",
+					     choice->values[i]);
+		Py_DECREF(before);
 	}
-	PyObject *text = known && or ? PyUnicode_Join(or, known) : NULL;
-	if (text)
-		PyErr_Format(PyExc_ValueError, "%s is %R; expected %U", choice->name, given, text);
-	Py_XDECREF(text);
-	Py_XDECREF(or);
+	if (known)
+		PyErr_Format(PyExc_ValueError, "%s is %R; expected %U", choice->name, given, known);
 	Py_XDECREF(known);
 	return -1;
 }
@@ -48,10 +57,10 @@ static int number_of_name(const struct choice *choice, PyObject *given)
 {
 	for (int i = 0; i < MAX_VALUES && choice->values[i]; i++)
 		if (given == choice->values[i])
-			return i;
+			return choice->first + i;
 	for (int i = 0; i < MAX_VALUES && choice->values[i] && PyUnicode_Check(given); i++)
 		if (PyUnicode_Compare(given, choice->values[i]) == 0)
-			return i;
+			return choice->first + i;
 	return refuse_name(choice, given);
 }
 
@@ -120,7 +129,7 @@ int read_choices(struct call *call)
 	for (int i = 0; i < call->signature->choice_count; i++) {
 		const struct choice *choice = &call->signature->choices[i];
 		PyObject *given = call->given[choice->at];
-		if (given == Py_None)
+		if (given == Py_None && !choice->is_required)
 			continue;
 		int number = number_of(choice, given);
 		if (number < 0)
@@ -132,8 +141,10 @@ int read_choices(struct call *call)
 
 int check_choices(const struct signature *signature, PyObject *const *values)
 {
-	for (int i = 0; i < signature->choice_count; i++)
-		if (values[i] != Py_None && number_of(&signature->choices[i], values[i]) < 0)
+	for (int i = 0; i < signature->choice_count; i++) {
+		const struct choice *choice = &signature->choices[i];
+		if ((values[i] != Py_None || choice->is_required) && number_of(choice, values[i]) < 0)
 			return -1;
+	}
 	return 0;
 }

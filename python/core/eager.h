@@ -58,6 +58,7 @@ struct eager_op {
 	/* From the signatures and the tables, by eager_resolve. */
 	uint8_t given_count; /* of forward's arguments, up to the statistics */
 	uint8_t input_count, saved_count;
+	uint8_t choices[EK_MOST_CHOICES]; /* positions among them of the choices that backward has */
 	uint8_t added_at;                 /* the number of .added among the inputs; none: their count */
 	uint8_t inputs[EK_MOST_OPERANDS]; /* positions of the inputs among them, x first */
 	uint8_t saved

@@ -39,6 +39,16 @@ static void resolve_source(struct eager_op *op, int number, int at)
 	op->saved[op->saved_count++] = (uint8_t)source;
 }
 
+/* Backward's choices are among those of forward. */
+static void resolve_choices(struct eager_op *op)
+{
+	const struct signature *forward = op->forward, *backward = op->backward;
+	for (int i = 0; i < backward->choice_count; i++)
+		for (int j = 0; j < forward->choice_count; j++)
+			if (forward->choices[j].number == backward->choices[i].number)
+				op->choices[i] = forward->choices[j].at;
+}
+
 int eager_resolve(struct eager_op *op)
 {
 	struct signature *forward = op->forward, *backward = op->backward;
@@ -54,6 +64,7 @@ int eager_resolve(struct eager_op *op)
 	for (uint8_t i = 0; i < op->input_count && op->added; i++)
 		if (forward->arguments[op->inputs[i]].operand == op->added)
 			op->added_at = i;
+	resolve_choices(op);
 	resolve_source(op, backward->x, backward->at[OPERAND]);
 	for (int i = 0; i < backward->input_count; i++)
 		resolve_source(op, backward->inputs[i].number, backward->inputs[i].at);

@@ -67,7 +67,7 @@ static PyObject *result_or_none(PyObject *result)
 /* What backward has to know beside tensors. */
 static PyObject *options_of_node(const struct eager_call *call, ek_dtype dtype)
 {
-	const struct signature *forward = call->op->forward, *backward = call->op->backward;
+	const struct signature *backward = call->op->backward;
 	PyObject *number = PyLong_FromLong((long)dtype);
 	PyObject *options = number ? PyTuple_New(OPTIONS + backward->choice_count) : NULL;
 	if (!options) {
@@ -80,8 +80,8 @@ static PyObject *options_of_node(const struct eager_call *call, ek_dtype dtype)
 	PyTuple_SetItem(options, OPTION_ESTIMATE, Py_NewRef(Py_False));
 	PyTuple_SetItem(options, OPTION_COLUMNS, Py_NewRef(Py_None));
 	PyTuple_SetItem(options, OPTION_DTYPE, number);
-	for (int i = 0; i < backward->choice_count; i++) /* the first ones of forward */
-		PyTuple_SetItem(options, OPTIONS + i, Py_NewRef(call->given[forward->choices[i].at]));
+	for (int i = 0; i < backward->choice_count; i++)
+		PyTuple_SetItem(options, OPTIONS + i, Py_NewRef(call->given[call->op->choices[i]]));
 	return options;
 }
 

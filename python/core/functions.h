@@ -6,23 +6,25 @@
 #include "stable_abi.h"
 
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
-extern const char eager_setup_doc[], is_plain_doc[], check_flavour_doc[];
+extern const char eager_setup_doc[], is_plain_doc[], check_flavour_doc[], check_activation_doc[];
 
 PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
 PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
 PyObject *backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
 PyObject *eager_setup(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *check_activation(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *is_plain(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *info(PyObject *module, PyObject *nothing);
 
 /* ---- PyTorch's common calls: four functions for each op ---- */
 
 /* X(name, the op's row in norm.c) */
-#define EAGER_OPS(X)      \
-	X(eager, plain)   \
-	X(eager_add, add) \
-	X(eager_after, after)
+#define EAGER_OPS(X)          \
+	X(eager, plain)       \
+	X(eager_add, add)     \
+	X(eager_after, after) \
+	X(eager_act, act)
 
 /* (arguments): the results; evenkeel.torch serves what C cannot. */
 #define EAGER_FORWARD_DOC "(*arguments)\n--\n\nReturns the results; eager_setup's leave serves what C cannot."

@@ -21,6 +21,7 @@ static PyMethodDef functions[] = {
 	FAST(eager_setup),
 	FAST(is_plain),
 	FAST(check_flavour),
+	FAST(check_activation),
 	EAGER_OPS(EAGER){"info", info, METH_NOARGS, info_doc},
 	{NULL, NULL, 0, NULL},
 };

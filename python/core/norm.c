@@ -90,7 +90,11 @@ KEYWORD_FUNCTION(backward_workspace, norm_backward_workspace)
 
 /* ---- PyTorch's common calls ---- */
 
-/* Of forward, and of backward, which has the first two. */
+#define ACTIVATION                                                                \
+	{                                                                         \
+		.role = CHOICE, .choice = EK_NORM_ACTIVATION, .is_required = true \
+	}
+/* Of forward and of backward. */
 #define FLAVOURS                                           \
 	{.role = CHOICE, .choice = EK_NORM_WEIGHT_OFFSET}, \
 	{                                                  \
@@ -169,6 +173,31 @@ static struct eager_op after = {
 	.forward = &after_forward, .backward = &after_backward, .number = 2, .saved_x = EK_FORWARD_X,
 	.added = EK_FORWARD_RESIDUAL_AFTER, COPIED,
 };
+
+/* An activation of the result. */
+static struct signature act_forward = {
+	.function = "eager_act_forward", OF_FORWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.role = SHAPE},
+		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS}, ACTIVATION,
+		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE,
+		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct signature act_backward = {
+	.function = "eager_act_backward", OF_BACKWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.role = SHAPE},
+		  {.operand = EK_BACKWARD_WEIGHT}, {.operand = EK_BACKWARD_BIAS}, {.role = STATISTICS}, {.role = EPS},
+		  {.operand = EK_BACKWARD_X_BIAS}, FLAVOURS, ACTIVATION,
+		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DWEIGHT}, {.operand = EK_BACKWARD_DBIAS},
+		  {.operand = EK_BACKWARD_DX_BIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct eager_op act = {
+	.forward = &act_forward, .backward = &act_backward, .number = 3, .saved_x = EK_FORWARD_X, COPIED,
+};
+
+/* The one choice of check_activation. */
+static struct signature activation_alone = {
+	.function = "check_activation", OF_FORWARD, ARGUMENTS(ACTIVATION),
+};
 /* clang-format on */
 
 #define FUNCTION(name, run, op)                                                    \
@@ -189,6 +218,10 @@ FUNCTION(eager_after_forward, eager_forward_of, after)
 FUNCTION(eager_after_compute, eager_compute_of, after)
 FUNCTION(eager_after_keep, eager_keep_of, after)
 FUNCTION(eager_after_backward, eager_backward_of, after)
+FUNCTION(eager_act_forward, eager_forward_of, act)
+FUNCTION(eager_act_compute, eager_compute_of, act)
+FUNCTION(eager_act_keep, eager_keep_of, act)
+FUNCTION(eager_act_backward, eager_backward_of, act)
 
 /* A row, and the same with all operands and choices. */
 static int resolve_both(struct signature *row, struct signature *with_all)
@@ -204,7 +237,8 @@ int norm_resolve(void)
 	bool failed = resolve_both(&norm_forward, &norm_forward_with_all) ||
 		      resolve_both(&norm_backward, &norm_backward_with_all) ||
 		      resolve_both(&norm_backward_workspace, &norm_backward_workspace_with_all)
-			      EAGER_OPS(RESOLVE);
+			      EAGER_OPS(RESOLVE) ||
+		      signature_resolve(&activation_alone);
 	return failed ? -1 : 0;
 }
 
@@ -217,4 +251,15 @@ PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t cou
 	if (count != add_forward.choice_count)
 		return refuse_count("check_flavour", add_forward.choice_count, count);
 	return check_choices(&add_forward, given) ? NULL : Py_NewRef(Py_None);
+}
+
+const char check_activation_doc[] = "check_activation(activation)\n--\n\n"
+				    "Raises what a call with such an activation would; None is not one.";
+
+PyObject *check_activation(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+	(void)module;
+	if (count != 1)
+		return refuse_count("check_activation", 1, count);
+	return check_choices(&activation_alone, given) ? NULL : Py_NewRef(Py_None);
 }

@@ -44,7 +44,8 @@ class Info(TypedDict):
 
 # forward, backward and backward_workspace take the other operands and choices of the library's tables as keywords, by
 # their names there (include/evenkeel.h). A result comes for each output that is wanted. Choices are None for their
-# defaults, a dtype is its number (F32, ...) or PyTorch's, rounding is "once" or "each".
+# defaults, a dtype is its number (F32, ...) or PyTorch's, rounding is "once" or "each", activation "sigmoid", "silu",
+# "gelu" or "gelu_tanh" (None: none).
 
 def forward(
     norm: int,  # LAYER_NORM or RMS_NORM
@@ -68,6 +69,7 @@ def forward(
     weight_dtype: Any = None,
     weight_offset: float | None = None,
     rounding: str | None = None,
+    activation: str | None = None,
 ) -> Any: ...  # y, or (y[, h][, stats]); None: make the inputs contiguous and call again
 def backward(
     norm: int,
@@ -88,6 +90,7 @@ def backward(
     /,
     *,
     dh: Tensor | None = None,
+    bias: Tensor | None = None,  # with an activation alone
     x_bias: Tensor | None = None,
     dresidual: Tensor | bool | None = None,  # True: dx itself, where both are wanted and have one dtype
     dx_bias: Tensor | bool | None = None,
@@ -98,6 +101,7 @@ def backward(
     gradient_dtype: Any = None,
     weight_offset: float | None = None,
     rounding: str | None = None,
+    activation: str | None = None,
 ) -> Any: ...  # (dx, dweight, dbias[, dresidual][, dx_bias]); None: make the inputs contiguous and call again
 def backward_workspace(
     norm: int,
@@ -113,6 +117,7 @@ def backward_workspace(
 
 # Raises what a call with such choices would; None stands for a default.
 def check_flavour(weight_offset: Any, rounding: Any, out_dtype: Any, residual_dtype: Any, /) -> None: ...
+def check_activation(activation: Any, /) -> None: ...  # the same; None is not an activation
 def eager_setup(
     tensor: type,
     parameter: type,
@@ -229,4 +234,34 @@ def eager_after_compute(
 ) -> Any: ...
 def eager_after_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, residual, weight, bias, x_bias): y
 def eager_after_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy: (dx, dy, dweight, dbias, dx_bias, None)
+def eager_act_forward(
+    norm: int,
+    input: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    activation: str,
+    x_bias: Any,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
+) -> Any: ...
+def eager_act_compute(
+    norm: int,
+    input: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    activation: str,
+    x_bias: Any,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
+) -> Any: ...
+def eager_act_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, weight, bias, x_bias): y
+def eager_act_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy: (dx, dweight, dbias, dx_bias, None)
 def info() -> Info: ...

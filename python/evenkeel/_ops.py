@@ -135,10 +135,16 @@ def forward(
 
 
 def _empty_gradients(
-    kind: Kind, shape: tuple[int, ...], x: Array, weight: Array | None, needs: dict[str, bool], dtypes: dict[str, Any]
+    kind: Kind,
+    shape: tuple[int, ...],
+    inputs: dict[str, Array | None],
+    needs: dict[str, bool],
+    dtypes: dict[str, Any],
 ) -> dict[str, Any]:
     """Those that are needed, not computed. dresidual is left out where it is dx."""
-    whole, like = shape_of(x, "x"), x if weight is None else weight
+    x = inputs["x"]
+    like = next(inputs[name] for name in ("weight", "bias", "x_bias", "x") if inputs.get(name) is not None)
+    whole = shape_of(x, "x")
     is_dx = needs["dx"] and dtypes["dtype"] is None
     made: dict[str, Any] = dict.fromkeys(needs)
     for name in ("dweight", "dbias", "dx_bias"):
@@ -158,17 +164,15 @@ def backward(
     *,
     x_dtype: Dtype = None,
     gradient_dtype: Dtype = None,
-    weight_offset: float = 0.0,
-    rounding: str = "once",
+    **flavour: Any,
 ) -> tuple[Any, ...]:
     """dx, dweight and dbias, each None where it is not needed; then dresidual and dx_bias, where they are."""
     x, weight = inputs["x"], inputs["weight"]
     shape, kind = _normalized(x, weight, normalized_shape), kind_of(x)
     refuse_masked(**inputs)
     names = {"dtype": dtype_named(x_dtype, "x_dtype"), "gradient_dtype": dtype_named(gradient_dtype, "gradient_dtype")}
-    made = _empty_gradients(kind, shape, x, weight, needs, names)
-    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding}
-    options |= {name: _number(dtype) for name, dtype in names.items()}
+    made = _empty_gradients(kind, shape, inputs, needs, names)
+    options: dict[str, Any] = flavour | {name: _number(dtype) for name, dtype in names.items()}
     columns = needs["dweight"], needs["dbias"], threads
     wanted = {name: needs[name] for name in ("dx", "dresidual", "dx_bias")}
     workspace = kind.workspace(
@@ -178,13 +182,29 @@ def backward(
     outputs = made["dx"], made["dweight"], made["dbias"], workspace, threads, stream
     options |= {"dresidual": made["dresidual"], "dx_bias": made["dx_bias"]}
 
-    def run(dy: Any, x: Any, weight: Any, dh: Any, x_bias: Any, *stats: Any) -> Any:  # with stats, eps is not used
-        return _core.backward(norm, dy, x, shape, weight, stats, 0.0, *outputs, dh=dh, x_bias=x_bias, **options)
+    def run(dy: Any, x: Any, weight: Any, dh: Any, bias: Any, x_bias: Any, *stats: Any) -> Any:
+        others = {"dh": dh, "bias": bias, "x_bias": x_bias}
+        return _core.backward(norm, dy, x, shape, weight, stats, 0.0, *outputs, **others, **options)  # eps is not used
 
     dx, dweight, dbias, *more = _computed(inputs, run)
     if needs["dresidual"] and made["dresidual"] is None:
         more.insert(0, dx)
     return dx, dweight, dbias, *more
+
+
+def _activation(name: str) -> str:
+    """One that must be there."""
+    _core.check_activation(name)
+    return name
+
+
+def gelu_named(approximate: str) -> str:
+    """The activation that PyTorch's gelu is, given its argument."""
+    if approximate == "none":
+        return "gelu"
+    if approximate == "tanh":
+        return "gelu_tanh"
+    raise ValueError(f"approximate is {approximate!r}; expected 'none' or 'tanh'")
 
 
 def layer_norm(
@@ -332,3 +352,67 @@ def rms_norm_residual(
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual_after": _residual(residual), "x_bias": x_bias, "out": out}
     return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
+
+
+def layer_norm_act(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    activation: str = "gelu",
+    *,
+    x_bias: Array | None = None,
+    normalized_shape: Shape = None,
+    out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> Any:
+    """activation(layer_norm(x + x_bias)), computed in f32 (f64, where x is f64) and rounded once.
+
+    The activation is "gelu", "gelu_tanh", "silu" or "sigmoid". With rounding "each" the norm's result rounds before the
+    activation is applied. The other keywords are those of layer_norm.
+    """
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"activation": _activation(activation), "x_bias": x_bias, "out": out}
+    return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
+
+
+def rms_norm_act(
+    x: Array,
+    weight: Array | None = None,
+    eps: float | None = None,
+    activation: str = "gelu",
+    *,
+    x_bias: Array | None = None,
+    normalized_shape: Shape = None,
+    out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> Any:
+    """activation(rms_norm(x + x_bias)), as layer_norm_act."""
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"activation": _activation(activation), "x_bias": x_bias, "out": out}
+    return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
+
+
+def layer_norm_gelu(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    approximate: str = "none",
+    *,
+    normalized_shape: Shape = None,
+    out: Array | None = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> Any:
+    """layer_norm_act with GELU, or with its form with tanh where approximate is "tanh"."""
+    call = _core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, 0, out
+    return forward(*call, activation=gelu_named(approximate))

@@ -1,9 +1,9 @@
-"""Norms with a residual before or after them and in flavours: cases, operands and every result, from arrays or tensors.
-SPDX-License-Identifier: MIT"""
+"""Norms with a residual before or after them, with an activation, and in flavours: cases, operands and every result,
+from arrays or tensors. SPDX-License-Identifier: MIT"""
 
 from typing import NamedTuple
 
-from reference import array
+from reference import ACTIVATIONS, array
 
 SHAPES = [(1, 1), (7, 33), (70, 129), (3, 4097)]
 
@@ -47,6 +47,26 @@ FLAVOURED += [Case("bf16", "f32", "bf16", "bf16", 1.0, "each")]
 CASES = ALIKE + MIXED + FLAVOURED
 
 
+class Form(NamedTuple):
+    """What a call has beside a norm: the place of its residual, "before" or "after" it, and its activation."""
+
+    place: str | None = None
+    activation: str | None = None
+
+    def __str__(self):
+        return " ".join(filter(None, self))
+
+
+BEFORE, AFTER = Form("before"), Form("after")
+ACTS = [Form(None, activation) for activation in ACTIVATIONS]
+FORMS = [BEFORE, AFTER, *ACTS, Form("before", "gelu")]
+
+
+def some_forms(number):
+    """Of a case: both places of a residual, and one of the forms with an activation."""
+    return *FORMS[:2], FORMS[2 + number % len(FORMS[2:])]
+
+
 def operands(case, shape):
     """x, residual, weight, bias, x_bias, dy and dh as NumPy arrays."""
     columns = [array(shape[-1:], case.weight, seed) for seed in (3, 4, 5)]
@@ -54,18 +74,25 @@ def operands(case, shape):
     return *rows[:2], *columns, *rows[2:]
 
 
-def every_result(library, op, case, operands, dtypes, after=False):
-    """y, h, the statistics, dx, dweight, dbias, dresidual and dx_bias; RMSNorm has fewer, and there are neither h nor
-    dresidual where the residual comes after the norm."""
+def every_result(library, op, case, operands, dtypes, form=BEFORE):
+    """y, h, the statistics, dx, dweight, dbias, dresidual and dx_bias; RMSNorm has fewer, and h and dresidual are there
+    where a residual comes before the norm."""
     x, residual, weight, bias, x_bias, dy, dh = operands
     forward, backward = getattr(library, f"{op}_forward"), getattr(library, f"{op}_backward")
-    is_layer = op == "layer_norm"
+    is_layer, has_h, flavour = (
+        op == "layer_norm",
+        form.place == "before",
+        {**case.flavour, "activation": form.activation},
+    )
     affine, options = (weight, bias) if is_layer else (weight,), {"return_mean_lo": True} if is_layer else {}
-    options |= {"residual_after" if after else "residual": residual, "out_dtype": dtypes[case.y], **case.flavour}
-    y, *stats = forward(x, *affine, eps=1e-5, x_bias=x_bias, **options)
-    h = [] if after else [stats.pop()]
-    needs = {"need_dx_bias": True, **case.flavour} | ({"mean_lo": stats[2]} if is_layer else {})
-    if after:
+    if form.place:
+        options["residual_after" if form.place == "after" else "residual"] = residual
+    y, *stats = forward(x, *affine, eps=1e-5, x_bias=x_bias, out_dtype=dtypes[case.y], **options, **flavour)
+    h = [stats.pop()] if has_h else []
+    needs = {"need_dx_bias": True, **flavour} | ({"mean_lo": stats[2]} if is_layer else {})
+    if is_layer and form.activation:
+        needs["bias"] = bias
+    if not has_h:
         return y, *stats, *backward(dy, x, *stats[:2], weight, x_bias=x_bias, **needs)
     needs |= {"need_dresidual": True, "dh": dh, "x_dtype": dtypes[case.x]}
     return y, *h, *stats, *backward(dy, *h, *stats[:2], weight, **needs)

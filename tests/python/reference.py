@@ -1,6 +1,8 @@
 """The norms as NumPy formulas in float64, and the ops of the library to hold against them.
 SPDX-License-Identifier: MIT"""
 
+import math
+
 import ml_dtypes
 import numpy as np
 
@@ -12,6 +14,43 @@ OPS = ("layer_norm", "rms_norm")
 
 # Relative to the largest element: a few units of each dtype's precision.
 TOLERANCE = {"f32": 3e-6, "f16": 4e-3, "bf16": 3e-2, "f64": 1e-14}
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _normal(t):
+    """The distribution and its density."""
+    return (1 + _erf(t / np.sqrt(2))) / 2, np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
+
+
+def _tanh_of_gelu(t):
+    """tanh(u) as in GELU's form with it, and the derivative of u."""
+    return np.tanh(np.sqrt(2 / np.pi) * (t + 0.044715 * t**3)), np.sqrt(2 / np.pi) * (1 + 0.134145 * t**2)
+
+
+def _gelu_tanh_slope(t):
+    tanh, inner = _tanh_of_gelu(t)
+    return (1 + tanh) / 2 + t * (1 - tanh**2) * inner / 2
+
+
+def _logistic(t):
+    return (1 + np.tanh(t / 2)) / 2
+
+
+ACTIVATIONS = {
+    "sigmoid": _logistic,
+    "silu": lambda t: t * _logistic(t),
+    "gelu": lambda t: t * _normal(t)[0],
+    "gelu_tanh": lambda t: t * (1 + _tanh_of_gelu(t)[0]) / 2,
+}
+
+SLOPES = {
+    "sigmoid": lambda t: _logistic(t) * _logistic(-t),
+    "silu": lambda t: _logistic(t) + t * _logistic(t) * _logistic(-t),
+    "gelu": lambda t: _normal(t)[0] + t * _normal(t)[1],
+    "gelu_tanh": _gelu_tanh_slope,
+}
 
 
 def array(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):

@@ -1,4 +1,5 @@
-"""Norms with a residual before or after them, and their flavours, on arrays. SPDX-License-Identifier: MIT"""
+"""Norms with a residual before or after them, with an activation, and their flavours, on arrays.
+SPDX-License-Identifier: MIT"""
 
 import hashlib
 
@@ -7,53 +8,58 @@ import pytest
 
 import evenkeel
 import fused_cases
-from fused_cases import CASES, SHAPES, Case, every_result
+from fused_cases import ACTS, AFTER, BEFORE, CASES, FORMS, SHAPES, Case, every_result
 from processes import run_python
-from reference import DTYPES, OPS, Norm, array, close, wide
+from reference import ACTIVATIONS, DTYPES, OPS, SLOPES, Norm, array, close, wide
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_op = pytest.mark.parametrize("op", OPS)
-either_place = pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+either_place = pytest.mark.parametrize("form", [BEFORE, AFTER], ids=str)
+every_form = pytest.mark.parametrize("form", FORMS, ids=str)
+every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
 F32 = Case("f32", "f32", "f32", "f32")
 
 
-def function(op, after):
+def function(op, form):
     """The short one: (x, residual, ...) to (y, h), or to y alone."""
-    return getattr(evenkeel, f"{op}_residual" if after else f"add_{op}")
+    return getattr(evenkeel, f"{op}_residual" if form == AFTER else f"add_{op}")
 
 
-def expected_results(op, case, operands, after):
+def expected_results(op, case, operands, form):
     """By the formula in float64, from h as it was rounded."""
     x, residual, weight, bias, x_bias, dy, dh = wide(*operands)
-    h = x + x_bias if after else wide((x + x_bias + residual).astype(DTYPES[case.h]))[0]
+    has_h = form.place == "before"
+    h = wide((x + x_bias + residual).astype(DTYPES[case.h]))[0] if has_h else x + x_bias
     norm = Norm(op, h, weight + case.weight_offset, bias if op == "layer_norm" else None)
-    y, *rest = norm.every_result(dy)
+    y, *rest = norm.every_result(dy * SLOPES[form.activation](norm.y) if form.activation else dy)
+    y = ACTIVATIONS[form.activation](y) if form.activation else y
     stats, (dx, *columns) = rest[: -3 if op == "layer_norm" else -2], rest[-3 if op == "layer_norm" else -2 :]
-    if after:
-        return y + residual, *stats, dx, *columns, dx.reshape(-1, x.shape[-1]).sum(0)
+    if not has_h:
+        y = y + residual if form == AFTER else y
+        return y, *stats, dx, *columns, dx.reshape(-1, x.shape[-1]).sum(0)
     return y, h, *stats, dx + dh, *columns, dx + dh, (dx + dh).reshape(-1, x.shape[-1]).sum(0)
 
 
 @every_case
 @every_op
-@either_place
+@every_form
 @pytest.mark.parametrize("shape", [(7, 33), (2, 3, 129)], ids=str)
-def test_every_result_is_that_of_the_formula(op, case, shape, after):
+def test_every_result_is_that_of_the_formula(op, case, shape, form):
     operands = fused_cases.operands(case, shape)
-    results = every_result(evenkeel, op, case, operands, DTYPES, after)
-    for found, expected in zip(results, expected_results(op, case, operands, after), strict=True):
+    results = every_result(evenkeel, op, case, operands, DTYPES, form)
+    for found, expected in zip(results, expected_results(op, case, operands, form), strict=True):
         if expected is not None:
             close(found, expected, case.coarsest)
-    assert results[1 if after else 2].shape == shape[:-1]
+    assert results[2 if form.place == "before" else 1].shape == shape[:-1]
 
 
 def digest(op):
     """Of every result of the cases, by the library in use."""
     sum = hashlib.sha256()
-    for case in CASES:
+    for number, case in enumerate(CASES):
         for shape in SHAPES:
-            for after in (False, True):
-                for result in every_result(evenkeel, op, case, fused_cases.operands(case, shape), DTYPES, after):
+            for form in fused_cases.some_forms(number):
+                for result in every_result(evenkeel, op, case, fused_cases.operands(case, shape), DTYPES, form):
                     sum.update(result.tobytes())
     return sum.hexdigest()
 
@@ -65,14 +71,18 @@ def test_every_level_has_the_same_bits(op, level):
 
 
 @every_op
-@either_place
-def test_the_short_functions_give_what_the_explicit_ones_do(op, after):
+@pytest.mark.parametrize("form", FORMS[:-1], ids=str)
+def test_the_short_functions_give_what_the_explicit_ones_do(op, form):
     for case in CASES:
         x, residual, weight, bias, x_bias, *_ = operands = fused_cases.operands(case, (4, 40))
         affine = (weight, bias) if op == "layer_norm" else (weight,)
-        found = function(op, after)(x, residual, *affine, 1e-5, x_bias, out_dtype=DTYPES[case.y], **case.flavour)
-        found = (found,) if after else found
-        for a, b in zip(found, every_result(evenkeel, op, case, operands, DTYPES, after), strict=False):
+        options = {"x_bias": x_bias, "out_dtype": DTYPES[case.y], **case.flavour}
+        if form in ACTS:
+            found = getattr(evenkeel, f"{op}_act")(x, *affine, 1e-5, form.activation, **options)
+        else:
+            found = function(op, form)(x, residual, *affine, 1e-5, **options)
+        found = found if form == BEFORE else (found,)
+        for a, b in zip(found, every_result(evenkeel, op, case, operands, DTYPES, form), strict=False):
             assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
@@ -177,18 +187,23 @@ def test_an_x_bias_alone_is_not_rounded():
     assert [a.tobytes() for a in found[1:]] == [a.tobytes() for a in expected[1:]]
 
 
-@either_place
-def test_rows_may_be_apart_and_arrays_of_any_layout(after):
+@every_form
+def test_rows_may_be_apart_and_arrays_of_any_layout(form):
     x, residual, weight, bias, x_bias, dy, dh = fused_cases.operands(F32, (6, 40))
-    expected = every_result(evenkeel, "layer_norm", F32, (x, residual, weight, bias, x_bias, dy, dh), DTYPES, after)
+    expected = every_result(evenkeel, "layer_norm", F32, (x, residual, weight, bias, x_bias, dy, dh), DTYPES, form)
     spread = [np.repeat(a, 3, axis=0)[::3] for a in (x, residual)]
     scattered = [np.asfortranarray(a) for a in (dy, dh)]
     columns = [np.repeat(a, 2)[::2] for a in (weight, bias, x_bias)]
-    found = every_result(evenkeel, "layer_norm", F32, (*spread, *columns, *scattered), DTYPES, after)
+    found = every_result(evenkeel, "layer_norm", F32, (*spread, *columns, *scattered), DTYPES, form)
     assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
+
+
+@either_place
+def test_one_of_x_and_residual_may_be_of_any_layout(form):
+    x, residual = array((6, 40)), array((6, 40), seed=1)
     scattered = np.asfortranarray(residual)
     for a, b in ((x, scattered), (np.asfortranarray(x), residual)):
-        np.testing.assert_array_equal(function("rms_norm", after)(a, b), function("rms_norm", after)(x, residual))
+        np.testing.assert_array_equal(function("rms_norm", form)(a, b), function("rms_norm", form)(x, residual))
 
 
 # ---- a residual after the norm ----
@@ -201,11 +216,11 @@ def test_rows_may_be_apart_and_arrays_of_any_layout(after):
 )
 def test_the_result_has_the_dtype_of_the_wider_and_rounds_once(op, dtype, other, expected):
     x, residual, weight = array((5, 300), dtype), array((5, 300), other, 1), array((300,), dtype, 2)
-    y = function(op, True)(x, residual, weight)
+    y = function(op, AFTER)(x, residual, weight)
     wide = np.float64 if dtype == "f64" else np.float32
     total = getattr(evenkeel, op)(x.astype(wide), weight.astype(wide)) + residual.astype(wide)
     assert y.dtype == DTYPES[expected] and y.tobytes() == total.astype(y.dtype).tobytes()
-    narrow = function(op, True)(x, residual, weight, out_dtype=x.dtype)
+    narrow = function(op, AFTER)(x, residual, weight, out_dtype=x.dtype)
     assert narrow.dtype == x.dtype and narrow.tobytes() == total.astype(x.dtype).tobytes()
 
 
@@ -214,20 +229,20 @@ def test_rounding_each_rounds_before_the_residual_is_added(op):
     x, residual, weight = (array(shape, "bf16", seed) for seed, shape in enumerate([(5, 300), (5, 300), (300,)]))
     norm = getattr(evenkeel, op)(x, weight, rounding="each").astype(np.float32)
     expected = (norm + residual.astype(np.float32)).astype(x.dtype)
-    y = function(op, True)(x, residual, weight, rounding="each")
-    assert y.tobytes() == expected.tobytes() != function(op, True)(x, residual, weight).tobytes()
+    y = function(op, AFTER)(x, residual, weight, rounding="each")
+    assert y.tobytes() == expected.tobytes() != function(op, AFTER)(x, residual, weight).tobytes()
 
 
 @every_op
 def test_the_result_may_lie_where_x_or_the_residual_does(op):
     x, residual, weight = array((5, 300)), array((5, 300), seed=1), array((300,), seed=2)
-    expected = function(op, True)(x, residual, weight)
+    expected = function(op, AFTER)(x, residual, weight)
     for given in ([x.copy(), residual], [x, residual.copy()]):
         out = given[0] if given[1] is residual else given[1]
-        assert function(op, True)(*given, weight, out=out) is out and out.tobytes() == expected.tobytes()
+        assert function(op, AFTER)(*given, weight, out=out) is out and out.tobytes() == expected.tobytes()
     stream = np.concatenate([residual, residual])
     with pytest.raises(ValueError, match="^out .* overlaps residual_after "):
-        function(op, True)(x, stream[:5], weight, out=stream[1:6])
+        function(op, AFTER)(x, stream[:5], weight, out=stream[1:6])
     assert stream.tobytes() == np.concatenate([residual, residual]).tobytes()
 
 
@@ -245,15 +260,128 @@ def test_a_result_in_another_dtype_than_that_of_the_residual_is_refused():
 
 @every_op
 @either_place
-def test_a_residual_must_be_there(op, after):
+def test_a_residual_must_be_there(op, form):
     with pytest.raises(TypeError, match="^residual is of type NoneType; expected an array with DLPack"):
-        function(op, after)(array((2, 8)), None)
+        function(op, form)(array((2, 8)), None)
 
 
 def test_a_call_has_one_residual():
     x = array((2, 8))
     with pytest.raises(ValueError, match="^residual_after .* does not go with residual .*: one of them must be NULL"):
         evenkeel.layer_norm_forward(x, residual=x, residual_after=x)
+
+
+# ---- an activation of the result ----
+
+
+@every_op
+@every_activation
+@pytest.mark.parametrize(("dtype", "other"), [("bf16", "f32"), ("f16", "f32"), ("f32", "bf16"), ("f32", "f16")])
+def test_the_activation_is_applied_before_the_one_rounding(op, activation, dtype, other):
+    x, weight = array((5, 300), dtype), array((300,), dtype, 2)
+    act = getattr(evenkeel, f"{op}_act")
+    wide = act(x.astype(np.float32), weight.astype(np.float32), activation=activation)
+    for out_dtype in (dtype, other):
+        found = act(x, weight, activation=activation, out_dtype=DTYPES[out_dtype])
+        assert found.dtype == DTYPES[out_dtype] and found.tobytes() == wide.astype(DTYPES[out_dtype]).tobytes()
+
+
+@every_op
+@every_activation
+def test_rounding_each_rounds_before_the_activation(op, activation):
+    x, weight = array((50, 300), "bf16"), array((300,), "bf16", 2)
+    act = getattr(evenkeel, f"{op}_act")
+    rounded = getattr(evenkeel, op)(x, weight, rounding="each").astype(np.float64)
+    expected = ACTIVATIONS[activation](rounded).astype(x.dtype)
+    assert (act(x, weight, activation=activation, rounding="each") != expected).mean() < 1e-3
+    assert (act(x, weight, activation=activation) != expected).mean() > 0.05
+
+
+def test_gelu_is_the_default_and_has_two_forms():
+    x, weight, bias = array((5, 300)), array((300,), seed=1), array((300,), seed=2)
+    gelu, tanh = (evenkeel.layer_norm_act(x, weight, bias, activation=name) for name in ("gelu", "gelu_tanh"))
+    assert gelu.tobytes() == evenkeel.layer_norm_act(x, weight, bias).tobytes() != tanh.tobytes()
+    assert gelu.tobytes() == evenkeel.layer_norm_gelu(x, weight, bias).tobytes()
+    assert tanh.tobytes() == evenkeel.layer_norm_gelu(x, weight, bias, approximate="tanh").tobytes()
+    assert evenkeel.rms_norm_act(x).tobytes() == evenkeel.rms_norm_act(x, activation="gelu").tobytes()
+    apart = evenkeel.layer_norm_gelu(x, weight, bias, 10.0)
+    assert apart.tobytes() == evenkeel.layer_norm_act(x, weight, bias, 10.0).tobytes() != gelu.tobytes()
+
+
+@every_op
+def test_the_result_of_an_activation_may_lie_where_x_does(op):
+    x, act = array((5, 300)), getattr(evenkeel, f"{op}_act")
+    expected = act(x, activation="silu")
+    assert act(x, activation="silu", out=x) is x and x.tobytes() == expected.tobytes()
+    x = array((5, 4, 10))
+    out, expected = np.empty_like(x), evenkeel.layer_norm_act(x, normalized_shape=(4, 10))
+    assert evenkeel.layer_norm_gelu(x, normalized_shape=(4, 10), out=out, threads=1) is out
+    assert out.tobytes() == expected.tobytes() != evenkeel.layer_norm_act(x).tobytes()
+
+
+@pytest.mark.parametrize("absent", ["weight", "bias", "both"])
+def test_columns_may_be_absent_in_backward(absent):
+    x, _, weight, bias, _, dy, _ = fused_cases.operands(F32._replace(x="bf16", y="bf16"), (6, 40))
+    weight, bias = None if absent in ("weight", "both") else weight, None if absent in ("bias", "both") else bias
+    y, mean, rstd = evenkeel.layer_norm_forward(x, weight, bias, activation="gelu")
+    found = evenkeel.layer_norm_backward(dy, x, mean, rstd, weight, bias=bias, activation="gelu")
+    norm = Norm("layer_norm", x, weight, bias)
+    close(y, ACTIVATIONS["gelu"](norm.y), "bf16")
+    for a, b in zip(found, norm.backward(wide(dy)[0] * SLOPES["gelu"](norm.y)), strict=True):
+        close(a, b, "bf16")
+    assert found[2].dtype == (x.dtype if absent == "both" else np.float32)
+
+
+def test_backward_reads_the_bias_of_forward():
+    """And takes none without an activation."""
+    x, bias = array((6, 40)), array((40,), seed=1)
+    _, mean, rstd = evenkeel.layer_norm_forward(x, None, bias, activation="silu")
+    with_bias = evenkeel.layer_norm_backward(x, x, mean, rstd, bias=bias, activation="silu")
+    without = evenkeel.layer_norm_backward(x, x, mean, rstd, activation="silu")
+    assert all(a.tobytes() != b.tobytes() for a, b in zip(with_bias, without, strict=True))
+    with pytest.raises(ValueError, match="^bias .* goes with an activation alone, and activation is 0; expected NULL"):
+        evenkeel.layer_norm_backward(x, x, mean, rstd, bias=bias)
+
+
+def test_an_activation_does_not_go_with_a_residual_after_the_norm():
+    x = array((2, 8))
+    with pytest.raises(ValueError, match="^residual_after .* does not go with activation "):
+        evenkeel.layer_norm_forward(x, residual_after=x, activation="gelu")
+
+
+EXPECTED = "expected 'sigmoid', 'silu', 'gelu' or 'gelu_tanh'"
+
+
+@pytest.mark.parametrize("wrong", ["relu", "GELU", "gelu ", "", 3, True, None], ids=repr)
+@every_op
+def test_activations_that_do_not_exist_are_refused(op, wrong):
+    x = array((2, 8))
+    statistics = getattr(evenkeel, f"{op}_forward")(x)[1:]
+    calls = [
+        lambda: getattr(evenkeel, f"{op}_act")(x, activation=wrong),
+        lambda: getattr(evenkeel, f"{op}_forward")(x, activation=wrong),
+        lambda: getattr(evenkeel, f"{op}_backward")(x, x, *statistics, activation=wrong),
+    ]
+    for call in calls[: 1 if wrong is None else 3]:  # the explicit ones need none
+        with pytest.raises(ValueError) as raised:
+            call()
+        assert str(raised.value) == f"activation is {wrong!r}; {EXPECTED}"
+
+
+@pytest.mark.parametrize("wrong", ["Tanh", "gelu", None, True, ["none"]], ids=repr)
+def test_so_are_forms_of_gelu(wrong):
+    with pytest.raises(ValueError) as raised:
+        evenkeel.layer_norm_gelu(array((2, 8)), approximate=wrong)
+    assert str(raised.value) == f"approximate is {wrong!r}; expected 'none' or 'tanh'"
+
+
+def test_a_name_of_an_activation_need_not_be_interned():
+    x = array((2, 8))
+    name = "".join(["si", "lu"])
+    assert evenkeel.rms_norm_act(x, activation=name).tobytes() == evenkeel.rms_norm_act(x, activation="silu").tobytes()
+
+
+# ---- mistakes ----
 
 
 REFUSED = {

@@ -1,5 +1,5 @@
-"""evenkeel.torch's norms with a residual before or after them: values, bits, what is saved, gradients that are absent.
-SPDX-License-Identifier: MIT"""
+"""evenkeel.torch's norms with a residual before or after them or an activation: values, bits, what is saved, gradients
+that are absent. SPDX-License-Identifier: MIT"""
 
 import itertools
 import pickle
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -41,38 +42,58 @@ F32 = Case("f32", "f32", "f32", "f32")
 BF16_IN_F32 = Case("bf16", "bf16", "f32", "bf16")
 
 
-class Before(Norm):
-    """A norm with a residual before it: (y, h)."""
+class Fused(Norm):
+    """A norm in one of its forms: (y, h) where it has a residual before it, else y alone, in a tuple here."""
 
-    is_after = False
+    def __new__(cls, norm, form):
+        made = super().__new__(cls, *norm)
+        made.form = form
+        return made
+
+    @property
+    def has_h(self):
+        return self.form.place == "before"
+
+    @property
+    def is_after(self):
+        return self.form.place == "after"
+
+    @property
+    def activation(self):
+        return self.form.activation
 
     @property
     def name(self):
-        return f"add_{self.op}"
+        return f"{self.op}_act" if self.activation else f"{self.op}_residual" if self.is_after else f"add_{self.op}"
+
+    @property
+    def eager(self):
+        """The beginning of the names in the extension."""
+        return "eager_act" if self.activation else "eager_after" if self.is_after else "eager_add"
 
     def __str__(self):
-        return self.name
+        return " ".join(filter(None, (self.name, self.activation)))
 
 
-class After(Before):
-    """The same with a residual after it: y alone, in a tuple here."""
-
-    is_after = True
-
-    @property
-    def name(self):
-        return f"{self.op}_residual"
-
-
-BEFORE, AFTER = [Before(*LAYER), Before(*RMS)], [After(*LAYER), After(*RMS)]
-every_norm = pytest.mark.parametrize("norm", BEFORE + AFTER, ids=str)
+BEFORE, AFTER = ([Fused(norm, form) for norm in (LAYER, RMS)] for form in (fused_cases.BEFORE, fused_cases.AFTER))
+EVERY_ACT = [Fused(norm, form) for norm in (LAYER, RMS) for form in fused_cases.ACTS]
+ACTS = EVERY_ACT[2:4] + EVERY_ACT[4:6]  # each activation, with one of the norms
+every_norm = pytest.mark.parametrize("norm", BEFORE + AFTER + ACTS, ids=str)
+with_residual = pytest.mark.parametrize("norm", BEFORE + AFTER, ids=str)
 with_h = pytest.mark.parametrize("norm", BEFORE, ids=str)
 without_h = pytest.mark.parametrize("norm", AFTER, ids=str)
+
+ACTIVATIONS = {
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 class Operands(NamedTuple):
     x: torch.Tensor
-    residual: torch.Tensor
+    residual: torch.Tensor | None = None
     weight: torch.Tensor | None = None
     bias: torch.Tensor | None = None
     x_bias: torch.Tensor | None = None
@@ -82,7 +103,9 @@ def operands(norm, case=F32, shape=(6, 40)):
     """The operands of the norm, and the gradients of its results: (dy, dh), or dy alone."""
     *inputs, dy, dh = map(as_tensor, fused_cases.operands(case, shape))
     inputs = Operands(*inputs)
-    return (inputs if norm.has_bias else inputs._replace(bias=None)), (dy,) if norm.is_after else (dy, dh)
+    inputs = inputs if norm.has_bias else inputs._replace(bias=None)
+    inputs = inputs if norm.form.place else inputs._replace(residual=None)
+    return inputs, (dy, dh) if norm.has_h else (dy,)
 
 
 def fused_norm(norm, inputs, case=F32, eps=1e-5, **options):
@@ -90,7 +113,10 @@ def fused_norm(norm, inputs, case=F32, eps=1e-5, **options):
     x, residual, weight, bias, x_bias = inputs
     affine = (weight, bias) if norm.op == "layer_norm" else (weight,)
     options = {"out_dtype": DTYPES[case.y], **case.flavour, **options}
-    results = getattr(ek, norm.name)(x, residual, x.shape[-1:], *affine, eps, x_bias, **options)
+    call, shape = getattr(ek, norm.name), x.shape[-1:]
+    if norm.activation:
+        return (call(x, shape, *affine, eps, norm.activation, x_bias=x_bias, **options),)
+    results = call(x, residual, shape, *affine, eps, x_bias, **options)
     return (results,) if norm.is_after else results
 
 
@@ -99,8 +125,9 @@ def composed(norm, inputs, case=F32):
     x, residual, weight, bias, x_bias = inputs
     weight = weight if weight is None else weight + case.weight_offset
     h = x if x_bias is None else x + x_bias
-    if norm.is_after:
-        return (norm.theirs(h, x.shape[-1:], weight, bias) + residual,)
+    if not norm.has_h:
+        y = norm.theirs(h, x.shape[-1:], weight, bias)
+        return (ACTIVATIONS[norm.activation](y) if norm.activation else y + residual,)
     h = h + residual
     h = h + (h.detach().to(DTYPES[case.h]).double() - h.detach())
     return norm.theirs(h, x.shape[-1:], weight, bias), h
@@ -160,9 +187,13 @@ def test_columns_in_float32_without_a_weight_have_gradients_in_float32(norm, dty
     found = Operands(*gradients(lambda i: fused_norm(norm, i, Case(dtype, "f32", dtype, dtype)), inputs, *outer))
     assert found.x_bias.dtype is torch.float32 and found.x.dtype is DTYPES[dtype]
     close(found.x_bias, wide(found.x)[0].sum(0), dtype)
+    leaves = Operands(*require_gradients(*inputs))
+    results, present = fused_norm(norm, leaves, Case(dtype, "f32", dtype, dtype)), [t for t in leaves if t is not None]
+    recorded = torch.autograd.grad(results, present, outer, create_graph=True)
+    assert all_same(recorded, [g for g in found if g is not None])
 
 
-@every_norm
+@with_residual
 def test_several_normalized_dimensions(norm):
     x, residual, weight = tensor((5, 4, 10), "f64"), tensor((5, 4, 10), "f64", seed=1), tensor((4, 10), "f64", seed=2)
     found = getattr(ek, norm.name)(x, residual, (4, 10), weight, x_bias=weight)
@@ -222,10 +253,10 @@ def reference_results():
     """The bytes that the C reference computes from NumPy arrays; called in a process limited to the reference."""
     assert evenkeel.info()["level"] == "reference"
     found = {}
-    for op, case, shape, is_after in itertools.product(reference.OPS, CASES, SHAPES, (False, True)):
+    for norm, case, shape in itertools.product(BEFORE + AFTER + ACTS, CASES, SHAPES):
         given = fused_cases.operands(case, shape)
-        results = fused_cases.every_result(evenkeel, op, case, given, reference.DTYPES, is_after)
-        found[op, case, shape, is_after] = [array.tobytes() for array in results]
+        results = fused_cases.every_result(evenkeel, norm.op, case, given, reference.DTYPES, norm.form)
+        found[norm.op, case, shape, norm.form] = [array.tobytes() for array in results]
     return found
 
 
@@ -248,15 +279,15 @@ def test_bits_are_those_of_the_reference(norm, case, way, reference_bits, monkey
         for op, node in _autograd.NODES.items():
             monkeypatch.setattr(node, "forward", staticmethod(partial(_autograd.keep_in_python, op)))
     for shape in SHAPES:
-        expected = reference_bits[norm.op, case, shape, norm.is_after]
+        expected = reference_bits[norm.op, case, shape, norm.form]
         given = tuple(map(as_tensor, fused_cases.operands(case, shape)))
-        explicit = fused_cases.every_result(ek, norm.op, case, given, DTYPES, norm.is_after)
+        explicit = fused_cases.every_result(ek, norm.op, case, given, DTYPES, norm.form)
         assert list(map(memory, explicit)) == expected
         inputs, outer = operands(norm, case, shape)
         assert list(map(memory, fused_norm(norm, inputs, case))) == expected[: len(outer)]
         found = Operands(*gradients(lambda i: fused_norm(norm, i, case), inputs, *outer))
         bias = [] if found.bias is None else [found.bias]
-        residual = [] if norm.is_after else [found.residual]
+        residual = [found.residual] if norm.has_h else []
         in_order = [found.x, found.weight, *bias, *residual, found.x_bias]
         assert list(map(memory, in_order)) == expected[len(outer) + norm.statistics :]
 
@@ -290,8 +321,12 @@ def test_bits_do_not_depend_on_threads_or_the_batch(norm, threads):
     one = everything(inputs, *outer)
     threads(3)
     assert all_same(everything(inputs, *outer), one)
-    some, rows = inputs._replace(x=inputs.x[5:8], residual=inputs.residual[5:8]), len(outer) + 2
-    assert all_same(everything(some, *(g[5:8] for g in outer))[:rows], [whole[5:8] for whole in one[:rows]])
+
+    def part(tensor):
+        return None if tensor is None else tensor[5:8]
+
+    some, rows = inputs._replace(x=part(inputs.x), residual=part(inputs.residual)), len(outer) + 2
+    assert all_same(everything(some, *map(part, outer))[:rows], [*map(part, one[:rows])])
 
 
 @every_norm
@@ -322,10 +357,8 @@ def test_operands_and_gradients_of_any_layout(norm, layout):
     inputs, outer = operands(norm)
     expected = fused_norm(norm, inputs), gradients(lambda i: fused_norm(norm, i), inputs, *outer)
     lay = LAYOUTS[layout]
-    rows = {"x": lay(inputs.x), "residual": lay(inputs.residual)}
-    if layout in ("steps", "a lazy negation"):
-        rows |= {"weight": lay(inputs.weight), "x_bias": lay(inputs.x_bias)}
-    laid_out = inputs._replace(**rows)
+    names = ("x", "residual") if layout in ("rows apart", "transposed") else Operands._fields
+    laid_out = inputs._replace(**{n: lay(t) for n, t in inputs._asdict().items() if t is not None and n in names})
     assert all_same(fused_norm(norm, laid_out), expected[0])
     leaves = Operands(*(None if t is None else t.detach().requires_grad_() for t in laid_out))
     present = [t for t in leaves if t is not None]
@@ -393,7 +426,7 @@ def test_leaves_keep_gradients_of_their_own(norm):
     assert torch.equal(leaves.residual.grad, before)
 
 
-@every_norm
+@with_residual
 def test_one_tensor_may_be_x_and_residual(norm):
     (x,) = require_gradients(tensor((6, 40)))
     results = fused_norm(norm, Operands(x, x))
@@ -450,10 +483,9 @@ def test_a_result_may_be_used_in_place_by_autograd(norm):
 def test_calls_that_nobody_watches_are_served_in_c(norm, kernels):
     inputs, outer = operands(norm)
     fused_norm(norm, inputs)
-    eager = "eager_after" if norm.is_after else "eager_add"
-    assert kernels.last == f"{eager}_forward" and kernels.forward == 1
+    assert kernels.last == f"{norm.eager}_forward" and kernels.forward == 1
     gradients(lambda i: fused_norm(norm, i), inputs, *outer)
-    assert kernels.last == f"{eager}_backward" and (kernels.forward, kernels.backward) == (2, 1)
+    assert kernels.last == f"{norm.eager}_backward" and (kernels.forward, kernels.backward) == (2, 1)
 
 
 @every_norm
@@ -473,7 +505,7 @@ def test_an_inference_tensor_is_accepted_as_residual_and_as_an_x_that_is_not_sav
     with torch.inference_mode():
         inference = tensor((6, 40))
     weight = tensor((40,), seed=1).requires_grad_()
-    is_savable = not norm.is_after or norm.op == "rms_norm"
+    is_savable = norm.has_h or norm.op == "rms_norm"
     y, *_ = fused_norm(norm, Operands(inference if is_savable else plain, inference, weight))
     (found,) = torch.autograd.grad(y.sum(), weight)
     y, *_ = fused_norm(norm, Operands(plain, plain, weight))

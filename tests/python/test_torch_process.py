@@ -42,6 +42,8 @@ def a_step(x, layer, rms):
     ek.layer_norm_residual(x, x, (64,), layer.weight, layer.bias, x_bias=rms.weight).backward(x.detach())
     ek.rms_norm_residual(x.detach(), x, (64,)).sum().backward()
     ek.rms_norm_residual(x.bfloat16(), x, (64,), rms.weight, out_dtype=torch.bfloat16).sum().backward()
+    ek.layer_norm_act(x, (64,), layer.weight, layer.bias, x_bias=rms.weight).backward(x.detach())
+    ek.rms_norm_act(x, (64,), activation="silu", rounding="each").sum().backward()
     with torch.no_grad():
         layer(x.t()[:, :4].t())
         ek.add_rms_norm(x, x, (64,))
@@ -55,6 +57,10 @@ def a_step(x, layer, rms):
             ek.add_layer_norm(x, x, wrong)
         with pytest.raises((RuntimeError, TypeError)):
             ek.layer_norm_residual(x, x, wrong)
+        with pytest.raises((RuntimeError, TypeError)):
+            ek.layer_norm_act(x, wrong)
+        with pytest.raises(ValueError):
+            ek.layer_norm_act(x, (64,), activation=wrong)
     for leaf in (x, *layer.parameters(), *rms.parameters()):
         leaf.grad = None
 

@@ -115,7 +115,8 @@ def close(result, expected, dtype=None):
 
 
 def bits(tensor):
-    return tensor.detach().cpu().resolve_neg().contiguous().view(torch.uint8)
+    """A copy, as a tensor of one element may be contiguous with any strides, and then cannot be viewed as bytes."""
+    return tensor.detach().cpu().resolve_neg().clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def same_bits(a, b):
@@ -159,7 +160,7 @@ class Wrapped(torch.Tensor):
         return tree_map_only(torch.Tensor, cls, function(*args, **kwargs))
 
 
-EAGER = "eager_forward", "eager_add_forward", "eager_after_forward"
+EAGER = "eager_forward", "eager_add_forward", "eager_after_forward", "eager_act_forward"
 
 
 class Kernels:

@@ -1,7 +1,7 @@
 """How gradients flow: the norms as functions of autograd, differentiable any number of times.
 
-What forward saves is x (h, where there is a residual before the norm), weight, the statistics of the rows, and x_bias
-where backward needs it, nothing else. The ops of _call.py say which.
+What forward saves is x (h, where there is a residual before the norm), weight, the statistics of the rows, and bias and
+x_bias where backward needs them, nothing else. The ops of _call.py say which.
 SPDX-License-Identifier: MIT
 """
 
@@ -16,6 +16,8 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import Function
 
 from evenkeel._core import (
+    eager_act_backward,
+    eager_act_keep,
     eager_add_backward,
     eager_add_keep,
     eager_after_backward,
@@ -29,6 +31,7 @@ from evenkeel.torch._call import (
     ADD_NORM,
     DTYPES,
     NORM,
+    NORM_ACT,
     NORM_RESIDUAL,
     Call,
     Gradients,
@@ -137,7 +140,14 @@ class NormResidual(Function):
     )
 
 
-NODES: dict[Op, Any] = {NORM: Norm, ADD_NORM: AddNorm, NORM_RESIDUAL: NormResidual}
+class NormAct(Function):
+    """y of (x, weight, bias, x_bias, what forward has made)."""
+
+    forward = staticmethod(eager_act_keep if _kernels.HAS_EXCHANGE else partial(keep_in_python, NORM_ACT))
+    backward = staticmethod(eager_act_backward if _kernels.HAS_EXCHANGE else partial(backward_in_python, NORM_ACT))
+
+
+NODES: dict[Op, Any] = {NORM: Norm, ADD_NORM: AddNorm, NORM_RESIDUAL: NormResidual, NORM_ACT: NormAct}
 
 # Without the step in Python that looks for torch.func's transforms: who calls this has looked.
 APPLY: dict[Op, Callable[..., Any]] = {op: super(Function, node).apply for op, node in NODES.items()}
@@ -161,7 +171,7 @@ def backward(op: Op, ctx: Any, gradients: tuple[Any, ...], saved: tuple[Any, ...
         return *(None for _ in needs), None
     *tensors, stats = saved
     kept, outer = dict(zip(op.saved, tensors, strict=True)), dict(zip(op.outputs, gradients, strict=True))
-    known = Known(outer["y"], outer.get("h"), tensors[0], kept["weight"], kept.get("x_bias"))
+    known = Known(outer["y"], outer.get("h"), tensors[0], kept["weight"], kept.get("bias"), kept.get("x_bias"))
     needed = dict(zip(op.inputs, needs, strict=False))
     computed = {f"d{name}": need for name, need in needed.items() if name != op.added}
     found = _in_python(known, stats, Options(*ctx.options), Gradients(**computed))
@@ -204,14 +214,15 @@ def _by_kernels(known: Known, stats: Tensor, options: Options, needs: Gradients)
 
 
 def _first_order(known: Known, stats: Tensor, options: Options, needs: Gradients) -> Gradients:
-    dy, dh, x, weight, x_bias = known
+    dy, dh, x, weight, bias, x_bias = known
     dtype = DTYPES[options.dtype - 1]
     gradients = _kernels.empty_gradients(
-        x, options.shape, columns_dtype(x, weight, options), *map(bool, needs), dtype=dtype
+        x, options.shape, columns_dtype(known, options), *map(bool, needs), dtype=dtype
     )
     compute = _only_memory.backward if options.estimate else _kernels.backward
-    more: Any = {"weight_offset": options.weight_offset, "rounding": options.rounding, "x_bias": x_bias}
-    return compute(options.norm, dy, x, options.shape, weight, stats, gradients, dh=dh, dtype=dtype, **more)
+    flavour: Any = {name: getattr(options, name) for name in ("weight_offset", "rounding", "activation")}
+    more: Any = {"dh": dh, "bias": bias, "x_bias": x_bias, "dtype": dtype, **flavour}
+    return compute(options.norm, dy, x, options.shape, weight, stats, gradients, **more)
 
 
 class NormBackward(Function):

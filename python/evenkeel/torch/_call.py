@@ -39,6 +39,7 @@ class Flavour(NamedTuple):
     weight_offset: float = 0.0
     rounding: str = "once"
     out_dtype: torch.dtype | None = None
+    activation: str | None = None  # of y, by its name in the extension
 
 
 PLAIN = Flavour()
@@ -69,7 +70,7 @@ class Op:
         self.fields_of, self.arguments_of = itemgetter(*places), itemgetter(*map(FIELDS.index, arguments))
 
 
-_NORM, _FLAVOUR = ("shape", "weight", "bias", "eps"), Flavour._fields
+_NORM, _FLAVOUR = ("shape", "weight", "bias", "eps"), ("weight_offset", "rounding", "out_dtype")
 NORM = Op("{}", ("x", *_NORM, *_FLAVOUR))
 ADD_NORM = Op(
     "add_{}",
@@ -83,7 +84,12 @@ NORM_RESIDUAL = Op(
     saved=("x", "weight", "x_bias"),
     added="residual_after",
 )
-OPS = NORM, ADD_NORM, NORM_RESIDUAL  # by their numbers in the extension
+NORM_ACT = Op(
+    "{}_act",
+    ("x", *_NORM, "activation", "x_bias", *_FLAVOUR),
+    saved=("x", "weight", "bias", "x_bias"),
+)
+OPS = NORM, ADD_NORM, NORM_RESIDUAL, NORM_ACT  # by their numbers in the extension
 
 
 def function_name(op: Op, norm: int) -> str:
@@ -134,10 +140,11 @@ class Options(NamedTuple):
     shape: Shape
     eps: float | None
     estimate: bool  # whether only memory is estimated
-    columns_dtype: torch.dtype | None  # of bias and x_bias that come without a weight
+    columns_dtype: torch.dtype | None  # of bias and x_bias that come without a weight; None: of what is saved
     dtype: int  # of x
     weight_offset: float
     rounding: str
+    activation: str | None = None
 
 
 def options_of(call: Call, estimate: bool = False) -> Options:
@@ -152,6 +159,7 @@ def options_of(call: Call, estimate: bool = False) -> Options:
         number_of(x.dtype),
         call.flavour.weight_offset,
         call.flavour.rounding,
+        call.flavour.activation,
     )
 
 
@@ -162,6 +170,7 @@ class Known(NamedTuple):
     dh: Any
     x: Tensor  # h, where forward had a residual before the norm
     weight: Tensor | None
+    bias: Tensor | None  # where it had one, and an activation
     x_bias: Tensor | None  # where it had one, and no residual before the norm
 
 

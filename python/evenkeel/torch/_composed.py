@@ -1,13 +1,53 @@
 """The norms in PyTorch's operations: for calls that PyTorch must see, for what the kernels lack, and for derivatives of
 backward. The order of operations is that of docs/numerics.md; the bits are PyTorch's. SPDX-License-Identifier: MIT"""
 
-from typing import Any
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from evenkeel.torch._call import DTYPES, LAYER_NORM, PLAIN, Call, Gradients, Known, Options, Outputs, Shape
+
+# ---- activations ----
+
+
+def _sigmoid_slope(t: Tensor) -> Tensor:
+    s = t.sigmoid()
+    return s * (1 - s)
+
+
+def _silu_slope(t: Tensor) -> Tensor:
+    s = t.sigmoid()
+    return s * (1 + t * (1 - s))
+
+
+def _gelu_slope(t: Tensor) -> Tensor:
+    density = (t.square() * -0.5).exp() * math.sqrt(0.5 / math.pi)
+    return (t * -math.sqrt(0.5)).erfc() * 0.5 + t * density
+
+
+def _gelu_tanh_slope(t: Tensor) -> Tensor:
+    square, scale, cubic = t.square(), math.sqrt(2 / math.pi), 0.044715
+    s = (t * (1 + cubic * square) * (2 * scale)).sigmoid()  # (1 + tanh(half of it)) / 2
+    return s * (1 + t * (1 - s) * (1 + 3 * cubic * square) * (2 * scale))
+
+
+class _Activation(NamedTuple):
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]  # its derivative, which has derivatives of every order
+
+
+_ACTIVATIONS = {
+    "sigmoid": _Activation(torch.sigmoid, _sigmoid_slope),
+    "silu": _Activation(F.silu, _silu_slope),
+    "gelu": _Activation(F.gelu, _gelu_slope),
+    "gelu_tanh": _Activation(partial(F.gelu, approximate="tanh"), _gelu_tanh_slope),
+}
+
 
 # ---- forward ----
 
@@ -64,6 +104,7 @@ def pytorch(call: Call) -> Outputs:
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
         y = y.to(call.out_dtype).to(dtype)
+    y = y if call.flavour.activation is None else _ACTIVATIONS[call.flavour.activation].value(y)
     y = y if after is None else y + after
     return Outputs(y.to(call.out_dtype), h, None)
 
@@ -71,9 +112,10 @@ def pytorch(call: Call) -> Outputs:
 # ---- backward ----
 
 
-def columns_dtype(x: Tensor, weight: Tensor | None, options: Options) -> torch.dtype:
+def columns_dtype(known: Known, options: Options) -> torch.dtype:
     """Of dweight, dbias and dx_bias."""
-    return options.columns_dtype or (x if weight is None else weight).dtype
+    columns = (t.dtype for t in (known.weight, known.bias, known.x_bias) if t is not None)
+    return options.columns_dtype or next(columns, known.x.dtype)
 
 
 def _normalized(x: Tensor, dims: Shape, options: Options) -> tuple[Tensor, Tensor]:
@@ -87,19 +129,24 @@ def _normalized(x: Tensor, dims: Shape, options: Options) -> tuple[Tensor, Tenso
 
 def by_formula(known: Known, options: Options) -> Gradients:
     """All gradients, in PyTorch's operations, which have derivatives of every order."""
-    dy, dh, x, weight, x_bias = known
+    dy, dh, x, weight, bias, x_bias = known
     dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
     count = len(options.shape)
     dims, rows = tuple(range(-count, 0)), tuple(range(x.dim() - count))
     h = x.to(dtype) if x_bias is None else x.to(dtype) + x_bias.to(dtype)
     xhat, rstd = _normalized(h, dims, options)
     dy = torch.zeros_like(xhat) if dy is None else dy.to(dtype)
-    g = dy if weight is None else dy * (weight.to(dtype) + options.weight_offset)
+    weight = None if weight is None else weight.to(dtype) + options.weight_offset
+    if options.activation is not None:
+        affine = xhat if weight is None else xhat * weight
+        affine = affine if bias is None else affine + bias.to(dtype)
+        dy = dy * _ACTIVATIONS[options.activation].slope(affine)
+    g = dy if weight is None else dy * weight
     inner = g - xhat * (g * xhat).mean(dims, keepdim=True)
     if options.norm == LAYER_NORM:
         inner = inner - g.mean(dims, keepdim=True)
     dx = inner * rstd if dh is None else inner * rstd + dh.to(dtype)
     rounded = xhat if options.rounding == PLAIN.rounding else xhat.to(x.dtype).to(dtype)
     sums = (c.sum(rows) if rows else c for c in (dy * rounded, dy, dx))  # an empty list would mean all dimensions
-    dweight, dbias, dx_bias = (s.to(columns_dtype(x, weight, options)) for s in sums)
+    dweight, dbias, dx_bias = (s.to(columns_dtype(known, options)) for s in sums)
     return Gradients(dx.to(DTYPES[options.dtype - 1]), dweight, dbias, dx.to(x.dtype), dx_bias)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from evenkeel._core import check_flavour
+from evenkeel._core import check_activation, check_flavour
 from evenkeel.torch import _kernels
 from evenkeel.torch._call import LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, Shape
 from evenkeel.torch._functional import with_residual
@@ -35,11 +35,14 @@ def _forward(
     rounding: str,
     out_dtype: torch.dtype | None,
     residual_dtype: torch.dtype | None,
+    activation: str | None,
 ) -> tuple[Tensor, ...]:
     """y, the first `count` statistics, which have the leading dimensions of x, and h where there is a residual."""
     check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
+    if activation is not None:
+        check_activation(activation)
     shape = _normalized(inputs.x, inputs.weight, inputs.bias, inputs.x_bias)
-    call = Call(norm, inputs, shape, eps, Flavour(weight_offset, rounding, out_dtype))
+    call = Call(norm, inputs, shape, eps, Flavour(weight_offset, rounding, out_dtype, activation))
     for name, dtype in (("residual", residual_dtype), ("residual_after", None)):
         if getattr(inputs, name) is not None:
             call = with_residual(call, name, dtype)
@@ -57,20 +60,25 @@ def _backward(
     stats: tuple[Tensor, ...],
     needs: tuple[bool, ...],
     dh: Tensor | None,
+    bias: Tensor | None,
     x_bias: Tensor | None,
     x_dtype: torch.dtype | None,
     gradient_dtype: torch.dtype | None,
     weight_offset: float,
     rounding: str,
+    activation: str | None,
 ) -> tuple[Any, ...]:
     """dx, dweight, dbias, dresidual and dx_bias."""
     check_flavour(weight_offset, rounding, None, None)
-    shape = _normalized(x, weight, x_bias)
-    columns_dtype = gradient_dtype or (x if weight is None else weight).dtype
+    if activation is not None:
+        check_activation(activation)
+    shape = _normalized(x, weight, bias, x_bias)
+    columns_dtype = gradient_dtype or next(t for t in (weight, bias, x_bias, x) if t is not None).dtype
     gradients = _kernels.empty_gradients(x, shape, columns_dtype, *needs, dtype=x_dtype)
     if not any(needs):
         return gradients
-    more: dict[str, Any] = {"dh": dh, "x_bias": x_bias, "weight_offset": weight_offset, "rounding": rounding}
+    more: dict[str, Any] = {"dh": dh, "bias": bias, "x_bias": x_bias}
+    more |= {"weight_offset": weight_offset, "rounding": rounding, "activation": activation}
     return _kernels.backward(norm, dy, x, shape, weight, stats, gradients, dtype=x_dtype, **more)
 
 
@@ -88,16 +96,17 @@ def layer_norm_forward(
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
     residual_dtype: torch.dtype | None = None,
+    activation: str | None = None,
 ) -> tuple[Tensor, ...]:
     """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean. With a residual, h comes last.
 
     Normalized is the shape of weight (or bias), else the last dimension. The statistics are in float32, of a float64 x
-    in float64, and have the leading dimensions of x. residual_after is the residual of layer_norm_residual; the other
-    keywords are those of add_layer_norm.
+    in float64, and have the leading dimensions of x. residual_after is the residual of layer_norm_residual, activation
+    that of layer_norm_act; the other keywords are those of add_layer_norm.
     """
     inputs = Inputs(x, weight, bias, residual, x_bias, residual_after)
     count = 3 if return_mean_lo else 2
-    return _forward(LAYER_NORM, inputs, eps, count, weight_offset, rounding, out_dtype, residual_dtype)
+    return _forward(LAYER_NORM, inputs, eps, count, weight_offset, rounding, out_dtype, residual_dtype, activation)
 
 
 def rms_norm_forward(
@@ -112,10 +121,11 @@ def rms_norm_forward(
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
     residual_dtype: torch.dtype | None = None,
+    activation: str | None = None,
 ) -> tuple[Tensor, ...]:
     """(y, rstd), and h with a residual, as layer_norm_forward."""
     inputs = Inputs(x, weight, None, residual, x_bias, residual_after)
-    return _forward(RMS_NORM, inputs, eps, 1, weight_offset, rounding, out_dtype, residual_dtype)
+    return _forward(RMS_NORM, inputs, eps, 1, weight_offset, rounding, out_dtype, residual_dtype, activation)
 
 
 def layer_norm_backward(
@@ -130,6 +140,7 @@ def layer_norm_backward(
     need_dweight: bool = True,
     need_dbias: bool = True,
     dh: Tensor | None = None,
+    bias: Tensor | None = None,
     x_bias: Tensor | None = None,
     need_dresidual: bool = False,
     need_dx_bias: bool = False,
@@ -137,19 +148,20 @@ def layer_norm_backward(
     gradient_dtype: torch.dtype | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
+    activation: str | None = None,
 ) -> Any:
     """(dx, dweight, dbias), each None where it is not needed. Any mean and rstd will do, one element a row of x.
 
     Where forward had a residual, x is its h, and dh the gradient of h beside the norm; dy may then be None. Where it
-    had an x_bias and no residual, backward needs it too. dresidual and dx_bias follow if they are needed. dx has
+    had an x_bias and no residual, backward needs it too; where it had an activation and a bias, the bias. dresidual and
+    dx_bias follow if they are needed. dx has
     x_dtype, by default the dtype of x; dresidual is dx where they have one dtype. dweight, dbias and dx_bias have
-    gradient_dtype: that of weight, by default, or float32.
+    gradient_dtype: that of weight (bias, x_bias), by default, or float32.
     """
     stats = (mean, rstd) if mean_lo is None else (mean, rstd, mean_lo)
     needs = need_dx, need_dweight, need_dbias, need_dresidual, need_dx_bias
-    found = _backward(
-        LAYER_NORM, dy, x, weight, stats, needs, dh, x_bias, x_dtype, gradient_dtype, weight_offset, rounding
-    )
+    more = dh, bias, x_bias, x_dtype, gradient_dtype
+    found = _backward(LAYER_NORM, dy, x, weight, stats, needs, *more, weight_offset, rounding, activation)
     return _asked(Gradients(*found[:3]), found, needs)
 
 
@@ -175,10 +187,10 @@ def rms_norm_backward(
     gradient_dtype: torch.dtype | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
+    activation: str | None = None,
 ) -> Any:
     """(dx, dweight), then dresidual and dx_bias if they are needed, as layer_norm_backward."""
     needs = need_dx, need_dweight, False, need_dresidual, need_dx_bias
-    found = _backward(
-        RMS_NORM, dy, x, weight, (rstd,), needs, dh, x_bias, x_dtype, gradient_dtype, weight_offset, rounding
-    )
+    more = dh, None, x_bias, x_dtype, gradient_dtype
+    found = _backward(RMS_NORM, dy, x, weight, (rstd,), needs, *more, weight_offset, rounding, activation)
     return _asked(found[:2], found, needs)

@@ -27,7 +27,10 @@ from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from evenkeel._core import (
+    check_activation,
     check_flavour,
+    eager_act_compute,
+    eager_act_forward,
     eager_add_compute,
     eager_add_forward,
     eager_after_compute,
@@ -37,6 +40,7 @@ from evenkeel._core import (
     eager_setup,
     is_plain,
 )
+from evenkeel._ops import gelu_named
 from evenkeel.torch import _kernels
 from evenkeel.torch._autograd import APPLY, NODES, Refused, attempt, backward, forward, operands_of
 from evenkeel.torch._call import (
@@ -44,6 +48,7 @@ from evenkeel.torch._call import (
     DTYPES,
     LAYER_NORM,
     NORM,
+    NORM_ACT,
     NORM_RESIDUAL,
     OPS,
     RMS_NORM,
@@ -89,7 +94,7 @@ def _cast(tensor: Any, device_type: str) -> Any:
 
 
 def _autocast(call: Call) -> Call:
-    """The call under autocast. Where it has a residual, x and the sum keep their dtypes, and y is float32."""
+    """The call under autocast. Of a fused norm x and residuals keep their dtypes, and y is float32."""
     device_type = call.inputs.x.device.type
     op = "layer_norm" if call.norm == LAYER_NORM else "rms_norm"
     if not torch.is_autocast_enabled(device_type) or not _casts(op, device_type):
@@ -118,6 +123,7 @@ _COMPUTE: dict[Op, Callable[..., Any]] = {
     NORM: eager_compute,
     ADD_NORM: eager_add_compute,
     NORM_RESIDUAL: eager_after_compute,
+    NORM_ACT: eager_act_compute,
 }
 
 
@@ -174,9 +180,11 @@ def _serve(call: Call) -> Any:
 
 def serve(op: Op, norm: int, *given: Any) -> Any:
     """A call that C has not served; given are the arguments of the op."""
-    *inputs, shape, eps, weight_offset, rounding, out_dtype, residual_dtype = op.fields_of((*given, None))
+    *inputs, shape, eps, weight_offset, rounding, out_dtype, activation, residual_dtype = op.fields_of((*given, None))
     check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
-    call = Call(norm, Inputs(*inputs), shape, eps, Flavour(weight_offset, rounding, out_dtype), op)
+    if op is NORM_ACT:
+        check_activation(activation)
+    call = Call(norm, Inputs(*inputs), shape, eps, Flavour(weight_offset, rounding, out_dtype, activation), op)
     if op is ADD_NORM:
         call = with_residual(call, "residual", residual_dtype)
     elif op.added:
@@ -233,6 +241,7 @@ Pair = tuple[Tensor, Tensor]
 _forward_outside = _disable_dynamo(lambda *given: eager_forward(*given))
 _add_forward_outside = _disable_dynamo(lambda *given: eager_add_forward(*given))
 _after_forward_outside = _disable_dynamo(lambda *given: eager_after_forward(*given))
+_act_forward_outside = _disable_dynamo(lambda *given: eager_act_forward(*given))
 
 
 def layer_norm(
@@ -357,3 +366,58 @@ def rms_norm_residual(
     """residual + rms_norm(x + x_bias), as layer_norm_residual."""
     run: Callable[..., Tensor] = _after_forward_outside if is_dynamo_compiling() else eager_after_forward
     return run(RMS_NORM, x, residual, normalized_shape, weight, None, eps, x_bias, weight_offset, rounding, out_dtype)
+
+
+def layer_norm_act(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    activation: str = "gelu",
+    *,
+    x_bias: Tensor | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """activation(layer_norm(input + x_bias)), in one pass over memory and rounded once.
+
+    The activation is "gelu", "gelu_tanh", "silu" or "sigmoid". input + x_bias is not rounded. The other keywords are
+    those of layer_norm; with rounding "each" its result rounds before the activation is applied.
+    """
+    run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
+    shape = normalized_shape
+    return run(LAYER_NORM, input, shape, weight, bias, eps, activation, x_bias, weight_offset, rounding, out_dtype)
+
+
+def rms_norm_act(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    activation: str = "gelu",
+    *,
+    x_bias: Tensor | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """activation(rms_norm(input + x_bias)), as layer_norm_act."""
+    run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
+    shape = normalized_shape
+    return run(RMS_NORM, input, shape, weight, None, eps, activation, x_bias, weight_offset, rounding, out_dtype)
+
+
+def layer_norm_gelu(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    approximate: str = "none",
+) -> Tensor:
+    """layer_norm_act with torch.nn.functional.gelu and its approximate: "none" or "tanh"."""
+    run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
+    activation = gelu_named(approximate)
+    return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, activation, None, 0.0, "once", None)

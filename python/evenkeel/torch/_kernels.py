@@ -97,6 +97,7 @@ def _run_forward(call: Call, inputs: Inputs, outputs: Outputs) -> Any:
         y_dtype=number_of(call.out_dtype) or None,
         weight_offset=call.flavour.weight_offset,
         rounding=call.flavour.rounding,
+        activation=call.flavour.activation,
     )
 
 
@@ -189,34 +190,38 @@ def backward(
     gradients: Gradients,
     *,
     dh: Tensor | None = None,
+    bias: Tensor | None = None,
     x_bias: Tensor | None = None,
     dtype: torch.dtype | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
+    activation: str | None = None,
 ) -> Gradients:
     """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one.
 
     Where forward had a residual, x is its h; the dtype is then that of forward's x. x_bias: forward's, where it had one
-    and no residual.
+    and no residual; bias: the same, where it had an activation.
     """
     threads, workspace, is_tuple = torch.get_num_threads(), None, isinstance(stats, tuple)
-    tensors = [*map(_resolved, (dy, dh, x, weight, x_bias, *(stats if is_tuple else ())))]
+    tensors = [*map(_resolved, (dy, dh, x, weight, bias, x_bias, *(stats if is_tuple else ())))]
     if not HAS_EXCHANGE:
         tensors = [*_readable(*tensors)]
         workspace = _workspace(norm, tensors[2], shape, tensors[3], gradients, dtype)
     dx, dweight, dbias, dresidual, dx_bias = gradients
 
-    def run(dy: Any, dh: Any, x: Any, weight: Any, x_bias: Any, *statistics: Any) -> Any:
+    def run(dy: Any, dh: Any, x: Any, weight: Any, bias: Any, x_bias: Any, *statistics: Any) -> Any:
         given = statistics if is_tuple else stats
         return _core.backward(
             *(norm, dy, x, shape, weight, given, 0.0, dx, dweight, dbias, workspace, threads, _stream(x)),
             dh=dh,
+            bias=bias,
             x_bias=x_bias,
             dresidual=None if dresidual is dx else dresidual,
             dx_bias=dx_bias,
             dtype=number_of(dtype or x.dtype) or None,
             weight_offset=weight_offset,
             rounding=rounding,
+            activation=activation,
         )
 
     if run(*tensors) is None:

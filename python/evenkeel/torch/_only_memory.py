@@ -74,6 +74,7 @@ def backward(
     gradients: Gradients,
     *,
     dh: Tensor | None = None,
+    bias: Tensor | None = None,
     x_bias: Tensor | None = None,
     dtype: torch.dtype | None = None,
     **flavour: Any,
