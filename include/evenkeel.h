@@ -323,7 +323,7 @@ typedef struct ek_norm_backward_args {
 	ek_norm norm;
 	ek_dtype dtype; /* of dx; of dy and x unless y_dtype and h_dtype say otherwise */
 	ek_dtype
-		weight_dtype; /* of weight, x_bias; of dweight, dbias, dx_bias unless gradient_dtype does; 0: dtype */
+		weight_dtype; /* of weight, bias, x_bias; of dweight, dbias, dx_bias unless gradient_dtype does; 0: dtype */
 	int64_t rows;
 	int64_t cols;
 	int64_t dy_stride;
@@ -339,7 +339,7 @@ typedef struct ek_norm_backward_args {
 	void *dx;
 	void *dweight;
 	void *dbias;
-	int accumulate; /* 1: add the sums to what dweight and dbias hold; 0: overwrite */
+	int accumulate; /* 1: add the sums to dweight, dbias and dx_bias; 0: overwrite them */
 	/* 64-byte aligned, of at least ek_norm_backward_workspace() bytes; calls at the same time need one each. */
 	void *workspace;
 	size_t workspace_size;
