@@ -155,9 +155,13 @@ verify() {
 	done
 }
 
-# A residual's dtype can be chosen where there is one.
-has_residual() {
-	[[ $1 = add_* || $1 = *_residual ]]
+# takes OP OPTION …: whether the op has the operands that the options are about
+takes() {
+	local op=$1
+	shift
+	[[ "$*" != *--residual-dtype* || $op = add_* || $op = *_residual ]] &&
+		[[ "$*" != *--activation* || $op = *_act || $op = *_gated ]] &&
+		[[ "$*" != *--gate-first* || $op = *_gated ]]
 }
 
 # choose NAME DTYPE OPTION …: one choice of dtypes and options, of every op and pass: some shapes, and one in every form
@@ -166,7 +170,7 @@ choose() {
 	shift 2
 	for pass in backward forward; do
 		for op in $(ops); do
-			[[ "$*" != *--residual-dtype* ]] || has_residual "$op" || continue
+			takes "$op" "$@" || continue
 			job "$name-$op-$pass" "choices-$op-$pass" "$build/evenkeel" verify "$op" --device cuda --pass "$pass" \
 				--dtype "$dtype" --shapes "$(shapes 100 4096 20001 50000),5x1000" "$@"
 		done
@@ -182,6 +186,11 @@ part_bits() {
 	choose wide bf16 --residual-dtype f32 --out-dtype f32 --gradient-dtype f32
 	choose each f16 --rounding each --weight-offset 1
 	choose narrow f32 --out-dtype bf16 --rounding each
+	choose sigmoid bf16 --activation sigmoid
+	choose silu f16 --activation silu --weight-offset 1
+	choose tanh bf16 --activation gelu_tanh --rounding each
+	choose gate bf16 --gate-first 1
+	choose gate_each f16 --gate-first 1 --rounding each --activation sigmoid
 }
 
 # So many rows that verify takes the plain form alone: forms are the business of bits.
