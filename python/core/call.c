@@ -204,6 +204,8 @@ static int compute(struct call *call)
 {
 	if (call_open(call) || read_inputs(call))
 		return -1;
+	if (is_empty(&call->views[call->signature->x]))
+		drop_choices_of_nothing(call);
 	if (call->scattered && !call->signature->asks_workspace)
 		return 1;
 	if (open_outputs(call))

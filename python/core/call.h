@@ -63,6 +63,8 @@ struct signature {
 	uint8_t twin, twin_of;
 	/* An input: where it is f32, an output that is always there is so by default, else of x's dtype; 0: none. */
 	uint8_t wider;
+	/* An input that has the dtype of x, and whose field of the dtype is another than x's; 0: none. */
+	uint8_t like_x;
 	/* An operand that messages call otherwise, or 0. */
 	uint8_t renamed;
 	const char *name_of_renamed;
@@ -177,6 +179,9 @@ int add_result(struct call *call, PyObject *object);
 
 /* Reads the choices into the arguments: None stands for the default (choices.c). */
 int read_choices(struct call *call);
+/* An operand without elements may have no address, and the library takes that for one that is not given: the choices that
+ * need it become 0. */
+void drop_choices_of_nothing(struct call *call);
 /* The same of values alone, in the order of the signature's choices. */
 int check_choices(const struct signature *signature, PyObject *const *values);
 /* The op's own dtype, where the function has it as an argument. */

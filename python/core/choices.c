@@ -139,6 +139,17 @@ int read_choices(struct call *call)
 	return 0;
 }
 
+void drop_choices_of_nothing(struct call *call)
+{
+	for (int i = 0; i < call->signature->choice_count; i++) {
+		const struct choice *choice = &call->signature->choices[i];
+		const char *name = choice->choice->operand;
+		int number = name ? ek_operand_named(call->op, name) : -1;
+		if (number >= 0 && call->opened >> number & 1 && is_empty(&call->views[number]))
+			*(int *)ek_field(&call->args, choice->offset) = 0;
+	}
+}
+
 int check_choices(const struct signature *signature, PyObject *const *values)
 {
 	for (int i = 0; i < signature->choice_count; i++) {

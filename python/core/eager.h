@@ -51,18 +51,22 @@ struct eager_op {
 	struct signature *forward, *backward;
 	uint32_t
 		copied_kinds; /* kinds of which evenkeel.torch copies inference tensors, so that autograd can save them */
-	uint8_t number;  /* of its functions in torch[APPLY] and torch[BACKWARD] */
-	uint8_t saved_x; /* the operand of forward that backward takes as x: its x, or an output */
-	uint8_t added;   /* the operand of forward that is added to its first output; 0: none */
+	uint8_t number;   /* of its functions in torch[APPLY] and torch[BACKWARD] */
+	uint8_t saved_x;  /* the operand of forward that backward takes as x: its x, or an output */
+	uint8_t added;    /* the operand of forward that is added to its first output; 0: none */
+	uint8_t required; /* an operand of forward that is optional in the library and not here; 0: none */
 
 	/* From the signatures and the tables, by eager_resolve. */
 	uint8_t given_count; /* of forward's arguments, up to the statistics */
 	uint8_t input_count, saved_count;
 	uint8_t choices[EK_MOST_CHOICES]; /* positions among them of the choices that backward has */
 	uint8_t added_at;                 /* the number of .added among the inputs; none: their count */
+	uint8_t required_at;              /* the same of .required */
 	uint8_t inputs[EK_MOST_OPERANDS]; /* positions of the inputs among them, x first */
 	uint8_t saved
 		[EK_MOST_OPERANDS]; /* what backward reads, and is saved: inputs, numbered as above, then outputs */
+	/* For each of them, 1 + the number of backward's choice with which backward does not take it; 0: none. */
+	uint8_t saved_without[EK_MOST_OPERANDS];
 	uint32_t models[EK_MOST_OPERANDS]; /* for each input the saved ones, a bit each, of its dimensions */
 	/* For each argument of backward its place among the saved, or that of its gradient, counted down from -1. */
 	int16_t sources[MAX_ARGUMENTS];

@@ -36,7 +36,21 @@ static void resolve_source(struct eager_op *op, int number, int at)
 		if (are_alike(operand, &op->forward->op->operands[input]))
 			op->models[i] |= 1u << op->saved_count;
 	}
+	op->saved_without[op->saved_count] = 0;
+	for (uint8_t i = 0; i < op->backward->choice_count; i++)
+		if (operand->without_choice == op->backward->choices[i].number + 1)
+			op->saved_without[op->saved_count] = i + 1;
 	op->saved[op->saved_count++] = (uint8_t)source;
+}
+
+/* The number of an operand of forward among the inputs; none: their count. */
+static uint8_t find_input(const struct eager_op *op, uint8_t operand)
+{
+	uint8_t at = op->input_count;
+	for (uint8_t i = 0; i < op->input_count && operand; i++)
+		if (op->forward->arguments[op->inputs[i]].operand == operand)
+			at = i;
+	return at;
 }
 
 /* Backward's choices are among those of forward. */
@@ -60,10 +74,8 @@ int eager_resolve(struct eager_op *op)
 	op->inputs[op->input_count++] = forward->at[OPERAND];
 	for (int i = 0; i < forward->input_count; i++)
 		op->inputs[op->input_count++] = forward->inputs[i].at;
-	op->added_at = op->input_count;
-	for (uint8_t i = 0; i < op->input_count && op->added; i++)
-		if (forward->arguments[op->inputs[i]].operand == op->added)
-			op->added_at = i;
+	op->added_at = find_input(op, op->added);
+	op->required_at = find_input(op, op->required);
 	resolve_choices(op);
 	resolve_source(op, backward->x, backward->at[OPERAND]);
 	for (int i = 0; i < backward->input_count; i++)
@@ -73,16 +85,24 @@ int eager_resolve(struct eager_op *op)
 
 /* ---- in forward: what backward needs is kept ---- */
 
+/* Does backward take it, with the choices of the call? */
+static bool is_read(const struct eager_op *op, int place, PyObject *options)
+{
+	int choice = op->saved_without[place] - 1;
+	return choice < 0 || PyObject_IsTrue(PyTuple_GetItem(options, OPTIONS + choice)) == 0;
+}
+
 /* What is saved of the inputs, of which those that are not given are None, and of what was made; the statistics last. */
 static PyObject *tensors_to_save(const struct eager_op *op, PyObject *const *inputs, Py_ssize_t count,
-				 PyObject *made)
+				 PyObject *made, PyObject *options)
 {
 	PyObject *saved = PyTuple_New(op->saved_count + 1);
 	for (int i = 0; i < op->saved_count && saved; i++) {
 		int output = op->saved[i] - op->input_count;
-		PyObject *tensor = output >= 0            ? PyTuple_GetItem(made, output)
-				   : op->saved[i] < count ? inputs[op->saved[i]]
-							  : Py_None;
+		bool is_saved = op->saved[i] < count && is_read(op, i, options);
+		PyObject *tensor = output >= 0 ? PyTuple_GetItem(made, output)
+				   : is_saved  ? inputs[op->saved[i]]
+					       : Py_None;
 		PyTuple_SetItem(saved, i, Py_XNewRef(tensor));
 	}
 	if (saved)
@@ -105,7 +125,7 @@ PyObject *eager_keep_of(const struct eager_op *op, PyObject *const *given, Py_ss
 	if (count < 3 || count > op->input_count + 2)
 		return refuse_count("eager_keep", op->input_count + 2, count);
 	PyObject *ctx = given[0], *made = given[count - 1], *options = PyTuple_GetItem(made, outputs + 1);
-	PyObject *saved = options ? tensors_to_save(op, given + 1, count - 2, made) : NULL;
+	PyObject *saved = options ? tensors_to_save(op, given + 1, count - 2, made, options) : NULL;
 	if (!saved)
 		return NULL;
 	int status = PyObject_SetAttr(ctx, names.to_save, saved);

@@ -28,8 +28,7 @@ static bool open_call(struct eager_call *call, const struct eager_op *op, PyObje
 	call->given = given;
 	for (int i = 0; i < op->input_count; i++)
 		call->inputs[i] = given[op->inputs[i]];
-	bool is_missing =
-		op->added && call->inputs[op->added_at] == Py_None; /* the library has it as optional */
+	bool is_missing = op->required && call->inputs[op->required_at] == Py_None;
 	return torch[APPLY] && !is_missing && has_neighbours(scalar_of_call(call, SHAPE)) &&
 	       (scalar_of_call(call, EPS) != Py_None || is_kind(call, op->forward->default_eps_kinds));
 }
@@ -125,10 +124,12 @@ static PyObject *join_graph(const struct eager_call *call, struct results *made)
 	return result;
 }
 
-/* NULL: an output is saved. */
+/* NULL: an output is saved. None: nothing is. */
 static PyObject *saved_input(const struct eager_call *call, int place)
 {
-	int number = call->op->saved[place];
+	int number = call->op->saved[place], choice = call->op->saved_without[place] - 1;
+	if (choice >= 0 && PyObject_IsTrue(call->given[call->op->choices[choice]]) == 1)
+		return Py_None;
 	return number < call->op->input_count ? call->inputs[number] : NULL;
 }
 

@@ -24,7 +24,8 @@ PyObject *info(PyObject *module, PyObject *nothing);
 	X(eager, plain)       \
 	X(eager_add, add)     \
 	X(eager_after, after) \
-	X(eager_act, act)
+	X(eager_act, act)     \
+	X(eager_gated, gated)
 
 /* (arguments): the results; evenkeel.torch serves what C cannot. */
 #define EAGER_FORWARD_DOC "(*arguments)\n--\n\nReturns the results; eager_setup's leave serves what C cannot."

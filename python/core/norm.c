@@ -22,7 +22,7 @@ _Static_assert(sizeof(ek_norm_forward_args) <= MAX_ARGS_SIZE &&
 /* dresidual is dx where they have one dtype; without a weight its gradients say what dtype it would have. */
 #define OF_BACKWARD                                                                             \
 	.op = &ek_norm_backward_op, .x = EK_BACKWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM, \
-	.twin = EK_BACKWARD_DRESIDUAL, .twin_of = EK_BACKWARD_DX,                               \
+	.twin = EK_BACKWARD_DRESIDUAL, .twin_of = EK_BACKWARD_DX, .like_x = EK_BACKWARD_GATE,   \
 	.undecided = offsetof(ek_norm_backward_args, weight_dtype),                             \
 	.decided_by = offsetof(ek_norm_backward_args, gradient_dtype)
 
@@ -93,6 +93,10 @@ KEYWORD_FUNCTION(backward_workspace, norm_backward_workspace)
 #define ACTIVATION                                                                \
 	{                                                                         \
 		.role = CHOICE, .choice = EK_NORM_ACTIVATION, .is_required = true \
+	}
+#define GATE_FIRST                                           \
+	{                                                    \
+		.role = CHOICE, .choice = EK_NORM_GATE_FIRST \
 	}
 /* Of forward and of backward. */
 #define FLAVOURS                                           \
@@ -171,7 +175,7 @@ static struct signature after_backward = {
 };
 static struct eager_op after = {
 	.forward = &after_forward, .backward = &after_backward, .number = 2, .saved_x = EK_FORWARD_X,
-	.added = EK_FORWARD_RESIDUAL_AFTER, COPIED,
+	.added = EK_FORWARD_RESIDUAL_AFTER, .required = EK_FORWARD_RESIDUAL_AFTER, COPIED,
 };
 
 /* An activation of the result. */
@@ -194,9 +198,30 @@ static struct eager_op act = {
 	.forward = &act_forward, .backward = &act_backward, .number = 3, .saved_x = EK_FORWARD_X, COPIED,
 };
 
-/* The one choice of check_activation. */
+/* A gate of x or of the result. */
+static struct signature gated_forward = {
+	.function = "eager_gated_forward", OF_FORWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.operand = EK_FORWARD_GATE}, {.role = SHAPE},
+		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS}, ACTIVATION, GATE_FIRST,
+		  FLAVOURS, OUT_DTYPE,
+		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct signature gated_backward = {
+	.function = "eager_gated_backward", OF_BACKWARD,
+	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.operand = EK_BACKWARD_GATE},
+		  {.role = SHAPE}, {.operand = EK_BACKWARD_WEIGHT}, {.operand = EK_BACKWARD_BIAS},
+		  {.role = STATISTICS}, {.role = EPS}, FLAVOURS, ACTIVATION, GATE_FIRST,
+		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DGATE}, {.operand = EK_BACKWARD_DWEIGHT},
+		  {.operand = EK_BACKWARD_DBIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
+};
+static struct eager_op gated = {
+	.forward = &gated_forward, .backward = &gated_backward, .number = 4, .saved_x = EK_FORWARD_X,
+	.required = EK_FORWARD_GATE, COPIED,
+};
+
+/* The choices of check_activation. */
 static struct signature activation_alone = {
-	.function = "check_activation", OF_FORWARD, ARGUMENTS(ACTIVATION),
+	.function = "check_activation", OF_FORWARD, ARGUMENTS(ACTIVATION, GATE_FIRST),
 };
 /* clang-format on */
 
@@ -222,6 +247,10 @@ FUNCTION(eager_act_forward, eager_forward_of, act)
 FUNCTION(eager_act_compute, eager_compute_of, act)
 FUNCTION(eager_act_keep, eager_keep_of, act)
 FUNCTION(eager_act_backward, eager_backward_of, act)
+FUNCTION(eager_gated_forward, eager_forward_of, gated)
+FUNCTION(eager_gated_compute, eager_compute_of, gated)
+FUNCTION(eager_gated_keep, eager_keep_of, gated)
+FUNCTION(eager_gated_backward, eager_backward_of, gated)
 
 /* A row, and the same with all operands and choices. */
 static int resolve_both(struct signature *row, struct signature *with_all)
@@ -253,13 +282,14 @@ PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t cou
 	return check_choices(&add_forward, given) ? NULL : Py_NewRef(Py_None);
 }
 
-const char check_activation_doc[] = "check_activation(activation)\n--\n\n"
-				    "Raises what a call with such an activation would; None is not one.";
+const char check_activation_doc[] =
+	"check_activation(activation, gate_first)\n--\n\n"
+	"Raises what a call with such choices would; None is not an activation, and the default of gate_first.";
 
 PyObject *check_activation(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
 	(void)module;
-	if (count != 1)
-		return refuse_count("check_activation", 1, count);
+	if (count != activation_alone.choice_count)
+		return refuse_count("check_activation", activation_alone.choice_count, count);
 	return check_choices(&activation_alone, given) ? NULL : Py_NewRef(Py_None);
 }

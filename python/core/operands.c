@@ -40,7 +40,8 @@ static const char *who_decided(const struct call *call, const struct ek_operand 
 		return "x";
 	for (int i = 0; i < signature->input_count; i++) {
 		const struct parameter *parameter = &signature->inputs[i];
-		if (call->opened >> parameter->number & 1 && parameter->operand->dtype == operand->dtype)
+		if (call->opened >> parameter->number & 1 && parameter->operand != operand &&
+		    parameter->operand->dtype == operand->dtype)
 			return parameter->name;
 	}
 	return NULL;
@@ -49,7 +50,11 @@ static const char *who_decided(const struct call *call, const struct ek_operand 
 /* The first tensor with a dtype field sets it, the others must agree. */
 static int settle_dtype(struct call *call, const struct ek_operand *operand, const struct view *view)
 {
+	const struct signature *s = call->signature;
 	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
+	if (s->like_x && operand == operand_of(call, s->like_x) &&
+	    require_dtype(view, call->views[s->x].dtype, "x"))
+		return -1;
 	if (dtype == view->dtype)
 		return 0;
 	if (dtype)

@@ -14,10 +14,12 @@ from evenkeel._ops import (
     add_rms_norm,
     layer_norm,
     layer_norm_act,
+    layer_norm_gated,
     layer_norm_gelu,
     layer_norm_residual,
     rms_norm,
     rms_norm_act,
+    rms_norm_gated,
     rms_norm_residual,
 )
 
@@ -30,11 +32,13 @@ __all__ = [
     "layer_norm_act",
     "layer_norm_backward",
     "layer_norm_forward",
+    "layer_norm_gated",
     "layer_norm_gelu",
     "layer_norm_residual",
     "rms_norm",
     "rms_norm_act",
     "rms_norm_backward",
     "rms_norm_forward",
+    "rms_norm_gated",
     "rms_norm_residual",
 ]

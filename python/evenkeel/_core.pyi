@@ -63,6 +63,7 @@ def forward(
     residual: Tensor | None = None,
     x_bias: Tensor | None = None,
     residual_after: Tensor | None = None,
+    gate: Tensor | None = None,
     h: Tensor | bool | None = None,
     h_dtype: Any = None,
     y_dtype: Any = None,  # None: f32 where residual_after is, else x's; out then must have it
@@ -70,6 +71,7 @@ def forward(
     weight_offset: float | None = None,
     rounding: str | None = None,
     activation: str | None = None,
+    gate_first: bool | None = None,
 ) -> Any: ...  # y, or (y[, h][, stats]); None: make the inputs contiguous and call again
 def backward(
     norm: int,
@@ -90,10 +92,12 @@ def backward(
     /,
     *,
     dh: Tensor | None = None,
-    bias: Tensor | None = None,  # with an activation alone
+    bias: Tensor | None = None,  # with an activation alone, without gate_first
     x_bias: Tensor | None = None,
+    gate: Tensor | None = None,
     dresidual: Tensor | bool | None = None,  # True: dx itself, where both are wanted and have one dtype
     dx_bias: Tensor | bool | None = None,
+    dgate: Tensor | bool | None = None,
     dtype: Any = None,  # of dx; None: x's, unless dx is given
     h_dtype: Any = None,
     y_dtype: Any = None,
@@ -102,7 +106,8 @@ def backward(
     weight_offset: float | None = None,
     rounding: str | None = None,
     activation: str | None = None,
-) -> Any: ...  # (dx, dweight, dbias[, dresidual][, dx_bias]); None: make the inputs contiguous and call again
+    gate_first: bool | None = None,
+) -> Any: ...  # (dx, dweight, dbias[, dresidual][, dx_bias][, dgate]); None: make the inputs contiguous, call again
 def backward_workspace(
     norm: int,
     x: Tensor,
@@ -117,7 +122,7 @@ def backward_workspace(
 
 # Raises what a call with such choices would; None stands for a default.
 def check_flavour(weight_offset: Any, rounding: Any, out_dtype: Any, residual_dtype: Any, /) -> None: ...
-def check_activation(activation: Any, /) -> None: ...  # the same; None is not an activation
+def check_activation(activation: Any, gate_first: Any, /) -> None: ...  # the same; None is not an activation
 def eager_setup(
     tensor: type,
     parameter: type,
@@ -264,4 +269,36 @@ def eager_act_compute(
 ) -> Any: ...
 def eager_act_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, weight, bias, x_bias): y
 def eager_act_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy: (dx, dweight, dbias, dx_bias, None)
+def eager_gated_forward(
+    norm: int,
+    x: Any,
+    gate: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    activation: str,
+    gate_first: bool,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
+) -> Any: ...
+def eager_gated_compute(
+    norm: int,
+    x: Any,
+    gate: Any,
+    normalized_shape: Any,
+    weight: Any,
+    bias: Any,
+    eps: float | None,
+    activation: str,
+    gate_first: bool,
+    weight_offset: float,
+    rounding: str,
+    out_dtype: Any,
+    /,
+) -> Any: ...
+def eager_gated_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, gate, weight, bias): y
+def eager_gated_backward(ctx: Any, *gradients: Any) -> Any: ...  # dy: (dx, dgate, dweight, dbias, None)
 def info() -> Info: ...

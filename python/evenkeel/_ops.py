@@ -73,13 +73,14 @@ def _fused(
     residual: Array | None = None,
     x_bias: Array | None = None,
     residual_after: Array | None = None,
+    gate: Array | None = None,
     out_dtype: Dtype = None,
     residual_dtype: Dtype = None,
     **flavour: Any,
 ) -> _Fused:
     y_dtype, h_dtype = dtype_named(out_dtype, "out_dtype"), dtype_named(residual_dtype, "residual_dtype")
-    others = {"x_bias": x_bias, "residual": residual, "residual_after": residual_after}
-    refuse_masked(x_bias=x_bias, residual=residual if residual_after is None else residual_after)
+    others = {"x_bias": x_bias, "residual": residual, "residual_after": residual_after, "gate": gate}
+    refuse_masked(x_bias=x_bias, residual=residual if residual_after is None else residual_after, gate=gate)
     inputs, options = {n: a for n, a in others.items() if a is not None}, {**flavour, "y_dtype": _number(y_dtype)}
     if residual is not None:
         options["h"] = kind_of(x).empty(shape_of(x, "x"), residual, h_dtype)
@@ -93,9 +94,9 @@ def _is_plain(weight_offset: float = 0.0, rounding: str = "once", **others: Any)
     return not weight_offset and rounding == "once" and all(value is None for value in others.values())
 
 
-def _residual(array: Array) -> Array:
+def _present(array: Array, name: str) -> Array:
     """One that must be there."""
-    shape_of(array, "residual")
+    shape_of(array, name)
     return array
 
 
@@ -150,6 +151,7 @@ def _empty_gradients(
     for name in ("dweight", "dbias", "dx_bias"):
         made[name] = kind.empty(shape, like, dtypes["gradient_dtype"]) if needs[name] else None
     made["dx"] = kind.empty(whole, x, dtypes["dtype"]) if needs["dx"] else None
+    made["dgate"] = kind.empty(whole, x, dtypes["dtype"]) if needs["dgate"] else None
     made["dresidual"] = kind.empty(whole, x) if needs["dresidual"] and not is_dx else None
     return made
 
@@ -166,24 +168,24 @@ def backward(
     gradient_dtype: Dtype = None,
     **flavour: Any,
 ) -> tuple[Any, ...]:
-    """dx, dweight and dbias, each None where it is not needed; then dresidual and dx_bias, where they are."""
-    x, weight = inputs["x"], inputs["weight"]
+    """dx, dweight and dbias, each None where it is not needed; then dresidual, dx_bias and dgate, where they are."""
+    x, weight, gate = inputs["x"], inputs["weight"], inputs["gate"]
     shape, kind = _normalized(x, weight, normalized_shape), kind_of(x)
     refuse_masked(**inputs)
     names = {"dtype": dtype_named(x_dtype, "x_dtype"), "gradient_dtype": dtype_named(gradient_dtype, "gradient_dtype")}
     made = _empty_gradients(kind, shape, inputs, needs, names)
     options: dict[str, Any] = flavour | {name: _number(dtype) for name, dtype in names.items()}
     columns = needs["dweight"], needs["dbias"], threads
-    wanted = {name: needs[name] for name in ("dx", "dresidual", "dx_bias")}
+    wanted = {name: needs[name] for name in ("dx", "dresidual", "dx_bias", "dgate")}
     workspace = kind.workspace(
-        x, lambda: _core.backward_workspace(norm, x, shape, weight, *columns, **wanted, **options)
+        x, lambda: _core.backward_workspace(norm, x, shape, weight, *columns, gate=gate, **wanted, **options)
     )
     stream = kind.stream(x) if stream is None else stream
     outputs = made["dx"], made["dweight"], made["dbias"], workspace, threads, stream
-    options |= {"dresidual": made["dresidual"], "dx_bias": made["dx_bias"]}
+    options |= {name: made[name] for name in ("dresidual", "dx_bias", "dgate")}
 
-    def run(dy: Any, x: Any, weight: Any, dh: Any, bias: Any, x_bias: Any, *stats: Any) -> Any:
-        others = {"dh": dh, "bias": bias, "x_bias": x_bias}
+    def run(dy: Any, x: Any, weight: Any, dh: Any, bias: Any, x_bias: Any, gate: Any, *stats: Any) -> Any:
+        others = {"dh": dh, "bias": bias, "x_bias": x_bias, "gate": gate}
         return _core.backward(norm, dy, x, shape, weight, stats, 0.0, *outputs, **others, **options)  # eps is not used
 
     dx, dweight, dbias, *more = _computed(inputs, run)
@@ -194,7 +196,7 @@ def backward(
 
 def _activation(name: str) -> str:
     """One that must be there."""
-    _core.check_activation(name)
+    _core.check_activation(name, None)
     return name
 
 
@@ -280,7 +282,7 @@ def add_layer_norm(
     residual of another dtype is converted to it first. The other keywords are those of layer_norm.
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"residual": _residual(residual), "x_bias": x_bias, "residual_dtype": residual_dtype}
+    options |= {"residual": _present(residual, "residual"), "x_bias": x_bias, "residual_dtype": residual_dtype}
     y, h = forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
     return y, h
 
@@ -302,7 +304,7 @@ def add_rms_norm(
 ) -> tuple[Any, Any]:
     """(y, h) with h = (x + x_bias) + residual and y = rms_norm(h), as add_layer_norm."""
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"residual": _residual(residual), "x_bias": x_bias, "residual_dtype": residual_dtype}
+    options |= {"residual": _present(residual, "residual"), "x_bias": x_bias, "residual_dtype": residual_dtype}
     y, h = forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
     return y, h
 
@@ -329,7 +331,7 @@ def layer_norm_residual(
     `out` if given: x and residual themselves are allowed. The other keywords are those of layer_norm.
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"residual_after": _residual(residual), "x_bias": x_bias, "out": out}
+    options |= {"residual_after": _present(residual, "residual"), "x_bias": x_bias, "out": out}
     return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
 
 
@@ -350,7 +352,7 @@ def rms_norm_residual(
 ) -> Any:
     """residual + rms_norm(x + x_bias), as layer_norm_residual."""
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"residual_after": _residual(residual), "x_bias": x_bias, "out": out}
+    options |= {"residual_after": _present(residual, "residual"), "x_bias": x_bias, "out": out}
     return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
 
 
@@ -416,3 +418,55 @@ def layer_norm_gelu(
     """layer_norm_act with GELU, or with its form with tanh where approximate is "tanh"."""
     call = _core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, 0, out
     return forward(*call, activation=gelu_named(approximate))
+
+
+def layer_norm_gated(
+    x: Array,
+    gate: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    activation: str = "silu",
+    gate_first: bool = False,
+    *,
+    normalized_shape: Shape = None,
+    out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> Any:
+    """layer_norm(x) * activation(gate), or with gate_first layer_norm(x * activation(gate)).
+
+    gate has the shape and the dtype of x. All is computed in f32 (f64, where x is f64) and rounded once. The activation
+    is "silu", "sigmoid", "gelu" or "gelu_tanh". With rounding "each" the norm's result rounds before it is multiplied.
+    The result goes into `out` if given: x and gate themselves are allowed. The other keywords are those of layer_norm.
+    """
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"activation": _activation(activation), "gate_first": gate_first, "out": out}
+    options["gate"] = _present(gate, "gate")
+    return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
+
+
+def rms_norm_gated(
+    x: Array,
+    gate: Array,
+    weight: Array | None = None,
+    eps: float | None = None,
+    activation: str = "silu",
+    gate_first: bool = False,
+    *,
+    normalized_shape: Shape = None,
+    out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    threads: int = 0,
+    stream: int | None = None,
+) -> Any:
+    """rms_norm(x) * activation(gate), or with gate_first rms_norm(x * activation(gate)), as layer_norm_gated."""
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"activation": _activation(activation), "gate_first": gate_first, "out": out}
+    options["gate"] = _present(gate, "gate")
+    return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)

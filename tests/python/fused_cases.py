@@ -1,5 +1,5 @@
-"""Norms with a residual before or after them, with an activation, and in flavours: cases, operands and every result,
-from arrays or tensors. SPDX-License-Identifier: MIT"""
+"""Norms with a residual before or after them, an activation or a gate, and in flavours: cases, operands and every
+result, from arrays or tensors. SPDX-License-Identifier: MIT"""
 
 from typing import NamedTuple
 
@@ -48,10 +48,12 @@ CASES = ALIKE + MIXED + FLAVOURED
 
 
 class Form(NamedTuple):
-    """What a call has beside a norm: the place of its residual, "before" or "after" it, and its activation."""
+    """What a call has beside a norm: the place of its residual, "before" or "after" it, its activation, and what the
+    activation of a gate multiplies, "gated result" or "gated x"."""
 
     place: str | None = None
     activation: str | None = None
+    gate: str | None = None
 
     def __str__(self):
         return " ".join(filter(None, self))
@@ -59,24 +61,30 @@ class Form(NamedTuple):
 
 BEFORE, AFTER = Form("before"), Form("after")
 ACTS = [Form(None, activation) for activation in ACTIVATIONS]
-FORMS = [BEFORE, AFTER, *ACTS, Form("before", "gelu")]
+GATES = [Form(None, activation, gate) for gate in ("gated result", "gated x") for activation in ACTIVATIONS]
+FORMS = [BEFORE, AFTER, *ACTS, *GATES, Form("before", "gelu")]
 
 
 def some_forms(number):
-    """Of a case: both places of a residual, and one of the forms with an activation."""
-    return *FORMS[:2], FORMS[2 + number % len(FORMS[2:])]
+    """Of a case: both places of a residual, a gate, and one of the forms with an activation."""
+    others = [*ACTS, FORMS[-1]]
+    return *FORMS[:2], GATES[3 * number % len(GATES)], others[number % len(others)]
 
 
-def operands(case, shape):
-    """x, residual, weight, bias, x_bias, dy and dh as NumPy arrays."""
+def operands(case, shape, form=BEFORE):
+    """x, residual, weight, bias, x_bias, dy and dh as NumPy arrays; a gate, which has the dtype of x, is in the place
+    of the residual."""
     columns = [array(shape[-1:], case.weight, seed) for seed in (3, 4, 5)]
-    rows = [array(shape, dtype, seed) for dtype, seed in ((case.x, 1), (case.h, 2), (case.y, 6), (case.h, 7))]
+    rows = [
+        array(shape, dtype, seed)
+        for dtype, seed in ((case.x, 1), (case.x if form.gate else case.h, 2), (case.y, 6), (case.h, 7))
+    ]
     return *rows[:2], *columns, *rows[2:]
 
 
 def every_result(library, op, case, operands, dtypes, form=BEFORE):
     """y, h, the statistics, dx, dweight, dbias, dresidual and dx_bias; RMSNorm has fewer, and h and dresidual are there
-    where a residual comes before the norm."""
+    where a residual comes before the norm. With a gate, dgate is last and there is no x_bias."""
     x, residual, weight, bias, x_bias, dy, dh = operands
     forward, backward = getattr(library, f"{op}_forward"), getattr(library, f"{op}_backward")
     is_layer, has_h, flavour = (
@@ -87,12 +95,14 @@ def every_result(library, op, case, operands, dtypes, form=BEFORE):
     affine, options = (weight, bias) if is_layer else (weight,), {"return_mean_lo": True} if is_layer else {}
     if form.place:
         options["residual_after" if form.place == "after" else "residual"] = residual
-    y, *stats = forward(x, *affine, eps=1e-5, x_bias=x_bias, out_dtype=dtypes[case.y], **options, **flavour)
+    others = {"gate": residual, "gate_first": form.gate == "gated x"} if form.gate else {"x_bias": x_bias}
+    y, *stats = forward(x, *affine, eps=1e-5, **others, out_dtype=dtypes[case.y], **options, **flavour)
     h = [stats.pop()] if has_h else []
-    needs = {"need_dx_bias": True, **flavour} | ({"mean_lo": stats[2]} if is_layer else {})
-    if is_layer and form.activation:
+    needs = {"need_dgate" if form.gate else "need_dx_bias": True, **flavour}
+    needs |= {"mean_lo": stats[2]} if is_layer else {}
+    if is_layer and form.activation and form.gate != "gated x":
         needs["bias"] = bias
     if not has_h:
-        return y, *stats, *backward(dy, x, *stats[:2], weight, x_bias=x_bias, **needs)
+        return y, *stats, *backward(dy, x, *stats[:2], weight, **others, **needs)
     needs |= {"need_dresidual": True, "dh": dh, "x_dtype": dtypes[case.x]}
     return y, *h, *stats, *backward(dy, *h, *stats[:2], weight, **needs)

@@ -1,14 +1,16 @@
-"""Norms with a residual before or after them, with an activation, and their flavours, on arrays.
+"""Norms with a residual before or after them, an activation or a gate, and their flavours, on arrays.
 SPDX-License-Identifier: MIT"""
 
 import hashlib
+import re
+from functools import partial
 
 import numpy as np
 import pytest
 
 import evenkeel
 import fused_cases
-from fused_cases import ACTS, AFTER, BEFORE, CASES, FORMS, SHAPES, Case, every_result
+from fused_cases import ACTS, AFTER, BEFORE, CASES, FORMS, GATES, SHAPES, Case, every_result
 from processes import run_python
 from reference import ACTIVATIONS, DTYPES, OPS, SLOPES, Norm, array, close, wide
 
@@ -25,9 +27,22 @@ def function(op, form):
     return getattr(evenkeel, f"{op}_residual" if form == AFTER else f"add_{op}")
 
 
+def gated_results(op, form, x, gate, weight, bias, dy):
+    factor, slope = ACTIVATIONS[form.activation](gate), SLOPES[form.activation](gate)
+    is_first = form.gate == "gated x"
+    norm = Norm(op, x * factor if is_first else x, weight, bias if op == "layer_norm" else None)
+    y, *rest = norm.every_result(dy if is_first else dy * factor)
+    stats, (dx, *columns) = rest[: -3 if op == "layer_norm" else -2], rest[-3 if op == "layer_norm" else -2 :]
+    if is_first:
+        return y, *stats, dx * factor, *columns, dx * x * slope
+    return y * factor, *stats, dx, *columns, dy * y * slope
+
+
 def expected_results(op, case, operands, form):
     """By the formula in float64, from h as it was rounded."""
     x, residual, weight, bias, x_bias, dy, dh = wide(*operands)
+    if form.gate:
+        return gated_results(op, form, x, residual, weight + case.weight_offset, bias, dy)
     has_h = form.place == "before"
     h = wide((x + x_bias + residual).astype(DTYPES[case.h]))[0] if has_h else x + x_bias
     norm = Norm(op, h, weight + case.weight_offset, bias if op == "layer_norm" else None)
@@ -45,7 +60,7 @@ def expected_results(op, case, operands, form):
 @every_form
 @pytest.mark.parametrize("shape", [(7, 33), (2, 3, 129)], ids=str)
 def test_every_result_is_that_of_the_formula(op, case, shape, form):
-    operands = fused_cases.operands(case, shape)
+    operands = fused_cases.operands(case, shape, form)
     results = every_result(evenkeel, op, case, operands, DTYPES, form)
     for found, expected in zip(results, expected_results(op, case, operands, form), strict=True):
         if expected is not None:
@@ -59,7 +74,8 @@ def digest(op):
     for number, case in enumerate(CASES):
         for shape in SHAPES:
             for form in fused_cases.some_forms(number):
-                for result in every_result(evenkeel, op, case, fused_cases.operands(case, shape), DTYPES, form):
+                operands = fused_cases.operands(case, shape, form)
+                for result in every_result(evenkeel, op, case, operands, DTYPES, form):
                     sum.update(result.tobytes())
     return sum.hexdigest()
 
@@ -74,10 +90,13 @@ def test_every_level_has_the_same_bits(op, level):
 @pytest.mark.parametrize("form", FORMS[:-1], ids=str)
 def test_the_short_functions_give_what_the_explicit_ones_do(op, form):
     for case in CASES:
-        x, residual, weight, bias, x_bias, *_ = operands = fused_cases.operands(case, (4, 40))
+        x, residual, weight, bias, x_bias, *_ = operands = fused_cases.operands(case, (4, 40), form)
         affine = (weight, bias) if op == "layer_norm" else (weight,)
-        options = {"x_bias": x_bias, "out_dtype": DTYPES[case.y], **case.flavour}
-        if form in ACTS:
+        options = {"out_dtype": DTYPES[case.y], **case.flavour} | ({} if form.gate else {"x_bias": x_bias})
+        if form.gate:
+            gated, choices = getattr(evenkeel, f"{op}_gated"), (form.activation, form.gate == "gated x")
+            found = gated(x, residual, *affine, 1e-5, *choices, **options)
+        elif form in ACTS:
             found = getattr(evenkeel, f"{op}_act")(x, *affine, 1e-5, form.activation, **options)
         else:
             found = function(op, form)(x, residual, *affine, 1e-5, **options)
@@ -189,7 +208,7 @@ def test_an_x_bias_alone_is_not_rounded():
 
 @every_form
 def test_rows_may_be_apart_and_arrays_of_any_layout(form):
-    x, residual, weight, bias, x_bias, dy, dh = fused_cases.operands(F32, (6, 40))
+    x, residual, weight, bias, x_bias, dy, dh = fused_cases.operands(F32, (6, 40), form)
     expected = every_result(evenkeel, "layer_norm", F32, (x, residual, weight, bias, x_bias, dy, dh), DTYPES, form)
     spread = [np.repeat(a, 3, axis=0)[::3] for a in (x, residual)]
     scattered = [np.asfortranarray(a) for a in (dy, dh)]
@@ -379,6 +398,163 @@ def test_a_name_of_an_activation_need_not_be_interned():
     x = array((2, 8))
     name = "".join(["si", "lu"])
     assert evenkeel.rms_norm_act(x, activation=name).tobytes() == evenkeel.rms_norm_act(x, activation="silu").tobytes()
+
+
+# ---- a gate ----
+
+every_gate = pytest.mark.parametrize("form", GATES, ids=str)
+either_gate = pytest.mark.parametrize("first", [False, True], ids=["gated result", "gated x"])
+
+
+def gated(op, first, **others):
+    return partial(getattr(evenkeel, f"{op}_gated"), gate_first=first, **others)
+
+
+@every_op
+@every_gate
+@pytest.mark.parametrize(("dtype", "other"), [("bf16", "f32"), ("f16", "f32"), ("f32", "bf16"), ("f32", "f16")])
+def test_the_gate_multiplies_before_the_one_rounding(op, form, dtype, other):
+    x, gate, weight = array((5, 300), dtype), array((5, 300), dtype, 1), array((300,), dtype, 2)
+    call = gated(op, form.gate == "gated x", activation=form.activation)
+    wide = call(*(a.astype(np.float32) for a in (x, gate, weight)))
+    for out_dtype in (dtype, other):
+        found = call(x, gate, weight, out_dtype=DTYPES[out_dtype])
+        assert found.dtype == DTYPES[out_dtype] and found.tobytes() == wide.astype(DTYPES[out_dtype]).tobytes()
+
+
+@every_op
+def test_rounding_each_rounds_before_the_gate_multiplies(op):
+    x, gate, weight = array((50, 300), "bf16"), array((50, 300), "bf16", 1), array((300,), "bf16", 2)
+    rounded = getattr(evenkeel, op)(x, weight, rounding="each").astype(np.float64)
+    expected = (rounded * ACTIVATIONS["silu"](gate.astype(np.float64))).astype(x.dtype)
+    assert (gated(op, False)(x, gate, weight, rounding="each") != expected).mean() < 1e-3
+    assert (gated(op, False)(x, gate, weight) != expected).mean() > 0.05
+
+
+@every_op
+def test_silu_of_the_gate_multiplies_the_result_by_default(op):
+    x, gate = array((5, 300)), array((5, 300), seed=1)
+    default = getattr(evenkeel, f"{op}_gated")(x, gate)
+    eps = {"layer_norm": 1e-5, "rms_norm": float(np.finfo(np.float32).eps)}[op]
+    assert default.tobytes() == gated(op, False, eps=eps, activation="silu")(x, gate).tobytes()
+    others = gated(op, True)(x, gate), gated(op, False, activation="sigmoid")(x, gate)
+    assert all(default.tobytes() != other.tobytes() for other in others)
+
+
+@every_op
+@either_gate
+def test_the_result_may_lie_where_x_or_the_gate_does(op, first):
+    x, gate = array((5, 300)), array((5, 300), seed=1)
+    expected = gated(op, first)(x, gate)
+    for given in ([x.copy(), gate], [x, gate.copy()]):
+        out = given[0] if given[1] is gate else given[1]
+        assert gated(op, first)(*given, out=out) is out and out.tobytes() == expected.tobytes()
+
+
+@either_gate
+def test_one_of_x_and_the_gate_may_be_of_any_layout(first):
+    x, gate, call = array((6, 40)), array((6, 40), seed=1), gated("rms_norm", first)
+    for a, b in ((x, np.asfortranarray(gate)), (np.asfortranarray(x), gate)):
+        np.testing.assert_array_equal(call(a, b), call(x, gate))
+    x, gate = array((5, 4, 10)), array((5, 4, 10), seed=1)
+    whole = call(x, gate, normalized_shape=(4, 10))
+    assert whole.tobytes() == call(x.reshape(5, 40), gate.reshape(5, 40)).tobytes()
+
+
+@either_gate
+def test_which_gradients_are_wanted_does_not_change_the_others(first):
+    x, gate, weight, dy = array((6, 40)), array((6, 40), seed=1), array((40,), seed=2), array((6, 40), seed=3)
+    options = {"gate": gate, "activation": "silu", "gate_first": first}
+    _, rstd = evenkeel.rms_norm_forward(x, weight, **options)
+    everything = evenkeel.rms_norm_backward(dy, x, rstd, weight, need_dgate=True, **options)
+    assert len(evenkeel.rms_norm_backward(dy, x, rstd, weight, **options)) == 2
+    needs = {"need_dx": False, "need_dweight": False, "need_dgate": True}
+    nothing, none, dgate = evenkeel.rms_norm_backward(dy, x, rstd, weight, **needs, **options)
+    assert nothing is none is None and dgate.tobytes() == everything[2].tobytes()
+    dx, dweight = evenkeel.rms_norm_backward(dy, x, rstd, weight, **options)
+    assert [dx.tobytes(), dweight.tobytes()] == [a.tobytes() for a in everything[:2]]
+
+
+def test_the_workspace_of_a_gate_is_known():
+    """As evenkeel asks for it where the framework has no exchange API, on a GPU."""
+    x, gate = array((600, 40)), array((600, 40), seed=1)
+    ask = partial(evenkeel._core.backward_workspace, evenkeel._core.RMS_NORM, x, 40, None, False, False, 1)
+    assert ask(dx=True, dgate=True, gate=gate, activation="silu", gate_first=True) >= 0
+    with pytest.raises(ValueError, match="^gate_first .1. must be 0: gate is NULL"):
+        ask(dx=True, activation="silu", gate_first=True)
+
+
+def other_gates(x, **options):
+    """A call of the short function and the explicit ones, each with these options."""
+    _, rstd = evenkeel.rms_norm_forward(x)
+    options = {"activation": "silu", **options}
+    yield lambda: evenkeel.rms_norm_gated(x, **options)
+    yield lambda: evenkeel.rms_norm_forward(x, **options)
+    yield lambda: evenkeel.rms_norm_backward(x, x, rstd, **options)
+
+
+REFUSED_GATES = {
+    "gate has shape (2, 7): it must have (2, 8)": (ValueError, {"gate": array((2, 7))}),
+    "gate has shape (8,): it must have (2, 8)": (ValueError, {"gate": array((8,))}),
+    "gate is of type list; expected an array with DLPack": (TypeError, {"gate": [1.0]}),
+    "gate_first is 2; expected 0 or 1": (ValueError, {"gate": array((2, 8)), "gate_first": 2}),
+    "gate_first is 'yes'; expected 0 or 1": (TypeError, {"gate": array((2, 8)), "gate_first": "yes"}),
+    "activation is 'relu'; expected 'sigmoid', ": (ValueError, {"gate": array((2, 8)), "activation": "relu"}),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED_GATES)
+def test_gates_that_do_not_fit_are_refused(words):
+    exception, options = REFUSED_GATES[words]
+    for call in other_gates(array((2, 8)), **options):
+        with pytest.raises(exception, match="^" + re.escape(words)):
+            call()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64"])
+def test_a_gate_has_the_dtype_of_x(dtype):
+    for call in other_gates(array((2, 8)), gate=array((2, 8), dtype)):
+        with pytest.raises(TypeError, match=f"^gate is {dtype}: it must be f32, as x$"):
+            call()
+
+
+@every_op
+def test_a_gate_must_be_there(op):
+    with pytest.raises(TypeError, match="^gate is of type NoneType; expected an array with DLPack"):
+        getattr(evenkeel, f"{op}_gated")(array((2, 8)), None)
+    with pytest.raises(ValueError, match=r"^gate_first \(1\) must be 0: gate is NULL"):
+        getattr(evenkeel, f"{op}_forward")(array((2, 8)), activation="silu", gate_first=True)
+    with pytest.raises(ValueError, match=r"^activation is None; expected 'sigmoid'"):
+        getattr(evenkeel, f"{op}_gated")(array((2, 8)), array((2, 8)), activation=None)
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0, 8)], ids=str)
+@every_gate
+def test_no_rows_have_no_results(form, shape):
+    """An array without elements has no address."""
+    results = every_result(evenkeel, "layer_norm", F32, fused_cases.operands(F32, shape, form), DTYPES, form)
+    assert [a.shape for a in results] == [shape, *[shape[:-1]] * 3, shape, (8,), (8,), shape]
+    assert not results[5].any() and not results[6].any()
+
+
+def test_dx_in_another_dtype_does_not_go_with_a_gate():
+    x, gate = array((2, 8)), array((2, 8), seed=1)
+    options = {"gate": gate, "activation": "silu"}
+    _, rstd = evenkeel.rms_norm_forward(x, **options)
+    with pytest.raises(TypeError, match="^gate is f32: it must be bf16$"):
+        evenkeel.rms_norm_backward(x, x, rstd, x_dtype=DTYPES["bf16"], **options)
+
+
+def test_what_does_not_go_with_a_gate_is_refused():
+    x, bias = array((2, 8)), array((8,))
+    for name, other in (("x_bias", bias), ("residual", x), ("residual_after", x)):
+        with pytest.raises(ValueError, match=f"^(gate .* does not go with {name} |{name} .* does not go with )"):
+            evenkeel.layer_norm_forward(x, gate=x, activation="silu", **{name: other})
+    with pytest.raises(ValueError, match="^gate .* goes with an activation alone, and activation is 0; expected NULL"):
+        evenkeel.layer_norm_forward(x, gate=x)
+    _, mean, rstd = evenkeel.layer_norm_forward(x, None, bias, gate=x, activation="silu", gate_first=True)
+    with pytest.raises(ValueError, match=r"^bias .* does not go with gate_first \(1\)"):
+        evenkeel.layer_norm_backward(x, x, mean, rstd, gate=x, activation="silu", gate_first=True, bias=bias)
 
 
 # ---- mistakes ----

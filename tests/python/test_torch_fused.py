@@ -1,5 +1,5 @@
-"""evenkeel.torch's norms with a residual before or after them or an activation: values, bits, what is saved, gradients
-that are absent. SPDX-License-Identifier: MIT"""
+"""evenkeel.torch's norms with a residual before or after them, an activation or a gate: values, bits, what is saved,
+gradients that are absent. SPDX-License-Identifier: MIT"""
 
 import itertools
 import pickle
@@ -63,22 +63,33 @@ class Fused(Norm):
         return self.form.activation
 
     @property
+    def gate_first(self):
+        return self.form.gate == "gated x"
+
+    @property
     def name(self):
+        if self.form.gate:
+            return f"{self.op}_gated"
         return f"{self.op}_act" if self.activation else f"{self.op}_residual" if self.is_after else f"add_{self.op}"
 
     @property
     def eager(self):
         """The beginning of the names in the extension."""
+        if self.form.gate:
+            return "eager_gated"
         return "eager_act" if self.activation else "eager_after" if self.is_after else "eager_add"
 
     def __str__(self):
-        return " ".join(filter(None, (self.name, self.activation)))
+        return " ".join(filter(None, (self.name, self.activation, "first" * self.gate_first)))
 
 
 BEFORE, AFTER = ([Fused(norm, form) for norm in (LAYER, RMS)] for form in (fused_cases.BEFORE, fused_cases.AFTER))
 EVERY_ACT = [Fused(norm, form) for norm in (LAYER, RMS) for form in fused_cases.ACTS]
 ACTS = EVERY_ACT[2:4] + EVERY_ACT[4:6]  # each activation, with one of the norms
-every_norm = pytest.mark.parametrize("norm", BEFORE + AFTER + ACTS, ids=str)
+EVERY_GATE = [Fused(norm, form) for norm in (LAYER, RMS) for form in fused_cases.GATES]
+GATES = [EVERY_GATE[1], EVERY_GATE[8 + 4 + 1], EVERY_GATE[4 + 3], EVERY_GATE[8]]  # both norms, both orders
+every_norm = pytest.mark.parametrize("norm", BEFORE + AFTER + ACTS + GATES, ids=str)
+with_x_bias = pytest.mark.parametrize("norm", BEFORE + AFTER + ACTS, ids=str)
 with_residual = pytest.mark.parametrize("norm", BEFORE + AFTER, ids=str)
 with_h = pytest.mark.parametrize("norm", BEFORE, ids=str)
 without_h = pytest.mark.parametrize("norm", AFTER, ids=str)
@@ -93,7 +104,7 @@ ACTIVATIONS = {
 
 class Operands(NamedTuple):
     x: torch.Tensor
-    residual: torch.Tensor | None = None
+    residual: torch.Tensor | None = None  # or the gate
     weight: torch.Tensor | None = None
     bias: torch.Tensor | None = None
     x_bias: torch.Tensor | None = None
@@ -101,10 +112,11 @@ class Operands(NamedTuple):
 
 def operands(norm, case=F32, shape=(6, 40)):
     """The operands of the norm, and the gradients of its results: (dy, dh), or dy alone."""
-    *inputs, dy, dh = map(as_tensor, fused_cases.operands(case, shape))
+    *inputs, dy, dh = map(as_tensor, fused_cases.operands(case, shape, norm.form))
     inputs = Operands(*inputs)
     inputs = inputs if norm.has_bias else inputs._replace(bias=None)
-    inputs = inputs if norm.form.place else inputs._replace(residual=None)
+    inputs = inputs if norm.form.place or norm.form.gate else inputs._replace(residual=None)
+    inputs = inputs._replace(x_bias=None) if norm.form.gate else inputs
     return inputs, (dy, dh) if norm.has_h else (dy,)
 
 
@@ -114,6 +126,8 @@ def fused_norm(norm, inputs, case=F32, eps=1e-5, **options):
     affine = (weight, bias) if norm.op == "layer_norm" else (weight,)
     options = {"out_dtype": DTYPES[case.y], **case.flavour, **options}
     call, shape = getattr(ek, norm.name), x.shape[-1:]
+    if norm.form.gate:
+        return (call(x, residual, shape, *affine, eps, norm.activation, norm.gate_first, **options),)
     if norm.activation:
         return (call(x, shape, *affine, eps, norm.activation, x_bias=x_bias, **options),)
     results = call(x, residual, shape, *affine, eps, x_bias, **options)
@@ -125,6 +139,11 @@ def composed(norm, inputs, case=F32):
     x, residual, weight, bias, x_bias = inputs
     weight = weight if weight is None else weight + case.weight_offset
     h = x if x_bias is None else x + x_bias
+    if norm.form.gate:
+        factor = ACTIVATIONS[norm.activation](residual)
+        if norm.gate_first:
+            return (norm.theirs(x * factor, x.shape[-1:], weight, bias),)
+        return (norm.theirs(x, x.shape[-1:], weight, bias) * factor,)
     if not norm.has_h:
         y = norm.theirs(h, x.shape[-1:], weight, bias)
         return (ACTIVATIONS[norm.activation](y) if norm.activation else y + residual,)
@@ -180,7 +199,7 @@ def test_weight_bias_and_x_bias_may_each_be_absent(norm, absent):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@every_norm
+@with_x_bias
 def test_columns_in_float32_without_a_weight_have_gradients_in_float32(norm, dtype):
     inputs, outer = operands(norm, Case(dtype, "f32", dtype, dtype))
     inputs = inputs._replace(weight=None)
@@ -253,8 +272,8 @@ def reference_results():
     """The bytes that the C reference computes from NumPy arrays; called in a process limited to the reference."""
     assert evenkeel.info()["level"] == "reference"
     found = {}
-    for norm, case, shape in itertools.product(BEFORE + AFTER + ACTS, CASES, SHAPES):
-        given = fused_cases.operands(case, shape)
+    for norm, case, shape in itertools.product(BEFORE + AFTER + ACTS + GATES, CASES, SHAPES):
+        given = fused_cases.operands(case, shape, norm.form)
         results = fused_cases.every_result(evenkeel, norm.op, case, given, reference.DTYPES, norm.form)
         found[norm.op, case, shape, norm.form] = [array.tobytes() for array in results]
     return found
@@ -280,15 +299,16 @@ def test_bits_are_those_of_the_reference(norm, case, way, reference_bits, monkey
             monkeypatch.setattr(node, "forward", staticmethod(partial(_autograd.keep_in_python, op)))
     for shape in SHAPES:
         expected = reference_bits[norm.op, case, shape, norm.form]
-        given = tuple(map(as_tensor, fused_cases.operands(case, shape)))
+        given = tuple(map(as_tensor, fused_cases.operands(case, shape, norm.form)))
         explicit = fused_cases.every_result(ek, norm.op, case, given, DTYPES, norm.form)
         assert list(map(memory, explicit)) == expected
         inputs, outer = operands(norm, case, shape)
         assert list(map(memory, fused_norm(norm, inputs, case))) == expected[: len(outer)]
         found = Operands(*gradients(lambda i: fused_norm(norm, i, case), inputs, *outer))
         bias = [] if found.bias is None else [found.bias]
-        residual = [found.residual] if norm.has_h else []
-        in_order = [found.x, found.weight, *bias, *residual, found.x_bias]
+        residual = [found.residual] if norm.has_h or norm.form.gate else []
+        x_bias = [] if norm.form.gate else [found.x_bias]
+        in_order = [found.x, found.weight, *bias, *residual, *x_bias]
         assert list(map(memory, in_order)) == expected[len(outer) + norm.statistics :]
 
 
@@ -506,7 +526,8 @@ def test_an_inference_tensor_is_accepted_as_residual_and_as_an_x_that_is_not_sav
         inference = tensor((6, 40))
     weight = tensor((40,), seed=1).requires_grad_()
     is_savable = norm.has_h or norm.op == "rms_norm"
-    y, *_ = fused_norm(norm, Operands(inference if is_savable else plain, inference, weight))
+    other = inference if is_savable or not norm.form.gate else plain
+    y, *_ = fused_norm(norm, Operands(inference if is_savable else plain, other, weight))
     (found,) = torch.autograd.grad(y.sum(), weight)
     y, *_ = fused_norm(norm, Operands(plain, plain, weight))
     assert same_bits(found, torch.autograd.grad(y.sum(), weight)[0])

@@ -1,5 +1,6 @@
-"""Norms with a residual before or after them or an activation under what PyTorch does to functions: higher derivatives,
-torch.func, autocast, modes, compilation, calls that are left to PyTorch, and mistakes. SPDX-License-Identifier: MIT"""
+"""Norms with a residual before or after them, an activation or a gate under what PyTorch does to functions: higher
+derivatives, torch.func, autocast, modes, compilation, calls that are left to PyTorch, and mistakes.
+SPDX-License-Identifier: MIT"""
 
 import re
 
@@ -16,6 +17,7 @@ from test_torch_fused import (
     AFTER,
     BEFORE,
     F32,
+    GATES,
     Operands,
     composed,
     every_norm,
@@ -104,7 +106,7 @@ TRANSFORMS = {
 }
 
 
-EVERY_RESULT = [(norm, which) for norm in BEFORE for which in (0, 1)] + [(norm, 0) for norm in AFTER + ACTS]
+EVERY_RESULT = [(norm, which) for norm in BEFORE for which in (0, 1)] + [(norm, 0) for norm in AFTER + ACTS + GATES]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -203,7 +205,7 @@ def test_norms_that_autocast_does_not_cast_stay_as_they_are(casting):
 def test_a_subclass_sees_the_operations(norm, kernels):
     inputs, _ = operands(norm)
     Wrapped.seen.clear()
-    name = "residual" if norm.form.place else "x_bias"
+    name = "residual" if norm.form.place or norm.form.gate else "x_bias"
     results = fused_norm(norm, inputs._replace(**{name: Wrapped(getattr(inputs, name))}))
     assert all(isinstance(t, Wrapped) for t in results) and Wrapped.seen and kernels.forward == 0
     close(results[0].inner, composed(norm, Operands(*wide(*inputs)))[0], "f32")
@@ -258,7 +260,7 @@ def test_fake_tensors_stay_fake(norm):
 
 
 @cpu_only
-@pytest.mark.parametrize("norm", [BEFORE[0], AFTER[0], ACTS[0]], ids=str)
+@pytest.mark.parametrize("norm", [BEFORE[0], AFTER[0], ACTS[0], GATES[0]], ids=str)
 def test_a_compiled_function_has_the_same_bits(norm):
     inputs, outer = operands(norm)
 

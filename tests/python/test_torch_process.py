@@ -44,6 +44,8 @@ def a_step(x, layer, rms):
     ek.rms_norm_residual(x.bfloat16(), x, (64,), rms.weight, out_dtype=torch.bfloat16).sum().backward()
     ek.layer_norm_act(x, (64,), layer.weight, layer.bias, x_bias=rms.weight).backward(x.detach())
     ek.rms_norm_act(x, (64,), activation="silu", rounding="each").sum().backward()
+    ek.layer_norm_gated(x, x.bfloat16(), (64,), layer.weight, layer.bias).backward(x.detach())
+    ek.layer_norm_gated(x, x.detach(), (64,), layer.weight, layer.bias, gate_first=True).sum().backward()
     with torch.no_grad():
         layer(x.t()[:, :4].t())
         ek.add_rms_norm(x, x, (64,))
@@ -61,6 +63,10 @@ def a_step(x, layer, rms):
             ek.layer_norm_act(x, wrong)
         with pytest.raises(ValueError):
             ek.layer_norm_act(x, (64,), activation=wrong)
+        with pytest.raises((RuntimeError, TypeError)):
+            ek.rms_norm_gated(x, x, wrong)
+        with pytest.raises(TypeError):
+            ek.rms_norm_gated(x, wrong, (64,))
     for leaf in (x, *layer.parameters(), *rms.parameters()):
         leaf.grad = None
 

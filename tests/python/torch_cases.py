@@ -160,7 +160,7 @@ class Wrapped(torch.Tensor):
         return tree_map_only(torch.Tensor, cls, function(*args, **kwargs))
 
 
-EAGER = "eager_forward", "eager_add_forward", "eager_after_forward", "eager_act_forward"
+EAGER = "eager_forward", "eager_add_forward", "eager_after_forward", "eager_act_forward", "eager_gated_forward"
 
 
 class Kernels:

@@ -242,6 +242,6 @@ def _backward(
     needs = True, weight is not None, has_bias, is_mixed
     gradients = _kernels.empty_gradients(h, shape, columns_dtype, *needs, dtype=x.dtype)
     options: Any = {"dh": dh, "dtype": x.dtype, "weight_offset": offset}
-    dx, *sums, dresidual, _ = _kernels.backward(norm, dy, h, shape, columns, stats, gradients, **options)
+    dx, *sums, dresidual, _, _ = _kernels.backward(norm, dy, h, shape, columns, stats, gradients, **options)
     dweight, dbias = (None if s is None else s.to(columns_dtype if weight is None else weight.dtype) for s in sums)
     return dx, dweight, dbias, dresidual.to(asked) if is_mixed else None

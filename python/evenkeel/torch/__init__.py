@@ -14,10 +14,12 @@ from evenkeel.torch._functional import (
     add_rms_norm,
     layer_norm,
     layer_norm_act,
+    layer_norm_gated,
     layer_norm_gelu,
     layer_norm_residual,
     rms_norm,
     rms_norm_act,
+    rms_norm_gated,
     rms_norm_residual,
 )
 from evenkeel.torch._memory import MemoryEstimate, memory_estimate
@@ -35,6 +37,7 @@ __all__ = [
     "layer_norm_act",
     "layer_norm_backward",
     "layer_norm_forward",
+    "layer_norm_gated",
     "layer_norm_gelu",
     "layer_norm_residual",
     "memory_estimate",
@@ -45,6 +48,7 @@ __all__ = [
     "rms_norm_act",
     "rms_norm_backward",
     "rms_norm_forward",
+    "rms_norm_gated",
     "rms_norm_residual",
     "set_fallback",
 ]

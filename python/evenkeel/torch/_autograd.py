@@ -1,7 +1,7 @@
 """How gradients flow: the norms as functions of autograd, differentiable any number of times.
 
-What forward saves is x (h, where there is a residual before the norm), weight, the statistics of the rows, and bias and
-x_bias where backward needs them, nothing else. The ops of _call.py say which.
+What forward saves is x (h, where there is a residual before the norm), weight, the statistics of the rows, and bias,
+x_bias and the gate where backward needs them, nothing else. The ops of _call.py say which.
 SPDX-License-Identifier: MIT
 """
 
@@ -23,6 +23,8 @@ from evenkeel._core import (
     eager_after_backward,
     eager_after_keep,
     eager_backward,
+    eager_gated_backward,
+    eager_gated_keep,
     eager_keep,
     is_plain,
 )
@@ -32,6 +34,7 @@ from evenkeel.torch._call import (
     DTYPES,
     NORM,
     NORM_ACT,
+    NORM_GATED,
     NORM_RESIDUAL,
     Call,
     Gradients,
@@ -105,6 +108,8 @@ def keep_in_python(op: Op, ctx: Any, *operands: Any) -> Any:
     """forward of a node: its results, which are computed."""
     *inputs, (*results, stats, options) = operands
     named = dict(zip((*op.outputs, *op.inputs), (*results, *inputs), strict=False))
+    if options.gate_first:
+        named.pop("bias", None)
     keep(ctx, options, *(named.get(name) for name in op.saved), stats)
     if len(results) == 1:
         return results[0]
@@ -147,7 +152,20 @@ class NormAct(Function):
     backward = staticmethod(eager_act_backward if _kernels.HAS_EXCHANGE else partial(backward_in_python, NORM_ACT))
 
 
-NODES: dict[Op, Any] = {NORM: Norm, ADD_NORM: AddNorm, NORM_RESIDUAL: NormResidual, NORM_ACT: NormAct}
+class NormGated(Function):
+    """y of (x, gate, weight, bias, what forward has made)."""
+
+    forward = staticmethod(eager_gated_keep if _kernels.HAS_EXCHANGE else partial(keep_in_python, NORM_GATED))
+    backward = staticmethod(eager_gated_backward if _kernels.HAS_EXCHANGE else partial(backward_in_python, NORM_GATED))
+
+
+NODES: dict[Op, Any] = {
+    NORM: Norm,
+    ADD_NORM: AddNorm,
+    NORM_RESIDUAL: NormResidual,
+    NORM_ACT: NormAct,
+    NORM_GATED: NormGated,
+}
 
 # Without the step in Python that looks for torch.func's transforms: who calls this has looked.
 APPLY: dict[Op, Callable[..., Any]] = {op: super(Function, node).apply for op, node in NODES.items()}
@@ -171,7 +189,8 @@ def backward(op: Op, ctx: Any, gradients: tuple[Any, ...], saved: tuple[Any, ...
         return *(None for _ in needs), None
     *tensors, stats = saved
     kept, outer = dict(zip(op.saved, tensors, strict=True)), dict(zip(op.outputs, gradients, strict=True))
-    known = Known(outer["y"], outer.get("h"), tensors[0], kept["weight"], kept.get("bias"), kept.get("x_bias"))
+    others = (kept.get(name) for name in ("bias", "x_bias", "gate"))
+    known = Known(outer["y"], outer.get("h"), tensors[0], kept["weight"], *others)
     needed = dict(zip(op.inputs, needs, strict=False))
     computed = {f"d{name}": need for name, need in needed.items() if name != op.added}
     found = _in_python(known, stats, Options(*ctx.options), Gradients(**computed))
@@ -214,14 +233,15 @@ def _by_kernels(known: Known, stats: Tensor, options: Options, needs: Gradients)
 
 
 def _first_order(known: Known, stats: Tensor, options: Options, needs: Gradients) -> Gradients:
-    dy, dh, x, weight, bias, x_bias = known
+    dy, dh, x, weight, bias, x_bias, gate = known
     dtype = DTYPES[options.dtype - 1]
     gradients = _kernels.empty_gradients(
         x, options.shape, columns_dtype(known, options), *map(bool, needs), dtype=dtype
     )
     compute = _only_memory.backward if options.estimate else _kernels.backward
-    flavour: Any = {name: getattr(options, name) for name in ("weight_offset", "rounding", "activation")}
-    more: Any = {"dh": dh, "bias": bias, "x_bias": x_bias, "dtype": dtype, **flavour}
+    names = "weight_offset", "rounding", "activation", "gate_first"
+    flavour: Any = {name: getattr(options, name) for name in names}
+    more: Any = {"dh": dh, "bias": bias, "x_bias": x_bias, "gate": gate, "dtype": dtype, **flavour}
     return compute(options.norm, dy, x, options.shape, weight, stats, gradients, **more)
 
 

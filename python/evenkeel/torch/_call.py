@@ -31,6 +31,7 @@ class Inputs(NamedTuple):
     residual: Tensor | None = None
     x_bias: Tensor | None = None
     residual_after: Tensor | None = None
+    gate: Tensor | None = None  # activation(gate) multiplies y, or x where gate_first is true
 
 
 class Flavour(NamedTuple):
@@ -39,7 +40,8 @@ class Flavour(NamedTuple):
     weight_offset: float = 0.0
     rounding: str = "once"
     out_dtype: torch.dtype | None = None
-    activation: str | None = None  # of y, by its name in the extension
+    activation: str | None = None  # of y, or of the gate, by its name in the extension
+    gate_first: bool = False
 
 
 PLAIN = Flavour()
@@ -89,7 +91,12 @@ NORM_ACT = Op(
     ("x", *_NORM, "activation", "x_bias", *_FLAVOUR),
     saved=("x", "weight", "bias", "x_bias"),
 )
-OPS = NORM, ADD_NORM, NORM_RESIDUAL, NORM_ACT  # by their numbers in the extension
+NORM_GATED = Op(
+    "{}_gated",
+    ("x", "gate", *_NORM, "activation", "gate_first", *_FLAVOUR),
+    saved=("x", "gate", "weight", "bias"),  # with gate_first, backward does not read bias: it is not saved
+)
+OPS = NORM, ADD_NORM, NORM_RESIDUAL, NORM_ACT, NORM_GATED  # by their numbers in the extension
 
 
 def function_name(op: Op, norm: int) -> str:
@@ -145,10 +152,11 @@ class Options(NamedTuple):
     weight_offset: float
     rounding: str
     activation: str | None = None
+    gate_first: bool = False
 
 
 def options_of(call: Call, estimate: bool = False) -> Options:
-    x, weight, bias, _, x_bias, _ = call.inputs
+    x, weight, bias, _, x_bias, _, _ = call.inputs
     columns = next((t.dtype for t in (weight, bias, x_bias) if t is not None), None)
     return Options(
         call.norm,
@@ -160,6 +168,7 @@ def options_of(call: Call, estimate: bool = False) -> Options:
         call.flavour.weight_offset,
         call.flavour.rounding,
         call.flavour.activation,
+        call.flavour.gate_first,
     )
 
 
@@ -170,8 +179,9 @@ class Known(NamedTuple):
     dh: Any
     x: Tensor  # h, where forward had a residual before the norm
     weight: Tensor | None
-    bias: Tensor | None  # where it had one, and an activation
+    bias: Tensor | None  # where it had one, and an activation of y or a gate of y
     x_bias: Tensor | None  # where it had one, and no residual before the norm
+    gate: Tensor | None
 
 
 class Gradients(NamedTuple):
@@ -182,3 +192,4 @@ class Gradients(NamedTuple):
     dbias: Any = None
     dresidual: Any = None  # dx itself, where both have one dtype
     dx_bias: Any = None
+    dgate: Any = None

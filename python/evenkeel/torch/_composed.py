@@ -69,7 +69,8 @@ def _require_operands(call: Call) -> None:
             raise TypeError(f"{name} is of type {type(tensor).__name__}; expected a tensor")
         if not tensor.is_floating_point():
             raise TypeError(f"{name} is {tensor.dtype}; expected float32, float16, bfloat16 or float64")
-    for name, shape in (("residual", call.inputs.x.shape), ("x_bias", call.shape)):
+    rows = call.inputs.x.shape
+    for name, shape in (("residual", rows), ("gate", rows), ("x_bias", call.shape)):
         tensor = operands.get(name)
         if tensor is not None and tuple(tensor.shape) != tuple(shape):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {tuple(shape)}")
@@ -85,10 +86,15 @@ def pytorch(call: Call) -> Outputs:
         y = _pytorch_norm(call.norm, call.inputs.x, call.shape, call.inputs.weight, call.inputs.bias, call.eps)
         return Outputs(y, None, None)
     _require_operands(call)
-    x, _, _, residual, _, _ = call.inputs
+    x, _, _, residual, *_ = call.inputs
     inner = x.dtype if residual is None else residual.dtype
     dtype = torch.float64 if torch.float64 in (x.dtype, inner, call.out_dtype) else torch.float32
-    wide, weight, bias, added, x_bias, after = (_wide(tensor, dtype) for tensor in call.inputs)
+    wide, weight, bias, added, x_bias, after, gate = (_wide(tensor, dtype) for tensor in call.inputs)
+    activation = None if call.flavour.activation is None else _ACTIVATIONS[call.flavour.activation].value
+    if activation is not None and gate is not None:
+        gate, activation = activation(gate), None
+    if gate is not None and call.flavour.gate_first:
+        wide, gate = wide * gate, None
     if x_bias is not None:
         wide = wide + x_bias
     h = None
@@ -104,7 +110,8 @@ def pytorch(call: Call) -> Outputs:
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
         y = y.to(call.out_dtype).to(dtype)
-    y = y if call.flavour.activation is None else _ACTIVATIONS[call.flavour.activation].value(y)
+    y = y if activation is None else activation(y)
+    y = y if gate is None else y * gate
     y = y if after is None else y + after
     return Outputs(y.to(call.out_dtype), h, None)
 
@@ -129,24 +136,32 @@ def _normalized(x: Tensor, dims: Shape, options: Options) -> tuple[Tensor, Tenso
 
 def by_formula(known: Known, options: Options) -> Gradients:
     """All gradients, in PyTorch's operations, which have derivatives of every order."""
-    dy, dh, x, weight, bias, x_bias = known
+    dy, dh, x, weight, bias, x_bias, gate = known
     dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
     count = len(options.shape)
     dims, rows = tuple(range(-count, 0)), tuple(range(x.dim() - count))
     h = x.to(dtype) if x_bias is None else x.to(dtype) + x_bias.to(dtype)
-    xhat, rstd = _normalized(h, dims, options)
+    activation = None if options.activation is None else _ACTIVATIONS[options.activation]
+    dgate = None
+    gate = None if gate is None else gate.to(dtype)
+    factor, slope = (None, None) if activation is None or gate is None else (f(gate) for f in activation)
+    xhat, rstd = _normalized(h * factor if factor is not None and options.gate_first else h, dims, options)
     dy = torch.zeros_like(xhat) if dy is None else dy.to(dtype)
     weight = None if weight is None else weight.to(dtype) + options.weight_offset
-    if options.activation is not None:
+    if activation is not None and not options.gate_first:
         affine = xhat if weight is None else xhat * weight
         affine = affine if bias is None else affine + bias.to(dtype)
-        dy = dy * _ACTIVATIONS[options.activation].slope(affine)
+        dgate = None if slope is None else dy * affine * slope
+        dy = dy * (activation.slope(affine) if factor is None else factor)
     g = dy if weight is None else dy * weight
     inner = g - xhat * (g * xhat).mean(dims, keepdim=True)
     if options.norm == LAYER_NORM:
         inner = inner - g.mean(dims, keepdim=True)
     dx = inner * rstd if dh is None else inner * rstd + dh.to(dtype)
+    if factor is not None and slope is not None and options.gate_first:
+        dx, dgate = dx * factor, dx * h * slope
     rounded = xhat if options.rounding == PLAIN.rounding else xhat.to(x.dtype).to(dtype)
     sums = (c.sum(rows) if rows else c for c in (dy * rounded, dy, dx))  # an empty list would mean all dimensions
     dweight, dbias, dx_bias = (s.to(columns_dtype(known, options)) for s in sums)
-    return Gradients(dx.to(DTYPES[options.dtype - 1]), dweight, dbias, dx.to(x.dtype), dx_bias)
+    inner_dtype, dtype = x.dtype, DTYPES[options.dtype - 1]
+    return Gradients(dx.to(dtype), dweight, dbias, dx.to(inner_dtype), dx_bias, _wide(dgate, dtype))

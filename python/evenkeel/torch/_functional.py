@@ -37,6 +37,8 @@ from evenkeel._core import (
     eager_after_forward,
     eager_compute,
     eager_forward,
+    eager_gated_compute,
+    eager_gated_forward,
     eager_setup,
     is_plain,
 )
@@ -49,6 +51,7 @@ from evenkeel.torch._call import (
     LAYER_NORM,
     NORM,
     NORM_ACT,
+    NORM_GATED,
     NORM_RESIDUAL,
     OPS,
     RMS_NORM,
@@ -94,7 +97,7 @@ def _cast(tensor: Any, device_type: str) -> Any:
 
 
 def _autocast(call: Call) -> Call:
-    """The call under autocast. Of a fused norm x and residuals keep their dtypes, and y is float32."""
+    """The call under autocast. Of a fused norm x, residuals and the gate keep their dtypes, and y is float32."""
     device_type = call.inputs.x.device.type
     op = "layer_norm" if call.norm == LAYER_NORM else "rms_norm"
     if not torch.is_autocast_enabled(device_type) or not _casts(op, device_type):
@@ -102,9 +105,9 @@ def _autocast(call: Call) -> Call:
     cast = Inputs(*(_cast(tensor, device_type) for tensor in call.inputs))
     if call.op is NORM:
         return call._replace(inputs=cast)
-    x, _, _, residual, _, residual_after = call.inputs
+    x, _, _, residual, _, residual_after, gate = call.inputs
     flavour = call.flavour._replace(out_dtype=call.flavour.out_dtype or _kernels.statistics_dtype(x))
-    kept = cast._replace(x=x, residual=residual, residual_after=residual_after)
+    kept = cast._replace(x=x, residual=residual, residual_after=residual_after, gate=gate)
     return call._replace(inputs=kept, flavour=flavour)
 
 
@@ -124,6 +127,7 @@ _COMPUTE: dict[Op, Callable[..., Any]] = {
     ADD_NORM: eager_add_compute,
     NORM_RESIDUAL: eager_after_compute,
     NORM_ACT: eager_act_compute,
+    NORM_GATED: eager_gated_compute,
 }
 
 
@@ -157,15 +161,26 @@ def _compute(call: Call) -> Any:
     return results
 
 
+def _require_tensors(x: Any, name: str, other: Any) -> None:
+    if not isinstance(x, Tensor) or not isinstance(other, Tensor):
+        raise TypeError(f"x is of type {type(x).__name__} and {name} of type {type(other).__name__}; expected tensors")
+
+
 def with_residual(call: Call, name: str, dtype: torch.dtype | None) -> Call:
     """The call with that residual in a dtype that the kernels add: the one given, else that of x + residual."""
     x, residual = call.inputs.x, getattr(call.inputs, name)
-    if not isinstance(x, Tensor) or not isinstance(residual, Tensor):
-        raise TypeError(
-            f"x is of type {type(x).__name__} and residual of type {type(residual).__name__}; expected tensors"
-        )
+    _require_tensors(x, "residual", residual)
     dtype = dtype or torch.promote_types(x.dtype, residual.dtype)
     return call._replace(inputs=call.inputs._replace(**{name: residual.to(dtype)}))
+
+
+def _with_gate(call: Call) -> Call:
+    """The call with its gate in the dtype of x, as the kernels read it."""
+    x, gate = call.inputs.x, call.inputs.gate
+    _require_tensors(x, "gate", gate)
+    assert gate is not None
+    is_converted = gate.is_floating_point() and x.is_floating_point()
+    return call._replace(inputs=call.inputs._replace(gate=gate.to(x.dtype))) if is_converted else call
 
 
 def _serve(call: Call) -> Any:
@@ -180,15 +195,19 @@ def _serve(call: Call) -> Any:
 
 def serve(op: Op, norm: int, *given: Any) -> Any:
     """A call that C has not served; given are the arguments of the op."""
-    *inputs, shape, eps, weight_offset, rounding, out_dtype, activation, residual_dtype = op.fields_of((*given, None))
+    fields = op.fields_of((*given, None))
+    *inputs, shape, eps, weight_offset, rounding, out_dtype, activation, gate_first, residual_dtype = fields
     check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
-    if op is NORM_ACT:
-        check_activation(activation)
-    call = Call(norm, Inputs(*inputs), shape, eps, Flavour(weight_offset, rounding, out_dtype, activation), op)
+    if op in (NORM_ACT, NORM_GATED):
+        check_activation(activation, gate_first)
+    flavour = Flavour(weight_offset, rounding, out_dtype, activation, bool(gate_first))
+    call = Call(norm, Inputs(*inputs), shape, eps, flavour, op)
     if op is ADD_NORM:
         call = with_residual(call, "residual", residual_dtype)
     elif op.added:
         call = with_residual(call, op.added, None)
+    elif op is NORM_GATED:
+        call = _with_gate(call)
     return _serve(call)
 
 
@@ -242,6 +261,7 @@ _forward_outside = _disable_dynamo(lambda *given: eager_forward(*given))
 _add_forward_outside = _disable_dynamo(lambda *given: eager_add_forward(*given))
 _after_forward_outside = _disable_dynamo(lambda *given: eager_after_forward(*given))
 _act_forward_outside = _disable_dynamo(lambda *given: eager_act_forward(*given))
+_gated_forward_outside = _disable_dynamo(lambda *given: eager_gated_forward(*given))
 
 
 def layer_norm(
@@ -421,3 +441,47 @@ def layer_norm_gelu(
     run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
     activation = gelu_named(approximate)
     return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, activation, None, 0.0, "once", None)
+
+
+def layer_norm_gated(
+    x: Tensor,
+    gate: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    activation: str = "silu",
+    gate_first: bool = False,
+    *,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """layer_norm(x) * activation(gate), or with gate_first layer_norm(x * activation(gate)), in one pass over memory.
+
+    gate has the shape of x; one of another dtype is converted to that of x first. The activation is "silu", "sigmoid",
+    "gelu" or "gelu_tanh". The product is computed in float32 and not rounded before the norm. The other keywords are
+    those of layer_norm; with rounding "each" its result rounds before it is multiplied by activation(gate).
+    """
+    run: Callable[..., Tensor] = _gated_forward_outside if is_dynamo_compiling() else eager_gated_forward
+    choices = activation, gate_first, weight_offset, rounding, out_dtype
+    return run(LAYER_NORM, x, gate, normalized_shape, weight, bias, eps, *choices)
+
+
+def rms_norm_gated(
+    x: Tensor,
+    gate: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    activation: str = "silu",
+    gate_first: bool = False,
+    *,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """rms_norm(x) * activation(gate), or with gate_first rms_norm(x * activation(gate)), as layer_norm_gated."""
+    run: Callable[..., Tensor] = _gated_forward_outside if is_dynamo_compiling() else eager_gated_forward
+    choices = activation, gate_first, weight_offset, rounding, out_dtype
+    return run(RMS_NORM, x, gate, normalized_shape, weight, None, eps, *choices)

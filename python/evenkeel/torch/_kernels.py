@@ -93,11 +93,13 @@ def _run_forward(call: Call, inputs: Inputs, outputs: Outputs) -> Any:
         residual=inputs.residual,
         x_bias=inputs.x_bias,
         residual_after=inputs.residual_after,
+        gate=inputs.gate,
         h=outputs.h,
         y_dtype=number_of(call.out_dtype) or None,
         weight_offset=call.flavour.weight_offset,
         rounding=call.flavour.rounding,
         activation=call.flavour.activation,
+        gate_first=call.flavour.gate_first,
     )
 
 
@@ -124,10 +126,11 @@ def empty_gradients(
     need_dbias: bool,
     need_dresidual: bool = False,
     need_dx_bias: bool = False,
+    need_dgate: bool = False,
     *,
     dtype: torch.dtype | None = None,
 ) -> Gradients:
-    """The results of backward, not computed: dx of the dtype, by default that of x (or h), as dresidual."""
+    """The results of backward, not computed: dx and dgate of the dtype, by default that of x (or h), as dresidual."""
 
     def columns(need: bool) -> Tensor | None:
         return torch.empty(shape, dtype=columns_dtype, device=x.device) if need else None
@@ -138,10 +141,13 @@ def empty_gradients(
     dx = rows(need_dx, dtype)
     is_dx = need_dresidual and dx is not None and dx.dtype is x.dtype
     dresidual = dx if is_dx else rows(need_dresidual, x.dtype)
-    return Gradients(dx, columns(need_dweight), columns(need_dbias), dresidual, columns(need_dx_bias))
+    sums = columns(need_dweight), columns(need_dbias)
+    return Gradients(dx, *sums, dresidual, columns(need_dx_bias), rows(need_dgate, dtype))
 
 
-def with_dx_like_pytorch(norm: int, x: Tensor, gradients: Gradients) -> Gradients:
+def with_rows_like_pytorch(norm: int, x: Tensor, gradients: Gradients) -> Gradients:
+    if gradients.dgate is not None:
+        gradients = gradients._replace(dgate=like_pytorch(norm, x, gradients.dgate))
     if gradients.dx is None:
         return gradients
     dx = like_pytorch(norm, x, gradients.dx)
@@ -165,18 +171,28 @@ def workspace_options(x: Tensor, gradients: Gradients, dtype: torch.dtype | None
         "dx": gradients.dx is not None,
         "dresidual": gradients.dresidual is not None and gradients.dresidual is not gradients.dx,
         "dx_bias": gradients.dx_bias is not None,
+        "dgate": gradients.dgate is not None,
         "gradient_dtype": number_of(sums[0].dtype) if sums else None,
     }
 
 
 def _workspace(
-    norm: int, x: Tensor, shape: Shape, weight: Tensor | None, gradients: Gradients, dtype: torch.dtype | None
+    norm: int,
+    x: Tensor,
+    shape: Shape,
+    weight: Tensor | None,
+    gradients: Gradients,
+    dtype: torch.dtype | None,
+    **others: Any,
 ) -> Tensor | None:
-    """For an extension that cannot ask PyTorch for memory; on the CPU it makes its own."""
+    """For an extension that cannot ask PyTorch for memory; on the CPU it makes its own.
+
+    The others: a gate, and choices.
+    """
     if not x.is_cuda:
         return None
     wanted = gradients.dweight is not None, gradients.dbias is not None
-    size = workspace_bytes(norm, x, shape, weight, *wanted, **workspace_options(x, gradients, dtype))
+    size = workspace_bytes(norm, x, shape, weight, *wanted, **workspace_options(x, gradients, dtype) | others)
     return torch.empty(size // 4 + 1, dtype=torch.float32, device=x.device)
 
 
@@ -192,39 +208,45 @@ def backward(
     dh: Tensor | None = None,
     bias: Tensor | None = None,
     x_bias: Tensor | None = None,
+    gate: Tensor | None = None,
     dtype: torch.dtype | None = None,
     weight_offset: float = 0.0,
     rounding: str = "once",
     activation: str | None = None,
+    gate_first: bool = False,
 ) -> Gradients:
     """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one.
 
     Where forward had a residual, x is its h; the dtype is then that of forward's x. x_bias: forward's, where it had one
-    and no residual; bias: the same, where it had an activation.
+    and no residual; bias: the same, where it had an activation of y or a gate of y; gate: the same.
     """
     threads, workspace, is_tuple = torch.get_num_threads(), None, isinstance(stats, tuple)
-    tensors = [*map(_resolved, (dy, dh, x, weight, bias, x_bias, *(stats if is_tuple else ())))]
+    tensors = [*map(_resolved, (dy, dh, x, weight, gate, bias, x_bias, *(stats if is_tuple else ())))]
     if not HAS_EXCHANGE:
         tensors = [*_readable(*tensors)]
-        workspace = _workspace(norm, tensors[2], shape, tensors[3], gradients, dtype)
-    dx, dweight, dbias, dresidual, dx_bias = gradients
+        choices: dict[str, Any] = {"activation": activation, "gate_first": gate_first}
+        workspace = _workspace(norm, tensors[2], shape, tensors[3], gradients, dtype, gate=tensors[4], **choices)
+    dx, dweight, dbias, dresidual, dx_bias, dgate = gradients
 
-    def run(dy: Any, dh: Any, x: Any, weight: Any, bias: Any, x_bias: Any, *statistics: Any) -> Any:
+    def run(dy: Any, dh: Any, x: Any, weight: Any, gate: Any, bias: Any, x_bias: Any, *statistics: Any) -> Any:
         given = statistics if is_tuple else stats
         return _core.backward(
             *(norm, dy, x, shape, weight, given, 0.0, dx, dweight, dbias, workspace, threads, _stream(x)),
             dh=dh,
             bias=bias,
             x_bias=x_bias,
+            gate=gate,
             dresidual=None if dresidual is dx else dresidual,
             dx_bias=dx_bias,
+            dgate=dgate,
             dtype=number_of(dtype or x.dtype) or None,
             weight_offset=weight_offset,
             rounding=rounding,
             activation=activation,
+            gate_first=gate_first,
         )
 
     if run(*tensors) is None:
         stats = stats if is_tuple else stats.contiguous()  # type: ignore[union-attr]
         run(*map(_contiguous, tensors))
-    return with_dx_like_pytorch(norm, x, gradients)
+    return with_rows_like_pytorch(norm, x, gradients)

@@ -44,6 +44,7 @@ def _workspace(
     weight: Tensor | None,
     gradients: Gradients,
     dtype: torch.dtype | None = None,
+    gate: Tensor | None = None,
     **flavour: Any,
 ) -> Tensor | None:
     """backward's scratch memory on a GPU, where PyTorch allocates it; on the CPU the extension makes its own."""
@@ -54,13 +55,13 @@ def _workspace(
     with _disable_current_modes():
         real = _stand_in(x)
         assert real is not None
-        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted, **others)
+        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted, gate=_stand_in(gate), **others)
     return torch.empty(size, dtype=torch.uint8, device=x.device)
 
 
 def forward(call: Call, statistics: bool) -> Outputs:
     outputs = _kernels.empty_outputs(call, statistics)
-    _copies(call.shape, call.inputs.x, call.inputs.residual, call.inputs.residual_after)
+    _copies(call.shape, call.inputs.x, call.inputs.residual, call.inputs.residual_after, call.inputs.gate)
     return outputs._replace(y=_kernels.like_pytorch(call.norm, call.inputs.x, outputs.y))
 
 
@@ -76,10 +77,11 @@ def backward(
     dh: Tensor | None = None,
     bias: Tensor | None = None,
     x_bias: Tensor | None = None,
+    gate: Tensor | None = None,
     dtype: torch.dtype | None = None,
     **flavour: Any,
 ) -> Gradients:
-    copies = _copies(shape, dy, dh, x)
-    workspace = _workspace(norm, x, shape, weight, gradients, dtype, **flavour)
+    copies = _copies(shape, dy, dh, x, gate)
+    workspace = _workspace(norm, x, shape, weight, gradients, dtype, gate, **flavour)
     del copies, workspace  # they have lived at the same time
-    return _kernels.with_dx_like_pytorch(norm, x, gradients)
+    return _kernels.with_rows_like_pytorch(norm, x, gradients)
