@@ -261,7 +261,15 @@ static int pairs_of(const struct options *options, int element_size, struct dtyp
 	return count;
 }
 
-/* Ops and dtypes take turns with the kernels. ek_ops alternates the two norms, so each dtype meets both. */
+/* The two norms in turn, plain every other time: only plain rows are shifted. */
+static const struct ek_op_entry *op_in_turn(int i)
+{
+	enum { NORMS = 2 };
+	return i / NORMS % 2 == 0 ? &ek_ops[i % NORMS]
+				  : &ek_ops[NORMS + (i / 4 * NORMS + i % NORMS) % (EK_OP_COUNT - NORMS)];
+}
+
+/* Ops and dtypes take turns with the kernels. */
 static void append_gpu_quick(struct list *list, const struct options *options)
 {
 	struct dtype_pair pairs[DTYPE_PAIRS];
@@ -272,10 +280,10 @@ static void append_gpu_quick(struct list *list, const struct options *options)
 		int pair_count = pairs_of(options, kernel->element_size, pairs);
 		if (pair_count == 0 || (!both && !options->pass[kernel->pass]))
 			continue;
-		append_kernel(list, options, kernel,
-			      &(struct model){.op = options->op_count ? options->ops[i % op_count]
-								      : &ek_ops[i % op_count],
-					      .dtypes = pairs[i / 2 % pair_count]});
+		append_kernel(
+			list, options, kernel,
+			&(struct model){.op = options->op_count ? options->ops[i % op_count] : op_in_turn(i),
+					.dtypes = pairs[(i / 2 + i / 8) % pair_count]});
 	}
 }
 

@@ -511,7 +511,9 @@ TEST(bad_arguments_are_refused_by_name)
 	REFUSED(stats_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "stats_dtype (9)");
 	REFUSED(intermediate_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "intermediate_dtype (9)");
 	REFUSED(absent, 16, EK_ERROR_ARGUMENT, "absent (16)");
-	REFUSED(with, 8, EK_ERROR_ARGUMENT, "with (8) has bits beyond");
+	REFUSED(with, 16, EK_ERROR_ARGUMENT, "with (16) has bits beyond");
+	REFUSED(with, EK_WITH_GATE, EK_ERROR_ARGUMENT, "with (8) has EK_WITH_GATE, activation is 0");
+	REFUSED(gate_first, 1, EK_ERROR_ARGUMENT, "gate_first (1) must be 0");
 	REFUSED(with, 5, EK_ERROR_ARGUMENT, "with (5) has both EK_WITH_RESIDUAL and EK_WITH_RESIDUAL_AFTER");
 	REFUSED(h_dtype, EK_F16, EK_ERROR_DTYPE, "h_dtype f16 does not go with dtype bf16");
 	REFUSED(y_dtype, EK_F64, EK_ERROR_DTYPE, "y_dtype f64 does not go with dtype bf16");

@@ -114,10 +114,11 @@ static void host_refused(struct work *w, bool backward, int operand, void *here,
 	union op_args args;
 	memcpy(&args, backward ? (void *)&w->backward : &w->forward, op->args_size);
 	int needed = op->operands[operand].needs.number;
+	int choice = op->operands[needed ? needed - 1 : operand].with_choice;
 	if (needed && !ek_operand_pointer(&op->operands[needed - 1], &args))
 		ek_operand_set(&op->operands[needed - 1], &args, w->forward.x);
-	if (op->operands[operand].with_choice)
-		*(int *)ek_field(&args, op->choice[op->operands[operand].with_choice - 1]) = 1;
+	if (choice)
+		*(int *)ek_field(&args, op->choice[choice - 1]) = 1;
 	ek_operand_set(&op->operands[operand], &args, here);
 	expect_status(name, op->call(w->ctx, &args), EK_ERROR_ARGUMENT, SAYS(address, "host memory"));
 	EXPECT(strncmp(ek_error(w->ctx), name, strlen(name)) == 0 &&

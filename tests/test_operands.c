@@ -159,7 +159,7 @@ TEST(results_go_in_place_of_what_they_may)
 	args = args_of();
 	args.out = memory;
 	args.out_dtype = EK_F64;
-	expect("in place of another dtype", &args, EK_ERROR_OVERLAP, "same address and the same stride");
+	expect("in place of another dtype", &args, EK_ERROR_OVERLAP, "same address, stride and dtype");
 	args = args_of();
 	args.sums = memory;
 	expect("sums over q", &args, EK_ERROR_OVERLAP, "sums [");

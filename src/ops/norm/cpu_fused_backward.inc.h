@@ -35,7 +35,7 @@ INLINE void N(affine_again)(const struct N(fused_grad) *g, const struct N(affine
 }
 
 /* Rule 11: the gradient of the affine result: dy times the derivative there, or times the gate. */
-INLINE const real *N(activated_dy)(const struct N(fused_grad) *g, const struct N(affine) *f, int64_t start, int64_t n,
+OUTLINE const real *N(activated_dy)(const struct N(fused_grad) *g, const struct N(affine) *f, int64_t start, int64_t n,
 				   const bool centred)
 {
 	real t[SEGMENT], *to = g->dy_buffer + (g->input.kept ? start : 0);
@@ -52,7 +52,7 @@ INLINE const real *N(activated_dy)(const struct N(fused_grad) *g, const struct N
 }
 
 /* Rule 11: dgate of a segment; dx becomes what it is of x where the gate comes first. */
-INLINE void N(write_dgate)(const struct N(fused_grad) *g, const struct N(affine) *f, int64_t start, int64_t n, real *dx,
+OUTLINE void N(write_dgate)(const struct N(fused_grad) *g, const struct N(affine) *f, int64_t start, int64_t n, real *dx,
 			   bool nontemporal, const bool centred)
 {
 	real gate[SEGMENT], value[SEGMENT], slope[SEGMENT], factor[SEGMENT], dy[SEGMENT];

@@ -12,7 +12,7 @@ INLINE struct N(affine) N(affine_at)(struct N(fused_columns) *c, int64_t start, 
 }
 
 /* Rule 11: n numbers, at most SEGMENT; of the affine result, or of a gate that multiplies it. */
-INLINE void N(activate)(real *numbers, int64_t n, ek_activation activation, const struct N(tensor) *gate, int64_t start)
+OUTLINE void N(activate)(real *numbers, int64_t n, ek_activation activation, const struct N(tensor) *gate, int64_t start)
 {
 	real factors[SEGMENT];
 	if (!gate->at) {
@@ -24,7 +24,7 @@ INLINE void N(activate)(real *numbers, int64_t n, ek_activation activation, cons
 	N(multiply)(numbers, factors, n, numbers);
 }
 
-INLINE void N(write_activated)(const struct N(result) *result, int64_t n, ek_activation activation,
+OUTLINE void N(write_activated)(const struct N(result) *result, int64_t n, ek_activation activation,
 			       const struct N(tensor) *gate, int64_t start, const struct N(tensor) *y, bool nontemporal,
 			       const bool centred)
 {
