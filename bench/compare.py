@@ -1,16 +1,17 @@
-"""evenkeel beside other libraries' LayerNorm and RMSNorm, in one run.
+"""evenkeel beside other libraries' LayerNorm and RMSNorm, alone and with their neighbours, in one run.
 
     python bench/compare.py                                        every backend, on the GPU if there is one
     python bench/compare.py --backends evenkeel,pytorch --quick    two of them, two shapes: under a minute
     python bench/compare.py --device cpu --threads 2 --output-dir results
     python bench/compare.py --shapes 2048x4096,7x1000 --dtypes bf16,f16 --pass backward
+    python bench/compare.py --sets fused --draw 8 --seed 3         eight cells of fused ops
     python bench/compare.py --budget 600 --json compare.json       at most ten minutes, the least important left out
 
 Every backend runs in a process of its own: one that crashes or hangs costs its own rows and no others. Its values are
-held against float64 before it is timed, and one that is wrong is not timed. A copy of the same tensors is timed by
-turns with it: `of copy` is the time of that copy (backward one and a half, both two and a half) over the time of the
-op, so 1.00 is the limit of the memory. On a GPU the time is the device's, by CUDA graphs over buffers that do not fit
-its cache; `host us` is that of a loop of calls. bench/README.md has the rest. SPDX-License-Identifier: MIT
+held against float64 before it is timed, and one that is wrong is not timed. A copy of as many bytes is timed by turns
+with it: `of copy` is the time of that copy over the time of the op, so 1.00 is the limit of the memory. On a GPU the
+time is the device's, by CUDA graphs over buffers that do not fit its cache; `host us` is that of a loop of calls.
+bench/README.md has the rest. SPDX-License-Identifier: MIT
 """
 
 import argparse
@@ -27,7 +28,8 @@ from typing import NoReturn
 
 from comparison import plan, runner, tables
 from comparison.backends import BACKENDS
-from comparison.case import DTYPES, OPS, PASSES, SETS, Case
+from comparison.case import DTYPES, SETS, Case
+from comparison.ops import OPS, PASSES, PLAIN
 from comparison.progress import Progress
 from comparison.quoted import Quoted
 from comparison.results import Results, write_csv, write_folder, write_json
@@ -109,14 +111,18 @@ def arguments() -> Parser:
     what("--backends", type=listed(tuple(BACKENDS)), metavar="A,B", help=", ".join(BACKENDS))
     what("--extra", type=python_file, action="append", default=[], metavar="FILE.py",
          help="one more backend: the class Backend of a file; comparison/backends/base.py says how")  # fmt: skip
-    what("--ops", type=listed(OPS), default=OPS, metavar="OP,OP", help=", ".join(OPS))
-    what("--pass", type=listed(tuple(PASSES)), default=tuple(PASSES), dest="passes", metavar="P,P",
+    what("--ops", type=listed(tuple(OPS)), default=(), metavar="OP,OP",
+         help=f"{', '.join(OPS)}; by default those of a set, mostly {' and '.join(PLAIN)}")  # fmt: skip
+    what("--pass", type=listed(PASSES), default=PASSES, dest="passes", metavar="P,P",
          help=", ".join(PASSES) + " (forward + backward)")  # fmt: skip
     what("--dtypes", type=listed(tuple(DTYPES)), default=(), metavar="D,D",
          help=f"{', '.join(DTYPES)}; by default what a set is about")  # fmt: skip
     what("--sets", type=listed(SETS), default=(), metavar="S,S",
-         help=f"of shapes: {', '.join(SETS)}; all on a GPU, models on a CPU")  # fmt: skip
+         help=f"of shapes: {', '.join(SETS)}; the first four on a GPU, models on a CPU")  # fmt: skip
     what("--shapes", type=parse_shapes, default=(), metavar="MxN,MxN", help="these instead of sets")
+    what("--draw", type=number(1, int), default=0, metavar="N",
+         help="so many cells (op, shape, dtype, pass) of --sets, else of any op at many shapes")  # fmt: skip
+    what("--seed", type=number(0, int), default=0, metavar="S", help="of --draw: a number stands for its cells (0)")
     what("--quick", action="store_true", help="two shapes, one dtype, fewer rounds")
     what("--full", action="store_true", help="also the edges: one row, one column, odd widths")
     what("--quoted", action=argparse.BooleanOptionalAction, default=True,
@@ -134,7 +140,7 @@ def arguments() -> Parser:
 
 
 def wishes_of(options: argparse.Namespace, device: str) -> plan.Wishes:
-    fields = ("ops", "passes", "dtypes", "sets", "shapes", "quick", "full")
+    fields = ("ops", "passes", "dtypes", "sets", "shapes", "quick", "full", "draw", "seed")
     return plan.Wishes(device, **{name: getattr(options, name) for name in fields})
 
 
@@ -161,10 +167,13 @@ class Run:
         self.units = plan.units(self.wishes, self.cases)
         command = shlex.join(["python", "bench/compare.py", *sys.argv[1:]])
         self.results = Results(evenkeel, datetime.date.today().isoformat(), command, machine)
+        self.ops: dict[str, list[str]] = {}  # that a backend has, once it is loaded
         self.quoted = Quoted(machine["gpu"] if options.quoted and self.device == "cuda" else None)
 
     def backends(self) -> list[str]:
+        alone = self.wishes.chosen_sets == ("sizes",)  # a set about evenkeel's own widths
         here = [name for name, place in BACKENDS.items() if self.device in place.devices]
+        here = ["evenkeel"] if alone else here
         return [*(self.options.backends or here), *self.options.extra]
 
     def _why_not(self, name: str) -> str:
@@ -197,6 +206,7 @@ class Run:
         def hear(message: dict) -> None:
             if message["kind"] == "loaded":
                 found.update(version=message["version"], note=message["note"])
+                self.ops[found["name"]] = message["ops"]
             elif message["kind"] in ("missing", "broken"):
                 status = {"missing": "missing", "broken": "failed"}[message["kind"]]
                 self._absent(found, f"does not load: {_joined(message['why'], message['install'])}", status)
@@ -217,6 +227,8 @@ class Run:
         wrong = [row for row in rows if row["status"] == "wrong"]
         if any(row["status"] == "ok" for row in rows):
             found["status"] = "run"
+        elif not self._has_any(found["name"]):
+            found.update(status="skipped", note=_joined(found["note"], "has none of the ops"))
         elif wrong:
             found["status"] = "wrong"
         if wrong:
@@ -224,6 +236,9 @@ class Run:
         elif found["status"] == "failed" and rows and not why:
             found["note"] = _joined(found["note"], rows[0]["note"])
         found["note"] = _joined(found["note"], why)
+
+    def _has_any(self, name: str) -> bool:
+        return name not in self.ops or any(case.op in self.ops[name] for case in self.cases)
 
     def interrupted(self) -> None:
         """What there is, is kept."""
@@ -243,6 +258,8 @@ class Run:
         if self.units[unit]["do"] != "case":
             return
         case = Case.from_json(self.units[unit]["case"])
+        if case.op not in self.ops.get(name, (case.op,)):
+            return
         status = "timeout" if end.how == "timeout" else "failed"
         has = {row["pass"] for row in self.results.rows_of(name) if _same(row, case)}
         for what in case.passes:

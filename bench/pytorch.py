@@ -6,7 +6,8 @@
 
 host    what the calling thread pays for a call on 8x1024 bf16 (f32 without a GPU), too small for the work to count;
         `engine` is the part that no norm can change, (x * 2).backward(dy) and the gradients' reset; a chain of norms
-        shares one backward among many, so that what a norm itself costs shows
+        shares one backward among many, so that what a norm itself costs shows. Fused functions stand beside evenkeel's
+        norm alone: `more` is what they cost above it, the goal is 1 us
 device  kernels in CUDA graphs over buffers that do not fit the caches, allocation and statistics included; `of copy`
         is the time of a copy of the same bytes (backward: of one and a half) over the time of the op, 1.00 is the limit
 cpu     modules at 2048x4096, forward and forward + backward
@@ -119,13 +120,54 @@ def host_with_gradient(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, dy: to
     ]
 
 
+def fused_calls(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> dict[str, dict[str, Callable]]:
+    """By the function: it, and its norm alone. r is a residual or a gate."""
+    shape = (x.shape[-1],)
+    calls = {
+        "add_layer_norm": lambda: ek.add_layer_norm(x, r, shape, w, b),
+        "add_rms_norm": lambda: ek.add_rms_norm(x, r, shape, w),
+        "layer_norm_residual": lambda: ek.layer_norm_residual(x, r, shape, w, b),
+        "layer_norm_residual, x_bias": lambda: ek.layer_norm_residual(x, r, shape, w, b, x_bias=b),
+        "rms_norm_residual": lambda: ek.rms_norm_residual(x, r, shape, w),
+        "layer_norm_act": lambda: ek.layer_norm_act(x, shape, w, b),
+        "rms_norm_act": lambda: ek.rms_norm_act(x, shape, w),
+        "layer_norm_gelu": lambda: ek.layer_norm_gelu(x, shape, w, b),
+        "layer_norm_gated": lambda: ek.layer_norm_gated(x, r, shape, w, b),
+        "rms_norm_gated": lambda: ek.rms_norm_gated(x, r, shape, w),
+    }
+    alone = {"layer_norm": lambda: ek.layer_norm(x, shape, w, b), "rms_norm": lambda: ek.rms_norm(x, shape, w)}
+    norm_of = {name: "rms_norm" if "rms_norm" in name else "layer_norm" for name in calls}
+    return {name: {"fused": call, "norm": alone[norm_of[name]]} for name, call in calls.items()}
+
+
+def show_fused(title: str, times: Times) -> dict:
+    more = times["fused"] - times["norm"]
+    print(
+        f"  {title:<42} fused {times['fused'] * 1e6:9.2f} us, norm alone {times['norm'] * 1e6:9.2f}, "
+        f"more {more * 1e6:6.2f}"
+    )
+    return {"case": title, "seconds": times, "more": more}
+
+
+def host_fused(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> list[dict]:
+    """Calls without a gradient and with one, by turns with the norm alone."""
+    results = []
+    for name, calls in fused_calls(x, r, w, b).items():
+        with torch.no_grad():
+            results.append(show_fused(f"{name}, no gradient", by_turns(calls, 15, 500)))
+        results.append(show_fused(f"{name}, with gradient", by_turns(calls, 15, 300)))
+    return results
+
+
 def host(options: argparse.Namespace) -> list[dict]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     x, w, b, dy = operands(8, 1024, dtype, device)
     print(f"host time of a call, 8x1024 {str(dtype)[6:]}, {device}")
     results = host_without_gradient(x, w, b)
-    return results + host_with_gradient(*(t.requires_grad_() for t in (x, w, b)), dy)
+    r = dy.clone()
+    x, w, b, r = (t.requires_grad_() for t in (x, w, b, r))
+    return results + host_with_gradient(x, w, b, dy) + host_fused(x, r, w, b)
 
 
 # ---- device ----

@@ -8,61 +8,74 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from comparison.backends.base import TORCH_DTYPES, Backend
+from comparison.backends.base import TORCH_DTYPES, Backend, Operands
 from comparison.case import PARTS, Case
+from comparison.composition import compose
+from comparison.ops import PLAIN
 
 # Of the largest value, at least of 1. More than any order of additions takes, less than any mistake.
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2, "bf16": 2e-2, "f64": 1e-10}
 # On a CPU PyTorch adds up dweight and dbias of 16-bit tensors in 16 bits: 19 % off at 16384 rows. The table of accuracy
 # shows that; it is no reason to leave out the times that its users see. Others are held to TOLERANCE there, too.
 COLUMN_SUMS_ON_CPU = {"f16": 0.5, "bf16": 0.5}
+COLUMN_SUMS = ("dweight", "dbias", "dx_bias")
 CHUNK = 1 << 22  # elements that are taken to float64 at a time
 
 OFFSETS = (0.0, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 OFFSET_ROWS, OFFSET_COLS = 64, 4096
 
 
-class Operands(NamedTuple):
-    x: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    dy: Tensor
+class Given(NamedTuple):
+    """The operands of a case, and the gradients of its outputs."""
+
+    operands: Operands
+    gradients: tuple[Tensor, ...]
+
+    def take(self, rows: slice) -> "Given":
+        """Some of the rows, in float64."""
+        taken = (None if t is None else (t[rows] if t.dim() == 2 else t).double() for t in self.operands)
+        return Given(Operands(*taken), tuple(t[rows].double() for t in self.gradients))
 
 
-def operands(case: Case, device: str, weight_dtype: str, seed: int = 0) -> Operands:
+def make(case: Case, device: str, weight_dtype: str, seed: int = 0) -> Given:
     """Normal numbers, the same for every backend."""
     generator = torch.Generator(device).manual_seed(seed)
 
-    def normal(*shape: int, dtype: str) -> Tensor:
-        return torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(TORCH_DTYPES[dtype])
+    def normal(*shape: int) -> Tensor:
+        numbers = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+        return numbers.to(TORCH_DTYPES[case.dtype])
 
-    x, dy = (normal(case.rows, case.cols, dtype=case.dtype) for _ in range(2))
+    x, *gradients = (normal(case.rows, case.cols) for _ in range(1 + len(case.spec.outputs)))
     # Rounded to the activations' dtype, so that a library whose weights are f32 has the same ones.
-    weight, bias = (normal(case.cols, dtype=case.dtype).to(TORCH_DTYPES[weight_dtype]) for _ in range(2))
-    return Operands(x, weight, bias if case.bias else None, dy)
+    weight, bias, x_bias = (normal(case.cols).to(TORCH_DTYPES[weight_dtype]) for _ in range(3))
+    made = {"x": x, "weight": weight, "bias": bias, "x_bias": x_bias}
+    if case.spec.second:
+        made[case.spec.second] = normal(case.rows, case.cols)
+    return Given(Operands(**{name: made[name] for name in case.operands}), tuple(gradients))
 
 
-class Reference(NamedTuple):
-    """What float64 says about some rows."""
-
-    y: Tensor
-    mean: Tensor
-    rstd: Tensor
-    dx: Tensor
-    dweight: Tensor
-    dbias: Tensor
+def exact_norm(name: str, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    centered = x - x.mean(1, keepdim=True) if name == "layer_norm" else x
+    y = centered * torch.rsqrt(centered.square().mean(1, keepdim=True) + eps) * weight
+    return y if bias is None else y + bias
 
 
-def reference(case: Case, x: Tensor, weight: Tensor, bias: Tensor | None, dy: Tensor) -> Reference:
-    x, weight, dy = x.double(), weight.double(), dy.double()
-    mean = x.mean(1, keepdim=True) if case.op == "layer_norm" else torch.zeros_like(x[:, :1])
-    rstd = torch.rsqrt((x - mean).square().mean(1, keepdim=True) + case.eps)
-    xhat = (x - mean) * rstd
-    y = xhat * weight + (0.0 if bias is None else bias.double())
-    g = dy * weight
-    center = g.mean(1, keepdim=True) if case.op == "layer_norm" else 0.0
-    dx = rstd * (g - center - xhat * (g * xhat).mean(1, keepdim=True))
-    return Reference(y, mean[:, 0], rstd[:, 0], dx, (dy * xhat).sum(0), dy.sum(0))
+def _statistics(case: Case, x: Tensor) -> dict[str, Tensor]:
+    mean = x.mean(1) if case.norm == "layer_norm" else torch.zeros_like(x[:, 0])
+    return {"mean": mean, "rstd": torch.rsqrt((x - mean[:, None]).square().mean(1) + case.eps)}
+
+
+def reference(case: Case, given: Given) -> dict[str, Tensor]:
+    """What float64 says about some rows, by the names of the parts; sums of columns are those of these rows."""
+    there = [tensor.detach().requires_grad_() for tensor in given.operands if tensor is not None]
+    operands = Operands(**dict(zip(case.operands, there, strict=True)))
+    outputs = compose(case.spec, case.eps, *operands, norm=exact_norm)
+    found = dict(zip(case.spec.outputs, outputs, strict=True))
+    found |= _statistics(case, operands.x) if case.op in PLAIN else {}
+    if case.passes != ("forward",):
+        gradients = torch.autograd.grad(outputs, there, given.gradients)
+        found |= {f"d{name}": gradient for name, gradient in zip(case.operands, gradients, strict=True)}
+    return {name: tensor.detach() for name, tensor in found.items()}
 
 
 def _chunks(case: Case) -> Iterator[slice]:
@@ -93,9 +106,8 @@ def finite(value: float) -> float | None:
 
 def _required(case: Case) -> tuple[str, ...]:
     """What a backend must return: without it, what is timed is not the op."""
-    if case.passes == ("forward",):
-        return ("out",)
-    return ("out", "dx", "dweight", "dbias") if case.bias else ("out", "dx", "dweight")
+    gradients = () if case.passes == ("forward",) else tuple(f"d{name}" for name in case.operands)
+    return case.spec.outputs + gradients
 
 
 def _complaint(backend: Backend, case: Case, device: str, found: dict[str, Distance]) -> str:
@@ -104,39 +116,44 @@ def _complaint(backend: Backend, case: Case, device: str, found: dict[str, Dista
             return f"{name} is not returned"
     sums = COLUMN_SUMS_ON_CPU if device == "cpu" and backend.sums_in_16_bits_on_cpu else {}
     for name, distance in found.items():
-        looser = sums if name in ("dweight", "dbias") else {}
+        looser = sums if name in COLUMN_SUMS else {}
         allowed = looser.get(case.dtype, TOLERANCE[case.dtype]) * distance.largest
         if distance.difference > allowed:
             return f"{name} is {distance.difference:.3g} from float64, more than {allowed:.3g}"
     return ""
 
 
-def check(backend: Backend, case: Case, given: Operands) -> tuple[dict[str, float | None], str]:
+def check(backend: Backend, case: Case, given: Given) -> tuple[dict[str, float | None], str]:
     """The largest |difference| from float64 of everything the backend gives for this case, None for what it does not;
     and what is wrong with it, "" where nothing is beyond the tolerance."""
-    x, weight, bias = (None if t is None else backend.adopt(t, True) for t in given[:3])
-    done = backend.forward(case, x, weight, bias)
-    results = dict(zip(("mean", "rstd"), map(backend.restore, backend.statistics(case, done)), strict=True))
-    results["out"] = backend.restore(done.y)
-    if case.passes != ("forward",):  # on a copy of dy: a library may write dx into its memory
-        gradients = backend.backward(case, backend.adopt(given.dy.clone(), False), done)
-        results.update(zip(("dx", "dweight", "dbias"), map(backend.restore, gradients), strict=True))
-    found = _distances(case, given, {name: None if t is None else t.detach() for name, t in results.items()})
-    differences = {name: finite(found[name].difference) if name in found else None for name in PARTS}
-    return differences, _complaint(backend, case, given.x.device.type, found)
+    done = backend.forward(case, adopt(backend, given.operands))
+    results = dict(zip(case.spec.outputs, done.outputs, strict=True))
+    if case.op in PLAIN:
+        results |= zip(("mean", "rstd"), backend.statistics(case, done), strict=True)
+    if case.passes != ("forward",):  # on copies: a library may write dx into their memory
+        gradients = tuple(backend.adopt(gradient.clone(), False) for gradient in given.gradients)
+        found = backend.backward(case, gradients, done)
+        results |= {f"d{name}": getattr(found, name) for name in case.operands}
+    restored = {name: backend.restore(result) for name, result in results.items() if result is not None}
+    distances = _distances(case, given, {name: t.detach() for name, t in restored.items() if t is not None})
+    differences = {name: finite(distances[name].difference) if name in distances else None for name in PARTS}
+    return differences, _complaint(backend, case, given.operands.x.device.type, distances)
 
 
-def _distances(case: Case, given: Operands, results: dict[str, Tensor | None]) -> dict[str, Distance]:
-    found = {name: Distance() for name, result in results.items() if result is not None}
-    sums = [torch.zeros(case.cols, dtype=torch.float64, device=given.x.device) for _ in range(2)]
+def adopt(backend: Backend, operands: Operands) -> Operands:
+    return Operands(*(None if tensor is None else backend.adopt(tensor, True) for tensor in operands))
+
+
+def _distances(case: Case, given: Given, results: dict[str, Tensor]) -> dict[str, Distance]:
+    found = {name: Distance() for name in results}
+    sums: dict[str, Tensor] = {}
     for rows in _chunks(case):
-        wide = reference(case, given.x[rows], given.weight, given.bias, given.dy[rows])
-        for name, expected in (("out", wide.y), ("mean", wide.mean), ("rstd", wide.rstd), ("dx", wide.dx)):
-            if name in found:
+        for name, expected in reference(case, given.take(rows)).items():
+            if name in COLUMN_SUMS:
+                sums[name] = sums[name] + expected if name in sums else expected
+            elif name in found:
                 found[name].add(results[name][rows], expected)
-        sums[0] += wide.dweight
-        sums[1] += wide.dbias
-    for name, expected in zip(("dweight", "dbias"), sums, strict=True):
+    for name, expected in sums.items():
         if name in found:
             found[name].add(results[name], expected)
     return found
@@ -150,7 +167,8 @@ def offset_error(backend: Backend, op: str, dtype: str, offset: float, device: s
     x = (torch.randn(shape, generator=generator, **wide) + offset).to(TORCH_DTYPES[dtype])
     columns = {"dtype": TORCH_DTYPES[backend.weight_dtype(case)], "device": device}
     weight, bias = torch.ones(OFFSET_COLS, **columns), torch.zeros(OFFSET_COLS, **columns) if case.bias else None
-    adopted = [None if t is None else backend.adopt(t, True) for t in (x, weight, bias)]
-    y = backend.restore(backend.forward(case, *adopted).y)
-    expected = reference(case, x, weight, bias, x).y
+    given = Given(Operands(x, weight, bias), ())
+    y = backend.restore(backend.forward(case, adopt(backend, given.operands)).y)
+    assert y is not None
+    expected = reference(case, given.take(slice(None)))["out"]
     return finite((y.detach().double() - expected).abs().max().item())

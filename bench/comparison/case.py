@@ -1,14 +1,14 @@
 """What is measured: a case is one op on one shape, in one or more passes. Made by plan.py, sent to worker.py as JSON.
 SPDX-License-Identifier: MIT"""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
-OPS = ("layer_norm", "rms_norm")
+from comparison.ops import EPS, OPS, Op
+
 DTYPES = {"f32": 4, "f16": 2, "bf16": 2, "f64": 8}  # and the bytes of an element
-PASSES = {"forward": 1.0, "backward": 1.5, "both": 2.5}  # and the copies of a tensor that move the same bytes
-SETS = ("models", "backward", "tables", "widths")
-PARTS = ("out", "mean", "rstd", "dx", "dweight", "dbias")  # what is held against float64
-EPS = {"layer_norm": 1e-5, "rms_norm": 1e-6}
+SETS = ("models", "backward", "tables", "widths", "fused", "sizes")
+# What is held against float64; out and h are outputs.
+PARTS = ("out", "h", "mean", "rstd", "dx", "dweight", "dbias", "dresidual", "dgate", "dx_bias")
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,24 @@ class Case:
     model: str = ""
 
     @property
+    def spec(self) -> Op:
+        return OPS[self.op]
+
+    @property
+    def norm(self) -> str:
+        return self.spec.norm
+
+    @property
     def eps(self) -> float:
-        return EPS[self.op]
+        return EPS[self.norm]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of those that there are, in the order of backends.base.Operands."""
+        spec = self.spec
+        there = {"bias": self.bias, "residual": spec.second == "residual", "gate": spec.second == "gate"}
+        there["x_bias"] = spec.x_bias
+        return ("x", "weight", *(name for name, is_there in there.items() if is_there))
 
     @property
     def tensor_bytes(self) -> int:
@@ -32,7 +48,10 @@ class Case:
 
     def bytes(self, what: str) -> int:
         """What a pass must at least read and write: the activations; weights and statistics are little beside them."""
-        return int(2 * PASSES[what] * self.tensor_bytes)
+        return self.spec.moved(what) * self.tensor_bytes
+
+    def one_pass(self, what: str) -> "Case":
+        return replace(self, passes=(what,))
 
     def row(self, backend: str, what: str, device: str, weight_dtype: str, status: str, note: str = "") -> dict:
         """A result that says what was measured, without figures."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from comparison.accuracy import operands
+from comparison.accuracy import Given, adopt, make
 from comparison.backends.base import Backend, Done
 from comparison.case import Case
 
@@ -60,7 +60,7 @@ class _Cuda:
 def _kept_bytes(backend: Backend, done: Done, saved: list[Tensor], inputs: Iterable[Any]) -> int:
     """Of the storages that forward left for backward, those that are neither its inputs' nor its output's."""
     kept = [*saved, *map(backend.restore, done.kept)]
-    lives = {_storage(tensor) for tensor in map(backend.restore, (*inputs, done.y)) if tensor is not None}
+    lives = {_storage(tensor) for tensor in map(backend.restore, (*inputs, *done.outputs)) if tensor is not None}
     sizes = {_storage(tensor): tensor.untyped_storage().nbytes() for tensor in kept if tensor is not None}
     return sum(size for storage, size in sizes.items() if storage not in lives)
 
@@ -69,7 +69,7 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _once(backend: Backend, case: Case, given: list[Any], meter: _Cpu | _Cuda) -> dict[str, int]:
+def _once(backend: Backend, case: Case, given: Given, meter: _Cpu | _Cuda) -> dict[str, int]:
     saved: list[Tensor] = []
 
     def pack(tensor: Tensor) -> Tensor:
@@ -79,10 +79,10 @@ def _once(backend: Backend, case: Case, given: list[Any], meter: _Cpu | _Cuda) -
     gc.collect()
     start = meter.begin()
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        done = backend.forward(case, *given[:3])
-    kept = _kept_bytes(backend, done, saved, given)
+        done = backend.forward(case, given.operands)
+    kept = _kept_bytes(backend, done, saved, [t for t in given.operands if t is not None])
     saved.clear()
-    gradients = backend.backward(case, given[3], done)
+    gradients = backend.backward(case, given.gradients, done)
     peak = meter.peak() - start
     del done, gradients
     return {"peak_bytes": peak, "saved_bytes": kept}
@@ -102,8 +102,8 @@ def meter_for(device: str) -> _Cpu | _Cuda | None:
 
 def measure(backend: Backend, case: Case, device: str, meter: _Cpu | _Cuda, emit: Callable[[dict], None]) -> None:
     """The second of two steps: the first compiles, and fills what a library keeps."""
-    made = operands(case, device, backend.weight_dtype(case))
-    given = [None if t is None else backend.adopt(t, i < 3) for i, t in enumerate(made)]
+    made = make(case, device, backend.weight_dtype(case))
+    given = Given(adopt(backend, made.operands), tuple(backend.adopt(t, False) for t in made.gradients))
     _once(backend, case, given, meter)
     values = _once(backend, case, given, meter)
     emit({"op": case.op, "dtype": case.dtype, "rows": case.rows, "cols": case.cols, "model": case.model, **values})

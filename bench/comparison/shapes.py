@@ -52,6 +52,18 @@ CPU_WIDTH_ELEMENTS = 1 << 24  # a tensor of the set `widths` on a CPU, where the
 
 QUICK = MODELS[:2]
 
+# Where the fused ops are held against other libraries.
+FUSED = MODELS[3], Shape(4096, 4096), Shape(8192, 8192)
+
+# Tensors of 16, 64 and 256 MB from narrow to wide: a share of the copy that drops between neighbours is a dip.
+SIZES_MB, SIZES_COLS = (16, 64, 256), (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
+
+
+def of_bytes(megabytes: int, cols: int, element: int) -> Shape:
+    """About so large a tensor, its rows a multiple of 8."""
+    return Shape(max(8, (megabytes << 20) // (cols * element) // 8 * 8), cols, f"{megabytes} MB")
+
+
 # Inputs whose memory is measured: [batch, 4096] and [batch, 128, 4096].
 MEMORY = (
     *(Shape(batch, 4096, f"batch {batch}") for batch in (32, 64, 128)),

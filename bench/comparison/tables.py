@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from comparison.case import PARTS
+from comparison.ops import OPS, PASSES
 from comparison.results import Results
 
 Rows = list[dict]
@@ -71,18 +72,55 @@ def _speed(results: Results, out: TextIO) -> None:
         _write(out, head, lines, 2)
 
 
+# ---- shares of a copy at a glance ----
+
+# Sets whose results are also one table: what a line and a column stand for.
+GLANCES: dict[str, tuple[Callable[[dict], tuple[str, str]], Callable[[dict], str]]] = {
+    "fused": (lambda row: (row["op"], row["backend"]), lambda row: f"{row['rows']}x{row['cols']}"),
+    "sizes": (lambda row: (row["op"], f"{row['cols']} columns"), lambda row: row["model"]),
+}
+
+
+def _glance(rows: Rows, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and body: in each cell the shares of forward and backward."""
+    line_of, column_of = GLANCES[name]
+    shares: dict[tuple[str, str], dict[tuple[str, str], float | None]] = {}
+    for row in sorted(rows, key=lambda row: list(OPS).index(row["op"])):  # which keeps the order of one op
+        shares.setdefault(line_of(row), {})[column_of(row), row["pass"]] = row["of_copy"]
+    columns = list(dict.fromkeys(map(column_of, rows)))
+    body = [
+        (
+            *line,
+            *(" / ".join(_number(found.get((column, what)), ".2f") for what in PASSES[:2]) for column in columns),
+            "",
+        )
+        for line, found in shares.items()
+    ]
+    return ("op", "", *columns, ""), body
+
+
+def _glances(results: Results, out: TextIO) -> None:
+    """Of evenkeel alone at sizes: others are in the tables above."""
+    for (name, dtype), rows in _grouped(results.results, "set", "dtype").items():
+        shown = [row for row in rows if name != "sizes" or row["backend"] == "evenkeel"]
+        if name in GLANCES and shown:
+            print(f"\n{name}, {dtype}: share of a copy, forward / backward", file=out)
+            _write(out, *_glance(shown, name), 2)
+
+
 # ---- values, memory, backends ----
 
 
 def _accuracy(results: Results, out: TextIO) -> None:
     for (op, dtype), rows in _grouped(results.accuracy, "op", "dtype").items():
         print(f"\n{op} {dtype}: the largest difference from float64", file=out)
+        parts = [part for part in PARTS if any(row[part] is not None for row in rows)]
         body = [
-            (f"{row['rows']}x{row['cols']}", row["backend"], *(_number(row[part], ".1e") for part in PARTS), "")
+            (f"{row['rows']}x{row['cols']}", row["backend"], *(_number(row[part], ".1e") for part in parts), "")
             for shape in _grouped(rows, "rows", "cols").values()
             for row in shape
         ]
-        _write(out, ("shape", "backend", *PARTS, ""), body, 2)
+        _write(out, ("shape", "backend", *parts, ""), body, 2)
 
 
 def _offsets(results: Results, out: TextIO) -> None:
@@ -117,7 +155,14 @@ def _backends(results: Results, out: TextIO) -> None:
     _write(out, ("name", "version", "status", ""), body, 3)
 
 
-PARTS_OF_A_REPORT: tuple[Callable[[Results, TextIO], Any], ...] = (_speed, _accuracy, _offsets, _memory, _backends)
+PARTS_OF_A_REPORT: tuple[Callable[[Results, TextIO], Any], ...] = (
+    _speed,
+    _accuracy,
+    _offsets,
+    _memory,
+    _glances,
+    _backends,
+)
 
 
 def show(results: Results, out: TextIO) -> None:

@@ -29,7 +29,7 @@ NOT_CAPTURED = "not captured in a graph: the time of its kernels alone"
 
 class Times(NamedTuple):
     seconds: float  # of the device; on a CPU, of the call
-    copy_seconds: float  # of a copy of one tensor
+    copy_seconds: float  # of a copy that moves as many bytes
     host_seconds: float | None  # on a GPU, of a call in a loop that ends with one wait
     note: str = ""
 
@@ -206,7 +206,7 @@ def _time_cpu(calls: Sequence[Call], copies: Sequence[Sequence[Call]], rounds: i
     sweeps = {"": _over(calls), **{f"copy {i}": _over(ways) for i, ways in enumerate(copies)}}
     found = by_turns(sweeps, rounds)
     seconds = found.pop("") / len(calls)
-    return Times(seconds, min(found.values()) / len(calls), None)
+    return Times(seconds, min(found.values()) / len(copies[0]), None)
 
 
 class Clock:
@@ -225,11 +225,13 @@ class Clock:
         """Where tensors of calls to be timed are made."""
         return torch.cuda.stream(self.side) if self.side else nullcontext()
 
-    def time(
-        self, calls: Sequence[Call], sources: Sequence[Tensor], targets: Sequence[Tensor], captured: bool
-    ) -> Times:
-        """Of one call, and of a copy of one source to its target."""
-        pairs = list(zip(targets, sources, strict=True))
+    def pairs(self, x: Tensor, elements: int, sets: int) -> list[tuple[Tensor, Tensor]]:
+        """Targets and sources of copies of so many elements, with the values of x."""
+        source = x.detach().flatten().repeat(-(-elements // x.numel()))[:elements]
+        return [(torch.empty_like(source), source.clone()) for _ in range(sets)]
+
+    def time(self, calls: Sequence[Call], pairs: Sequence[tuple[Tensor, Tensor]], captured: bool) -> Times:
+        """Of one call, and of one copy of a pair's source to its target."""
         copies = [lambda to=to, source=source: to.copy_(source) for to, source in pairs]
         if self.side:  # from 512 MB on, copy_ is slower than a kernel that reads and writes as much
             kernels = [lambda to=to, source=source: torch.abs(source, out=to) for to, source in pairs]

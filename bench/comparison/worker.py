@@ -19,13 +19,12 @@ import torch
 
 from comparison import accuracy, memory
 from comparison.backends import make
-from comparison.backends.base import Backend
-from comparison.case import PASSES, Case
+from comparison.backends.base import Backend, Operands
+from comparison.case import DTYPES, Case
 from comparison.timing import Clock, Times, sets_for
 
 Emit = Callable[..., None]
 PR_SET_PDEATHSIG = 1  # of prctl: this process ends with the one that started it
-BUFFERS = 6  # x, dy, y, dx, the copy's target, and what a library takes beside them
 
 
 def rounded(value: Any) -> Any:
@@ -72,6 +71,12 @@ def free_bytes(device: str) -> int:
     return int(found.group(1)) * 1024 if found else sys.maxsize
 
 
+def buffers_of(case: Case) -> int:
+    """Tensors of rows x cols for one set: inputs, outputs and their gradients, and a copy's two."""
+    inputs = 2 if case.spec.second else 1
+    return 2 * (inputs + len(case.spec.outputs)) + 2
+
+
 class Worker:
     def __init__(self, backend: Backend, job: dict, emit: Emit) -> None:
         self.backend, self.name, self.emit = backend, job["name"], emit
@@ -86,9 +91,11 @@ class Worker:
 
     def case(self, unit: dict) -> None:
         case = Case.from_json(unit["case"])
+        if case.op not in self.backend.ops:
+            return
         refusal = self.backend.refuses(case)
         sets = sets_for(self.device, case.tensor_bytes, self.quick)
-        needed, free = BUFFERS * sets * case.tensor_bytes, free_bytes(self.device)
+        needed, free = buffers_of(case) * sets * case.tensor_bytes, free_bytes(self.device)
         if refusal or needed > free:
             lacking = f"needs {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} are free"
             self.rows(case, "failed", refusal or lacking)
@@ -109,7 +116,7 @@ class Worker:
             os._exit(1)
 
     def _check_and_time(self, case: Case, sets: int) -> None:
-        given = accuracy.operands(case, self.device, self.backend.weight_dtype(case))
+        given = accuracy.make(case, self.device, self.backend.weight_dtype(case))
         found, complaint = accuracy.check(self.backend, case, given)
         what = {"op": case.op, "dtype": case.dtype, "rows": case.rows, "cols": case.cols}
         self.emit("accuracy", backend=self.name, **what, **found)
@@ -118,38 +125,58 @@ class Worker:
             return
         self._time(case, given, sets)
 
-    def _time(self, case: Case, given: accuracy.Operands, sets: int) -> None:
+    def _sets(self, given: accuracy.Given, sets: int) -> list[tuple[Operands, tuple[Any, ...]]]:
+        """Operands and gradients of outputs, so often: tensors each with memory of their own, columns shared."""
+        adopt, columns = self.backend.adopt, accuracy.adopt(self.backend, given.operands)
+
+        def once() -> tuple[Operands, tuple[Any, ...]]:
+            tensors = {
+                name: adopt(tensor.clone(), True)
+                for name, tensor in given.operands._asdict().items()
+                if tensor is not None and tensor.dim() == 2
+            }
+            return columns._replace(**tensors), tuple(adopt(t.clone(), False) for t in given.gradients)
+
+        return [once() for _ in range(sets)]
+
+    def _time(self, case: Case, given: accuracy.Given, sets: int) -> None:
         with self.clock.stream():
-            sources = [given.x, *(given.x.clone() for _ in range(sets - 1))]
-            targets = [torch.empty_like(given.x) for _ in range(sets)]
-            dys = [self.backend.adopt(given.dy.clone(), False) for _ in range(sets)]
-            xs = [self.backend.adopt(x, True) for x in sources]
-            columns = [None if t is None else self.backend.adopt(t, True) for t in (given.weight, given.bias)]
+            made = self._sets(given, sets)
         if self.device == "cuda":
             torch.cuda.synchronize()
         for what in case.passes:
             try:
-                calls = self._calls(case, what, xs, columns, dys)
-                self._result(case, what, self.clock.time(calls, sources, targets, self.backend.captured))
+                calls = self._calls(case, what, made)
+                self._result(case, what, self.clock.time(calls, self._copies(case, what, given), self.backend.captured))
             except Exception as error:
                 self.rows(case, "failed", first_line(error), (what,))
                 self._still_works()
 
-    def _result(self, case: Case, what: str, times: Times) -> None:
-        copy = PASSES[what] * times.copy_seconds
-        row = case.row(self.name, what, self.device, self.backend.weight_dtype(case), "ok", times.note)
-        figures = {"seconds": times.seconds, "host_seconds": times.host_seconds, "copy_seconds": copy}
-        self.emit("results", **{**row, **figures, "of_copy": copy / times.seconds})
+    def _copies(self, case: Case, what: str, given: accuracy.Given) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Pairs of a tensor so large that copying it moves the bytes of the pass."""
+        elements = -(-case.bytes(what) // (2 * DTYPES[case.dtype]))
+        with self.clock.stream():
+            pairs = self.clock.pairs(
+                given.operands.x, elements, sets_for(self.device, elements * DTYPES[case.dtype], self.quick)
+            )
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return pairs
 
-    def _calls(self, case: Case, what: str, xs: list, columns: list, dys: list) -> list[Callable[[], Any]]:
+    def _result(self, case: Case, what: str, times: Times) -> None:
+        row = case.row(self.name, what, self.device, self.backend.weight_dtype(case), "ok", times.note)
+        figures = {"seconds": times.seconds, "host_seconds": times.host_seconds, "copy_seconds": times.copy_seconds}
+        self.emit("results", **{**row, **figures, "of_copy": times.copy_seconds / times.seconds})
+
+    def _calls(self, case: Case, what: str, made: list[tuple[Operands, tuple[Any, ...]]]) -> list[Callable[[], Any]]:
         backend = self.backend
         if what == "forward":
-            return [lambda x=x: backend.forward(case, x, *columns) for x in xs]
+            return [lambda given=given: backend.forward(case, given) for given, _ in made]
         if what == "both":
-            return [lambda x=x, dy=dy: backend.step(case, x, *columns, dy) for x, dy in zip(xs, dys, strict=True)]
+            return [lambda given=given, d=d: backend.step(case, given, d) for given, d in made]
         with self.clock.stream():
-            forwards = [backend.forward(case, x, *columns) for x in xs]
-        return [lambda f=f, dy=dy: backend.backward(case, dy, f) for f, dy in zip(forwards, dys, strict=True)]
+            forwards = [backend.forward(case, given) for given, _ in made]
+        return [lambda f=f, d=d: backend.backward(case, d, f) for f, (_, d) in zip(forwards, made, strict=True)]
 
     def offsets(self, unit: dict) -> None:
         """Errors far from zero. What a backend cannot do is left out: the cases say why."""
@@ -164,7 +191,7 @@ class Worker:
 
     def memory(self, unit: dict) -> None:
         case = Case.from_json(unit["case"])
-        if self.backend.refuses(case) or not self.backend.allocates:
+        if case.op not in self.backend.ops or self.backend.refuses(case) or not self.backend.allocates:
             return
         self.meter = self.meter or memory.meter_for(self.device)
         if self.meter is None:
@@ -187,7 +214,7 @@ def work(job: dict, emit: Emit) -> None:
         how = "missing" if isinstance(error, ImportError | OSError) else "broken"
         emit(how, install=job["install"] or backend.install, why=first_line(error))
         return
-    emit("loaded", version=None if version is None else str(version), note=str(backend.note))
+    emit("loaded", version=None if version is None else str(version), note=str(backend.note), ops=list(backend.ops))
     worker = Worker(backend, job, emit)
     for index, unit in enumerate(job["units"]):
         emit("begin", index=index)

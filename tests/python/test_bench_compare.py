@@ -3,6 +3,7 @@ $EVENKEEL_TEST_DEVICE is cuda. No time is asserted. SPDX-License-Identifier: MIT
 
 import csv
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -39,11 +40,11 @@ class Backend(PyTorch):
 CRASH = """import os, signal
         if len(case.passes) == 3:
             os.kill(os.getpid(), signal.SIGSEGV)
-        return super().call(case, x, weight, bias)"""
-CALL, STEP = "call(self, case, x, weight, bias)", "step(self, case, x, weight, bias, dy)"
+        return super().call(case, given)"""
+CALL, STEP = "call(self, case, given)", "step(self, case, given, gradients)"
 LOAD = "load(self, device, threads)"
 FAULTS = {
-    "wrong": (CALL, "return super().call(case, x, weight, bias) * 1.01"),
+    "wrong": (CALL, "return [output * 1.01 for output in super().call(case, given)]"),
     "crash": (CALL, CRASH),
     "hang": (CALL, "import time\n        time.sleep(600)"),
     "refusal": (STEP, "raise RuntimeError('no kernel for this width')"),
@@ -62,11 +63,15 @@ sys.exit("no memory for the workspace")
 
 sys.path.append(str(BENCH))
 
-from comparison import accuracy, plan, runner  # noqa: E402
+from comparison import accuracy, plan, runner, tables  # noqa: E402
 from comparison.backends import BACKENDS  # noqa: E402
-from comparison.backends.pytorch import PyTorch  # noqa: E402
+from comparison.backends.base import Operands  # noqa: E402
+from comparison.backends.evenkeel import Evenkeel  # noqa: E402
+from comparison.backends.pytorch import Compiled, PyTorch  # noqa: E402
 from comparison.case import Case  # noqa: E402
+from comparison.ops import FUSED, OPS  # noqa: E402
 from comparison.quoted import Quoted  # noqa: E402
+from comparison.results import Results  # noqa: E402
 from comparison.shapes import Shape  # noqa: E402
 from comparison.timing import Loop, passes_for, union_length  # noqa: E402
 from comparison.yardstick import Yardstick, compile_copy  # noqa: E402
@@ -344,19 +349,20 @@ class Forgetful(PyTorch):
     def __init__(self, part):
         self.part = part
 
-    def forward(self, case, x, weight, bias):
-        done = super().forward(case, x, weight, bias)
-        return done._replace(y=None) if self.part == "out" else done
+    def forward(self, case, given):
+        done = super().forward(case, given)
+        named = zip(case.spec.outputs, done.outputs, strict=True)
+        return done._replace(outputs=tuple(None if name == self.part else output for name, output in named))
 
-    def backward(self, case, dy, done):
-        if done.y is None:
-            return None, None, None
-        gradients = zip(("dx", "dweight", "dbias"), super().backward(case, dy, done), strict=True)
-        return tuple(None if name == self.part else gradient for name, gradient in gradients)
+    def backward(self, case, gradients, done):
+        if None in done.outputs:
+            return Operands(None)
+        found = super().backward(case, gradients, done)
+        return found._replace(**{name: None for name in case.operands if f"d{name}" == self.part})
 
 
 def complaint(backend, case):
-    return accuracy.check(backend, case, accuracy.operands(case, "cpu", case.dtype))[1]
+    return accuracy.check(backend, case, accuracy.make(case, "cpu", case.dtype))[1]
 
 
 @pytest.mark.parametrize("part", ["out", "dx", "dweight", "dbias"])
@@ -374,9 +380,9 @@ def test_no_gradient_is_asked_for_that_there_is_not():
 class Fifth(PyTorch):
     """Its dweight is a fifth too large."""
 
-    def backward(self, case, dy, done):
-        dx, dweight, dbias = super().backward(case, dy, done)
-        return dx, dweight * 1.2, dbias
+    def backward(self, case, gradients, done):
+        found = super().backward(case, gradients, done)
+        return found._replace(weight=found.weight * 1.2)
 
 
 class StrictFifth(Fifth):
@@ -397,6 +403,133 @@ def test_only_pytorchs_own_norms_say_so():
         return getattr(module, place.attribute).sums_in_16_bits_on_cpu
 
     assert [name for name in BACKENDS if says_so(BACKENDS[name])] == ["pytorch", "compile", "compile-max"]
+
+
+# ---- fused ops ----
+
+
+def loaded(backend):
+    backend.load("cpu", 1)
+    return backend
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("op", FUSED)
+@pytest.mark.parametrize("backend", [Evenkeel, PyTorch])
+def test_a_fused_op_computes_its_composition_in_float64(backend, op, dtype):
+    wanted = case(19, 48, dtype, op, passes=("forward", "backward"))
+    found, complaint = accuracy.check(loaded(backend()), wanted, accuracy.make(wanted, "cpu", dtype))
+    assert complaint == ""
+    expected = {*OPS[op].outputs, *(f"d{name}" for name in wanted.operands)}
+    assert {name for name, difference in found.items() if difference is not None} == expected
+
+
+@pytest.mark.parametrize("op", FUSED)
+def test_every_part_of_a_fused_op_must_be_returned(op):
+    wanted = case(5, 8, "f32", op, passes=("both",))
+    for part in (*OPS[op].outputs, *(f"d{name}" for name in wanted.operands)):
+        assert complaint(Forgetful(part), wanted) == f"{part} is not returned"
+
+
+class Unadded(PyTorch):
+    """Takes no notice of one operand's values."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def call(self, case, given):
+        return super().call(case, given._replace(**{self.name: getattr(given, self.name) * 0}))
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [(op, name) for op in FUSED for name in Case(op, "f32", 5, 8, "layer" in op, (), "").operands[1:]],
+)
+def test_an_operand_that_is_left_out_is_a_complaint(op, name):
+    assert "from float64" in complaint(Unadded(name), case(5, 8, "f32", op))
+
+
+@pytest.mark.parametrize(("op", "forward", "backward"), [(op, *spec.tensors) for op, spec in OPS.items()])
+def test_the_bytes_of_an_op_are_those_of_its_tensors(op, forward, backward):
+    wanted, tensor = case(5, 8, "bf16", op), 5 * 8 * 2
+    assert wanted.bytes("forward") == forward * tensor and wanted.bytes("backward") == backward * tensor
+    assert wanted.bytes("both") == (forward + backward) * tensor
+
+
+def test_compiled_compositions_do_not_run_out_of_recompilations():
+    """One for every case; beyond eight of one function, PyTorch would run it eagerly."""
+    backend = loaded(Compiled())
+    for cols in range(8, 18):
+        wanted = case(3, cols, "f32", "add_layer_norm", passes=("backward",))
+        found, complaint = accuracy.check(backend, wanted, accuracy.make(wanted, "cpu", "f32"))
+        assert complaint == "" and found["dresidual"] is not None
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1  # counted from the last reset
+        torch._dynamo.utils.counters.clear()
+
+
+@pytest.fixture(scope="module")
+def fused_run(tmp_path_factory):
+    """A run of fused ops: (results, text)."""
+    ops = ",".join(("add_layer_norm", "rms_norm_gated"))
+    folder = tmp_path_factory.mktemp("fused")
+    kept, done = kept_by(folder, "--ops", ops, "--backends", "evenkeel,pytorch", "--pass", "forward,backward")
+    return kept, done.stdout
+
+
+@pytest.mark.parametrize("backend", ["evenkeel", "pytorch"])
+def test_fused_ops_have_rows_of_their_own(fused_run, backend):
+    kept, _ = fused_run
+    tensor = 37 * 96 * 4
+    assert [(row["op"], row["pass"], row["status"], row["bytes"] // tensor) for row in rows(kept, backend)] == [
+        ("add_layer_norm", "forward", "ok", 4),
+        ("add_layer_norm", "backward", "ok", 4),
+        ("rms_norm_gated", "forward", "ok", 3),
+        ("rms_norm_gated", "backward", "ok", 5),
+    ]
+    assert {row["op"]: (row["h"] is None, row["dgate"] is None) for row in rows(kept, backend, "accuracy")} == {
+        "add_layer_norm": (False, True),
+        "rms_norm_gated": (True, False),
+    }
+
+
+def test_the_table_of_values_has_the_parts_of_the_op(fused_run):
+    _, text = fused_run
+    heads = {op: text.partition(f"{op} f32: the largest difference")[2].splitlines()[1].split() for op in FUSED[:1]}
+    assert heads["add_layer_norm"][2:] == ["out", "h", "dx", "dweight", "dbias", "dresidual"]
+
+
+def fused_row(op, backend, what, shape, share, status="ok"):
+    made = Case(op, "bf16", *shape, "layer" in op, (what,), "fused").row(backend, what, "cuda", "bf16", status)
+    return {**made, "of_copy": share}
+
+
+def test_shares_of_fused_ops_are_one_table_too():
+    results = Results("0", "", "", {"device": "cuda", "gpu": "a GPU", "torch": "2"})
+    results.results = [
+        fused_row("add_rms_norm", "evenkeel", "forward", (8192, 1024), 0.95),
+        fused_row("add_rms_norm", "evenkeel", "backward", (8192, 1024), 0.875),
+        fused_row("add_layer_norm", "evenkeel", "forward", (4096, 4096), None, "failed"),
+        fused_row("add_rms_norm", "liger", "backward", (4096, 4096), 0.5),
+    ]
+    out = io.StringIO()
+    tables.show(results, out)
+    found = out.getvalue().partition("fused, bf16: share of a copy, forward / backward\n")[2].splitlines()[:4]
+    assert [line.split() for line in found] == [
+        ["op", "8192x1024", "4096x4096"],
+        ["add_layer_norm", "evenkeel", "–", "/", "–", "–", "/", "–"],
+        ["add_rms_norm", "evenkeel", "0.95", "/", "0.88", "–", "/", "–"],
+        ["add_rms_norm", "liger", "–", "/", "–", "–", "/", "0.50"],
+    ]
+
+
+def test_an_op_that_a_backend_does_not_have_gets_no_row(tmp_path):
+    kept, _ = kept_by(tmp_path, "--ops", "rms_norm,add_rms_norm", "--backends", "evenkeel-dlpack", "--pass", "forward")
+    if status(kept, "evenkeel-dlpack")["status"] == "missing":
+        pytest.skip("needs CuPy")
+    assert [row["op"] for row in kept["results"]] == ["rms_norm"]
+    kept, _ = kept_by(tmp_path, "--ops", "add_rms_norm", "--backends", "evenkeel-dlpack", "--pass", "forward")
+    assert kept["results"] == [] and status(kept, "evenkeel-dlpack")["status"] == "skipped"
+    assert status(kept, "evenkeel-dlpack")["note"].endswith("has none of the ops")
 
 
 # ---- the time of kernels that no graph holds ----
@@ -485,11 +618,43 @@ def test_without_a_compiler_the_copy_is_pytorchs_and_the_results_say_so(run, tmp
 
 # ---- the plan, and what is quoted ----
 
+
+def test_the_set_fused_has_every_fused_op_at_three_shapes():
+    cases = plan.cases(plan.Wishes("cuda", sets=("fused",)))
+    assert [c.op for c in cases[: len(FUSED)]] == list(FUSED)  # by shape
+    assert {(c.op, c.rows, c.cols) for c in cases} == {
+        (op, *shape) for op in FUSED for shape in ((8192, 1024), (4096, 4096), (8192, 8192))
+    }
+    assert {(c.dtype, c.passes) for c in cases} == {("bf16", ("forward", "backward"))}
+    assert {unit["do"] for unit in plan.units(plan.Wishes("cuda", sets=("fused",)), cases)} == {"case"}
+
+
+def test_the_set_sizes_has_tensors_of_three_sizes_at_every_width():
+    cases = plan.cases(plan.Wishes("cuda", ops=("rms_norm",), sets=("sizes",)))
+    assert len(cases) == 3 * 11 and {c.cols for c in cases} >= {512, 16384}
+    for found in cases:
+        assert abs(found.tensor_bytes / (int(found.model.split()[0]) << 20) - 1) < 0.02
+
+
+def test_cells_are_drawn_by_their_seed():
+    def drawn(seed, **wishes):
+        cases = plan.cases(plan.Wishes("cuda", draw=8, seed=seed, **wishes))
+        return [(c.op, c.rows, c.cols, c.dtype, *c.passes) for c in cases]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert len(set(drawn(1))) == 8 and all(len(cell) == 5 for cell in drawn(1))
+    assert all(cell[0] == "add_rms_norm" for cell in drawn(1, ops=("add_rms_norm",)))
+    assert len(plan.cases(plan.Wishes("cuda", ("rms_norm",), ("both",), ("f32",), (), (Shape(3, 5),), draw=9))) == 1
+    assert all(cell[0] in FUSED and cell[3] == "bf16" for cell in drawn(1, sets=("fused",)))
+    everything = plan.cases(plan.Wishes("cuda", draw=10**6))
+    assert {c.op for c in everything} == set(OPS) and {c.dtype for c in everything} == {"bf16", "f16", "f32"}
+
+
 EVERYTHING = ("layer_norm", "rms_norm"), ("forward", "backward", "both")
 
 
 def case(rows, cols, dtype="bf16", op="layer_norm", bias=True, passes=("forward",)):
-    return Case(op, dtype, rows, cols, bias, passes, "models")
+    return Case(op, dtype, rows, cols, bias and OPS[op].norm == "layer_norm", passes, "models")
 
 
 def test_the_most_important_cases_come_first_and_none_twice():

@@ -28,6 +28,7 @@ EVENKEEL = "pip install . (in the folder of evenkeel)"
 CUPY = "on a GPU also cupy-cuda12x or cupy-cuda13x"
 APEX = "build github.com/NVIDIA/apex with APEX_CPP_EXT=1 APEX_CUDA_EXT=1"
 FLASH = "pip install --no-build-isolation flash-attn"
+MAMBA = "pip install --no-build-isolation mamba-ssm"
 ENGINE = "pip install --no-build-isolation transformer-engine[pytorch]"
 ONEDNN = "pip install onednn-cpu-gomp, or set EVENKEEL_DNNL to a libdnnl.so.3"
 
@@ -41,6 +42,7 @@ BACKENDS = {
     "compile": Place("pytorch", "Compiled"),
     "compile-max": Place("pytorch", "CompiledMost"),
     "flash-attn": Place("flash_attn", "FlashAttn", "flash_attn", FLASH, GPU),
+    "mamba": Place("mamba", "Mamba", "mamba_ssm", MAMBA, GPU),
     "apex": Place("apex", "Apex", "fused_layer_norm_cuda", APEX, GPU),
     "transformer-engine": Place("transformer_engine", "TransformerEngine", "transformer_engine", ENGINE, GPU),
 }

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from comparison.backends.base import Autograd, version_of
+from comparison.backends.base import Autograd, Operands, version_of
 from comparison.case import Case
 
 
@@ -17,7 +17,7 @@ class Apex(Autograd):
         self.layer_norm, self.rms_norm = fused_layer_norm_affine, fused_rms_norm_affine
         return version_of("apex")
 
-    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def call(self, case: Case, given: Operands) -> Tensor:
         if case.op == "rms_norm":
-            return self.rms_norm(x, weight, (case.cols,), case.eps)
-        return self.layer_norm(x, weight, bias, (case.cols,), case.eps)
+            return self.rms_norm(given.x, given.weight, (case.cols,), case.eps)
+        return self.layer_norm(given.x, given.weight, given.bias, (case.cols,), case.eps)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from comparison.case import DTYPES, OPS, Case
+from comparison.case import DTYPES, Case
+from comparison.ops import PLAIN
 
 TORCH_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 
@@ -22,18 +23,33 @@ def version_of(package: str) -> str:
         return "?"
 
 
-class Done(NamedTuple):
-    """A forward that was carried out: its result, and what backward needs of it."""
+class Operands(NamedTuple):
+    """Of an op, or their gradients; None for those that it does not have."""
 
-    y: Any
+    x: Any
+    weight: Any = None
+    bias: Any = None
+    residual: Any = None
+    gate: Any = None
+    x_bias: Any = None
+
+
+class Done(NamedTuple):
+    """A forward that was carried out: its results, of which y is the first, and what backward needs of it."""
+
+    outputs: tuple[Any, ...]
     kept: tuple[Any, ...]
+
+    @property
+    def y(self) -> Any:
+        return self.outputs[0]
 
 
 class Backend:
     """A library's norms. Tensors come in through adopt() once, before anything is timed."""
 
     install: ClassVar[str] = ""  # how it is installed, for those who lack it, where __init__.py does not say
-    ops: ClassVar[tuple[str, ...]] = OPS
+    ops: ClassVar[tuple[str, ...]] = PLAIN  # of comparison.ops; no row is written for the others
     dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)
     note: ClassVar[str] = ""  # what a reader of its figures must know
     allocates: ClassVar[bool] = True  # its results? Else its memory is the caller's, and there is nothing to measure
@@ -46,11 +62,9 @@ class Backend:
         raise NotImplementedError
 
     def refuses(self, case: Case) -> str:
-        """Why it cannot do a case; "" where it can."""
-        if case.op not in self.ops:
-            return f"has no {case.op}"
-        if self.needs_bias and case.op == "layer_norm" and not case.bias:
-            return "has no layer_norm with a weight and no bias"
+        """Why it cannot do a case of an op that it has; "" where it can."""
+        if self.needs_bias and case.norm == "layer_norm" and not case.bias:
+            return f"has no {case.op} with a weight and no bias"
         return "" if case.dtype in self.dtypes else f"does not take {case.dtype}"
 
     def weight_dtype(self, case: Case) -> str:
@@ -64,44 +78,46 @@ class Backend:
         """A result as a tensor of PyTorch."""
         return result
 
-    def forward(self, case: Case, x: Any, weight: Any, bias: Any) -> Done:
+    def forward(self, case: Case, given: Operands) -> Done:
         """The forward of training, that keeps what backward needs."""
         raise NotImplementedError
 
-    def backward(self, case: Case, dy: Any, done: Done) -> tuple[Any, Any, Any]:
-        """(dx, dweight, dbias); may be called more than once."""
+    def backward(self, case: Case, gradients: tuple[Any, ...], done: Done) -> Operands:
+        """The gradients of the operands, from those of the outputs; may be called more than once."""
         raise NotImplementedError
 
-    def step(self, case: Case, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
+    def step(self, case: Case, given: Operands, gradients: tuple[Any, ...]) -> Any:
         """Forward and backward, as a training step calls them."""
-        done = self.forward(case, x, weight, bias)
-        return done.y, self.backward(case, dy, done)
+        done = self.forward(case, given)
+        return done.outputs, self.backward(case, gradients, done)
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
-        """(mean, rstd), None for what the library does not show."""
+        """(mean, rstd) of a plain norm, None for what the library does not show."""
         return None, None
 
 
 class Autograd(Backend):
-    """A library whose norm is a function on PyTorch's tensors, with gradients through autograd."""
+    """A library whose norms are functions on PyTorch's tensors, with gradients through autograd."""
 
-    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def call(self, case: Case, given: Operands) -> Any:
+        """y, or (y, h) of an op that has both."""
         raise NotImplementedError
 
     def adopt(self, tensor: Tensor, differentiable: bool) -> Any:
         return tensor.detach().requires_grad_() if differentiable else tensor
 
-    def forward(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Done:
-        return Done(self.call(case, x, weight, bias), (x, weight, bias))
+    def forward(self, case: Case, given: Operands) -> Done:
+        outputs = self.call(case, given)
+        return Done(tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,), given)
 
-    def _gradients(self, case: Case, dy: Tensor, done: Done, again: bool) -> tuple[Any, Any, Any]:
-        inputs = done.kept if case.bias else done.kept[:2]
-        gradients = torch.autograd.grad(done.y, inputs, dy, retain_graph=again)
-        return (*gradients, None) if len(gradients) == 2 else gradients
+    def _gradients(self, case: Case, gradients: tuple[Any, ...], done: Done, again: bool) -> Operands:
+        inputs = [tensor for tensor in done.kept if tensor is not None]
+        found = torch.autograd.grad(done.outputs, inputs, gradients, retain_graph=again)
+        return Operands(**dict(zip(case.operands, found, strict=True)))
 
-    def backward(self, case: Case, dy: Tensor, done: Done) -> tuple[Any, Any, Any]:
-        return self._gradients(case, dy, done, True)
+    def backward(self, case: Case, gradients: tuple[Any, ...], done: Done) -> Operands:
+        return self._gradients(case, gradients, done, True)
 
-    def step(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None, dy: Tensor) -> Any:
-        done = self.forward(case, x, weight, bias)
-        return done.y, self._gradients(case, dy, done, False)
+    def step(self, case: Case, given: Operands, gradients: tuple[Any, ...]) -> Any:
+        done = self.forward(case, given)
+        return done.outputs, self._gradients(case, gradients, done, False)

@@ -5,12 +5,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from comparison.backends.base import TORCH_DTYPES, Autograd, Backend, Done
+from comparison.backends.base import TORCH_DTYPES, Autograd, Backend, Done, Operands
 from comparison.case import Case
+from comparison.ops import OPS
+
+GELU = {"gelu": "none", "gelu_tanh": "tanh"}
 
 
 class Evenkeel(Autograd):
     """As a user of PyTorch calls it: evenkeel.torch, with autograd."""
+
+    ops = tuple(OPS)
 
     def load(self, device: str, threads: int) -> str:
         import evenkeel
@@ -19,13 +24,18 @@ class Evenkeel(Autograd):
         self.library = evenkeel.torch
         return evenkeel.__version__
 
-    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if case.op == "rms_norm":
-            return self.library.rms_norm(x, (case.cols,), weight, case.eps)
-        return self.library.layer_norm(x, (case.cols,), weight, bias, case.eps)
+    def call(self, case: Case, given: Operands) -> Any:
+        x, weight, bias, residual, gate, x_bias = given
+        tensors = (x,) if residual is None and gate is None else (x, gate if residual is None else residual)
+        columns = (weight, bias) if case.norm == "layer_norm" else (weight,)
+        common = *tensors, (case.cols,), *columns, case.eps
+        if case.spec.form == "act":
+            return self.library.layer_norm_gelu(*common, GELU[case.spec.activation])
+        function = getattr(self.library, case.op)
+        return function(*common) if x_bias is None else function(*common, x_bias)
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
-        x, weight, bias = (None if tensor is None else tensor.detach() for tensor in done.kept)
+        x, weight, bias = (None if tensor is None else tensor.detach() for tensor in done.kept[:3])
         if case.op == "rms_norm":
             return None, self.library.rms_norm_forward(x, weight, case.eps)[1]
         return self.library.layer_norm_forward(x, weight, bias, case.eps)[1:]
@@ -72,20 +82,22 @@ class EvenkeelDLPack(Backend):
             self.external.use()
             self.stream = stream
 
-    def forward(self, case: Case, x: Any, weight: Any, bias: Any) -> Done:
+    def forward(self, case: Case, given: Operands) -> Done:
         self._follow()
+        x, weight, bias, *_ = given
         if case.op == "rms_norm":
             y, rstd = self.library.rms_norm_forward(x, weight, case.eps, threads=self.threads)
-            return Done(y, (x, weight, rstd))
+            return Done((y,), (x, weight, rstd))
         y, mean, rstd = self.library.layer_norm_forward(x, weight, bias, case.eps, threads=self.threads)
-        return Done(y, (x, weight, mean, rstd))
+        return Done((y,), (x, weight, mean, rstd))
 
-    def backward(self, case: Case, dy: Any, done: Done) -> tuple[Any, Any, Any]:
+    def backward(self, case: Case, gradients: tuple[Any, ...], done: Done) -> Operands:
         self._follow()
         x, weight, *stats = done.kept
+        known, threads = (*gradients, x, *stats, weight), self.threads
         if case.op == "rms_norm":
-            return *self.library.rms_norm_backward(dy, x, *stats, weight, threads=self.threads), None
-        return self.library.layer_norm_backward(dy, x, *stats, weight, need_dbias=case.bias, threads=self.threads)
+            return Operands(*self.library.rms_norm_backward(*known, threads=threads))
+        return Operands(*self.library.layer_norm_backward(*known, need_dbias=case.bias, threads=threads))
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
         return (None, done.kept[2]) if case.op == "rms_norm" else done.kept[2:]

@@ -2,24 +2,28 @@
 
 from typing import Any
 
-from torch import Tensor
-
-from comparison.backends.base import Autograd, Done, version_of
+from comparison.backends.base import Autograd, Done, Operands, version_of
 from comparison.case import Case
 
 
 class Liger(Autograd):
+    ops = ("layer_norm", "rms_norm", "add_rms_norm")
     dtypes = ("f32", "f16", "bf16")
     needs_bias = True
 
     def load(self, device: str, threads: int) -> str:
+        from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction
         from liger_kernel.ops.layer_norm import LigerLayerNormFunction
         from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 
         self.layer_norm, self.rms_norm = LigerLayerNormFunction.apply, LigerRMSNormFunction.apply
+        self.add_rms_norm = LigerFusedAddRMSNormFunction.apply
         return version_of("liger-kernel")
 
-    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def call(self, case: Case, given: Operands) -> Any:
+        x, weight, bias, residual, *_ = given
+        if case.op == "add_rms_norm":  # as its module calls it: dx has memory of its own
+            return self.add_rms_norm(x, residual, weight, case.eps, 0.0, "llama", False)
         if case.op == "rms_norm":  # as its module calls it: dx goes into the memory of dy
             return self.rms_norm(x, weight, case.eps, 0.0, "llama", True, None)
         return self.layer_norm(x, weight, bias, case.eps)

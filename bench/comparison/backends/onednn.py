@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from comparison.backends.base import Backend, Done
+from comparison.backends.base import Backend, Done, Operands
 from comparison.case import Case
 
 ROOT = Path(__file__).parents[3]
@@ -155,24 +155,25 @@ class OneDNN(Backend):
         self.library.call("primitive_execute", primitive, self.stream, len(given), arguments)
         self.library.call("stream_wait", self.stream)
 
-    def forward(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Done:
+    def forward(self, case: Case, given: Operands) -> Done:
+        x, weight, bias, *_ = given
         made = self._primitives(case, x)
         y, mean, variance = self._result(
             "forward", x, lambda: (torch.empty_like(x), torch.zeros(case.rows), torch.empty(case.rows))
         )
         kept = {"SCALE": weight, "SHIFT": bias, "MEAN": mean if case.op == "layer_norm" else None, "VARIANCE": variance}
         self._execute(made, made.forward, SRC=x, DST=y, **kept)
-        return Done(y, (x, kept))
+        return Done((y,), (x, kept))
 
-    def backward(self, case: Case, dy: Tensor, done: Done) -> tuple[Any, Any, Any]:
+    def backward(self, case: Case, gradients: tuple[Any, ...], done: Done) -> Operands:
         x, kept = done.kept
         made = self._primitives(case, x)
         dx, dweight, dbias = self._result(
             "backward", x, lambda: (torch.empty_like(x), torch.empty(case.cols), torch.empty(case.cols))
         )
         results = {"DIFF_SRC": dx, "DIFF_SCALE": dweight, "DIFF_SHIFT": dbias if case.bias else None}
-        self._execute(made, made.backward, SRC=x, DIFF_DST=dy, **kept, **results)
-        return tuple(results.values())
+        self._execute(made, made.backward, SRC=x, DIFF_DST=gradients[0], **kept, **results)
+        return Operands(*results.values())
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
         kept = done.kept[1]

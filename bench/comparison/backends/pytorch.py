@@ -3,49 +3,57 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from comparison.backends.base import Autograd, Done
+from comparison.backends.base import Autograd, Done, Operands
 from comparison.case import Case
-
-
-def norm(op: str, x: Tensor, shape: tuple[int], weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    return F.layer_norm(x, shape, weight, bias, eps) if op == "layer_norm" else F.rms_norm(x, shape, weight, eps)
+from comparison.composition import compose
+from comparison.ops import OPS
 
 
 class PyTorch(Autograd):
+    ops = tuple(OPS)
     sums_in_16_bits_on_cpu = True
 
     def load(self, device: str, threads: int) -> str:
         return torch.__version__
 
-    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return norm(case.op, x, (case.cols,), weight, bias, case.eps)
+    def call(self, case: Case, given: Operands) -> Any:
+        return compose(case.spec, case.eps, *given)
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
-        if case.op == "rms_norm":
+        if case.norm == "rms_norm":
             return None, None
-        x, weight, bias = (None if tensor is None else tensor.detach() for tensor in done.kept)
+        x, weight, bias = (None if tensor is None else tensor.detach() for tensor in done.kept[:3])
         return torch.native_layer_norm(x, (case.cols,), weight, bias, case.eps)[1:]
 
 
 class Compiled(PyTorch):
-    """torch.compile of the eager norm, for each shape anew: for any shape, its code would be slower."""
+    """torch.compile of the eager composition, compiled for each shape: code for dynamic shapes is slower."""
 
     mode: str | None = None
 
     def load(self, device: str, threads: int) -> str:
-        import torch._dynamo.config as dynamo
         import torch._functorch.config as functorch
 
         functorch.donated_buffer = False  # else backward may be called once only
-        dynamo.cache_size_limit = dynamo.accumulated_cache_size_limit = 1 << 16  # else the ninth shape runs eagerly
-        self.norm = torch.compile(norm, dynamic=False, mode=self.mode)
+        self.made: tuple[Any, Any] = (None, None)
         return torch.__version__
 
-    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return self.norm(case.op, x, (case.cols,), weight, bias, case.eps)
+    def call(self, case: Case, given: Operands) -> Any:
+        key = case.op, case.dtype, case.rows, case.cols, case.bias
+        if self.made[0] != key:
+            torch._dynamo.reset()  # else the ninth case runs eagerly, and each call checks the guards of all
+            self.made = key, self._compile(case)
+        return self.made[1](*given)
+
+    def _compile(self, case: Case) -> Any:
+        spec, eps = case.spec, case.eps
+
+        def composed(*given: Tensor | None) -> tuple[Tensor, ...]:
+            return compose(spec, eps, *given)
+
+        return torch.compile(composed, dynamic=False, fullgraph=True, mode=self.mode)
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
         return None, None

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Parameter
 
-from comparison.backends.base import Autograd, version_of
+from comparison.backends.base import Autograd, Operands, version_of
 from comparison.case import Case
 
 
@@ -23,7 +23,8 @@ class TransformerEngine(Autograd):
     def adopt(self, tensor: Tensor, differentiable: bool) -> Any:
         return Parameter(tensor) if differentiable else tensor  # a module's weight must be one
 
-    def call(self, case: Case, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def call(self, case: Case, given: Operands) -> Tensor:
+        x, weight, bias, *_ = given
         if self.module[0] is not weight:
             module = self.modules[case.op](case.cols, eps=case.eps, device=x.device, dtype=weight.dtype)
             module.weight = weight
