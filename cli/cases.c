@@ -162,6 +162,7 @@ struct test_case case_with(const struct options *options, const struct ek_op_ent
 	c.eps = options->eps;
 	c.seed = options->seed;
 	c.filling = options->filling;
+	c.group_cols = options->group_cols;
 	case_drop(&c, options->weight ? "" : "weight dweight");
 	case_drop(&c, options->bias ? "" : "bias dbias");
 	if (!options->x_bias && op_has(op, "x_bias"))
@@ -196,6 +197,12 @@ static void append_shape(struct list *list, const struct options *options, bool 
 		append(list, &forms[i]);
 }
 
+/* Whether such rows can be cut into the groups that were asked for. */
+static bool has_groups(const struct options *options, int64_t cols)
+{
+	return options->group_cols == 0 || cols % options->group_cols == 0;
+}
+
 /* The speed list of a GPU: all its shapes in bf16 or in what was asked for, a handful beside. */
 static void append_gpu_shapes(struct list *list, const struct options *options, const struct model *model)
 {
@@ -206,7 +213,7 @@ static void append_gpu_shapes(struct list *list, const struct options *options, 
 	if (!whole && !bf16 && (options->quick || !chief))
 		return;
 	for (int i = 0; i < GPU_SHAPE_COUNT; i++)
-		if (gpu_shapes[i].uses & wanted)
+		if (gpu_shapes[i].uses & wanted && has_groups(options, gpu_shapes[i].shape.cols))
 			append_shape(list, options, true, model, gpu_shapes[i].shape);
 }
 
@@ -225,7 +232,7 @@ static void append_shapes(struct list *list, const struct options *options, bool
 		return;
 	}
 	for (int i = 0; i < SHAPE_COUNT; i++)
-		if (shapes[i].uses & wanted)
+		if (shapes[i].uses & wanted && has_groups(options, shapes[i].shape.cols))
 			append_shape(list, options, bench, model, shapes[i].shape);
 }
 
@@ -278,7 +285,8 @@ static void append_gpu_quick(struct list *list, const struct options *options)
 	for (int i = 0; i < gpu_quick_count; i++) {
 		const struct gpu_kernel *kernel = &gpu_quick[i];
 		int pair_count = pairs_of(options, kernel->element_size, pairs);
-		if (pair_count == 0 || (!both && !options->pass[kernel->pass]))
+		if (pair_count == 0 || (!both && !options->pass[kernel->pass]) ||
+		    !has_groups(options, kernel->cols))
 			continue;
 		append_kernel(
 			list, options, kernel,
@@ -287,10 +295,65 @@ static void append_gpu_quick(struct list *list, const struct options *options)
 	}
 }
 
+/* ---- verify --quick on a CPU, all ops ---- */
+
+/* What a fused op chooses in its turn, where the options leave it open: every activation with either order of the gate,
+ * flavours every fifth time. */
+static struct options choices_in_turn(const struct options *options, int turn)
+{
+	enum { GATE_ORDERS = 2, FLAVOURS = 5 };
+	const int in_turn[EK_NORM_CHOICES] = {
+		[EK_NORM_GATE_FIRST] = turn % GATE_ORDERS,
+		[EK_NORM_ACTIVATION] = 1 + turn / GATE_ORDERS % EK_GELU_TANH,
+		[EK_NORM_WEIGHT_OFFSET] = turn % FLAVOURS == 1,
+		[EK_NORM_ROUNDING] = turn % FLAVOURS == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE,
+	};
+	struct options chosen = *options;
+	for (int i = 0; i < EK_NORM_CHOICES; i++)
+		chosen.choices[i] = options->choices[i] ? options->choices[i] : in_turn[i];
+	return chosen;
+}
+
+/* All forms of a small shape; of a large one the form whose turn it is. */
+static void append_fused(struct list *list, const struct options *options, const struct model *model,
+			 struct shape shape, int turn)
+{
+	struct listed_case forms[MOST_FORMS];
+	struct options chosen = choices_in_turn(options, turn);
+	struct test_case plain = case_with(&chosen, model->op, model->pass, model->dtypes, shape);
+	int count = list_forms(&plain, forms), small = shape.rows * shape.cols <= FORMS_LISTED;
+	for (int i = small ? 0 : turn % count; i < count; i += small ? 1 : count)
+		append(list, &forms[i]);
+}
+
+/* A plain norm and a fused op for every shape, pair of dtypes and pass. They take turns, so that each op meets each
+ * shape, and each pair and pass in all its forms. */
+static void append_cpu_quick(struct list *list, const struct options *options)
+{
+	enum { NORMS = 2, FUSED = EK_OP_COUNT - NORMS };
+	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
+	for (int i = 0; i < PASS_COUNT * DTYPE_PAIRS; i++) {
+		struct model model = {.pass = (enum pass)(i / DTYPE_PAIRS),
+				      .dtypes = dtype_pairs[i % DTYPE_PAIRS]};
+		if ((!both && !options->pass[model.pass]) || !dtype_wanted(options, false, &model.dtypes))
+			continue;
+		for (int k = 0, turn = i; k < SHAPE_COUNT; k++) {
+			if (!(shapes[k].uses & QUICK) || !has_groups(options, shapes[k].shape.cols))
+				continue;
+			model.op = &ek_ops[turn % NORMS];
+			append_shape(list, options, false, &model, shapes[k].shape);
+			model.op = &ek_ops[NORMS + turn % FUSED];
+			append_fused(list, options, &model, shapes[k].shape, turn / FUSED + i);
+			turn++;
+		}
+	}
+}
+
 static void append_all(struct list *list, const struct options *options, bool bench)
 {
-	if (!bench && options->quick && options->device == EK_CUDA && options->shape_count == 0) {
-		append_gpu_quick(list, options);
+	if (!bench && options->quick && options->shape_count == 0 &&
+	    (options->device == EK_CUDA || options->op_count == 0)) {
+		(options->device == EK_CUDA ? append_gpu_quick : append_cpu_quick)(list, options);
 		return;
 	}
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];

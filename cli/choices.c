@@ -104,6 +104,18 @@ static int check_ops(const struct options *options)
 	return STATUS_FINE;
 }
 
+static int check_groups(const struct options *options)
+{
+	int64_t wrong = options->group_cols && options->cols % options->group_cols ? options->cols : 0;
+	for (int i = 0; options->group_cols && i < options->shape_count && !wrong; i++)
+		wrong = options->shapes[i].cols % options->group_cols ? options->shapes[i].cols : 0;
+	if (!wrong)
+		return STATUS_FINE;
+	return complain(STATUS_USAGE,
+			"--group-cols %lld does not divide %lld, the columns; expected a divisor of them",
+			(long long)options->group_cols, (long long)wrong);
+}
+
 /* Of the dtypes of the list, or f32, which run and explain suppose; verify and bench leave out of theirs what does not
  * fit. */
 int choices_check(const struct options *options)
@@ -119,6 +131,8 @@ int choices_check(const struct options *options)
 		status = check_ops(options);
 	if (status == STATUS_FINE && options->x_bias_given)
 		status = check_operand(options, "--x-bias", "x_bias");
+	if (status == STATUS_FINE)
+		status = check_groups(options);
 	return status;
 }
 
@@ -138,5 +152,8 @@ const char *choices_text(const struct test_case *c)
 		length += (size_t)snprintf(text + length, sizeof text - length, " %s %s", names[i].option,
 					   word);
 	}
+	if (c->group_cols)
+		(void)snprintf(text + length, sizeof text - length, " --group-cols %lld",
+			       (long long)c->group_cols);
 	return text;
 }

@@ -89,6 +89,7 @@ static ek_cost_args arguments_of(const struct options *options)
 			      .rounding = (ek_rounding)options->choices[EK_NORM_ROUNDING],
 			      .activation = activation_of(options),
 			      .gate_first = options->choices[EK_NORM_GATE_FIRST],
+			      .group_cols = options->group_cols,
 			      .compute_dtype = options->compute_dtype,
 			      .stats_dtype = options->stats_dtype,
 			      .intermediate_dtype = options->intermediate_dtype,

@@ -17,7 +17,7 @@ static bool same_form(const struct test_case *a, const struct test_case *b)
 {
 	return a->present == b->present && memcmp(a->over, b->over, sizeof a->over) == 0 &&
 	       a->accumulate == b->accumulate && a->arbitrary == b->arbitrary && a->filling == b->filling &&
-	       a->pad[0] == b->pad[0] && a->offset[0] == b->offset[0];
+	       a->pad[0] == b->pad[0] && a->offset[0] == b->offset[0] && a->group_cols == b->group_cols;
 }
 
 PRINTF_LIKE(3, 4) static void add(struct forms *forms, const struct test_case *c, const char *name, ...)
@@ -112,6 +112,20 @@ static void add_placed(struct forms *forms, const struct test_case *plain)
 	add(forms, &misaligned, "misaligned");
 }
 
+/* As few groups as the width can be cut into. */
+static void add_groups(struct forms *forms, const struct test_case *plain)
+{
+	static const int counts[] = {2, 3, 5, 7, 11, 13};
+	for (size_t i = 0; i < sizeof counts / sizeof *counts && !plain->group_cols; i++) {
+		struct test_case c = *plain;
+		if (plain->cols % counts[i] != 0)
+			continue;
+		c.group_cols = plain->cols / counts[i];
+		add(forms, &c, "groups");
+		return;
+	}
+}
+
 static void add_special(struct forms *forms, const struct test_case *plain)
 {
 	struct test_case c = *plain;
@@ -133,6 +147,7 @@ int list_forms(const struct test_case *plain, struct listed_case list[MOST_FORMS
 	add_with(&forms, plain, "accumulate", "accumulated");
 	add_with(&forms, plain, "arbitrary", "statistics of something else");
 	add_placed(&forms, plain);
+	add_groups(&forms, plain);
 	add_special(&forms, plain);
 	return forms.count;
 }
@@ -144,5 +159,5 @@ bool same_kernel(const struct test_case *a, const struct test_case *b)
 	for (int i = 0; i < op->operand_count; i++)
 		constant |= op->operands[i].flags & EK_CONSTANT ? UINT32_C(1) << i : 0;
 	return (a->present & constant) == (b->present & constant) && a->pad[0] == b->pad[0] &&
-	       a->offset[0] == b->offset[0];
+	       a->offset[0] == b->offset[0] && a->group_cols == b->group_cols;
 }

@@ -361,6 +361,8 @@ static const struct option table[] = {
 	 "of ops with one: sigmoid, silu, gelu or gelu_tanh (gelu; of a gate silu)"},
 	{"--gate-first", "0|1", TO_KERNELS | TO_EXPLAIN, BY(set_gate_first),
 	 "of ops with a gate: 1: it multiplies x, 0: the norm's result (0)"},
+	{"--group-cols", "N", TO_KERNELS | TO_EXPLAIN, COLS(group_cols),
+	 "columns that share statistics, a divisor of the width: groups of a row (the width)"},
 	{"--statistics", "0|1", TO_EXPLAIN, TO(SWITCH, statistics),
 	 "evenkeel returns statistics, or is given them (1)"},
 	{"--eps", "E", TO_OPS, BY(set_eps), "added to the variance (1e-5)"},

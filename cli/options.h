@@ -33,6 +33,7 @@ struct options {
 	int op_count;                               /* 0: all */
 	bool pass[PASS_COUNT];                      /* both false: the command's default */
 	int64_t rows, cols;                         /* 0: not given */
+	int64_t group_cols;                         /* 0: cols */
 	struct shape shapes[MAX_SHAPES];            /* --shapes, or the one of --rows and --cols */
 	int shape_count;                            /* warmup: the widths of --cols, with one row */
 	ek_dtype dtypes[4];

@@ -27,7 +27,7 @@
  *   those that it is given need to be valid only until the call returns.
  * - Stack that a norm on the CPU needs, in the calling thread and in those of a caller's parallel_for: up to
  *   24 KiB with the levels avx512 and avx512bf16, 16 KiB with scalar, avx2 and neon, 144 KiB with reference; with
- *   a residual, x_bias, gate, activation or another choice than the defaults up to 224 KiB with all levels.
+ *   a residual, x_bias, gate, activation, groups or another choice than the defaults up to 224 KiB with all levels.
  * - Finite results need eps > 0 and a row whose sum of |x| stays below 3.4e38; full accuracy needs the
  *   sum of (x - mean)^2 (RMSNorm: of x^2) below 3.4e38. With EK_F64 read 1.8e308.
  *
@@ -244,17 +244,24 @@ typedef enum ek_activation {
 } ek_activation;
 
 /* ---- normalization, forward ----
- * h = (x + x_bias) + residual, rounded to h_dtype; without a residual h = x + x_bias, not rounded.
- * y = activation(xhat(h) * weight + bias) + residual_after, statistics over each row: biased variance (RMSNorm: mean
- * square) plus eps. residual_after goes neither with a residual nor with an activation.
- * With a gate the activation is that of the gate: y = (xhat(x) * weight + bias) * activation(gate) or, with gate_first,
- * y = xhat(x * activation(gate)) * weight + bias, the product not rounded. A gate goes with x, weight and bias alone.
+ * The norm's input and the result:
+ *     h = (x + x_bias) + residual, rounded to h_dtype; without a residual h = x + x_bias, not rounded
+ *     y = activation(xhat(h) * weight + bias) + residual_after
+ * xhat has statistics of each row, or of each group of group_cols columns of it: the biased variance (RMSNorm: the mean
+ * square) plus eps. residual_after cannot be combined with a residual or an activation.
+ * With a gate, the activation is applied to the gate:
+ *     y = (xhat(x) * weight + bias) * activation(gate)
+ *     y = xhat(x * activation(gate)) * weight + bias, with gate_first; the product is not rounded
+ * A gate can be combined with x, weight and bias alone.
  *
- * Dtypes: x has `dtype`. weight, bias and x_bias have `weight_dtype`, which is `dtype` (or 0, meaning the
- * same) or EK_F32 beside 16-bit activations. residual, h and residual_after have `h_dtype`, likewise. gate has `dtype`. y has `y_dtype`: `dtype` (or 0),
- * EK_F32, or a 16-bit dtype where x is EK_F32. Statistics are binary32. With EK_F64 all are EK_F64.
- * In place: y and h may be x or a residual, y also the gate, with the same stride and dtype. Rows of different tensors may also interleave
- * (two column ranges of one matrix); any other overlap is refused. */
+ * Dtypes; 0 stands for `dtype`. With EK_F64 all are EK_F64.
+ *     x, gate                       dtype
+ *     weight, bias, x_bias          weight_dtype: dtype, or EK_F32 with 16-bit activations
+ *     residual, h, residual_after   h_dtype: likewise
+ *     y                             y_dtype: dtype, EK_F32, or a 16-bit dtype where x is EK_F32
+ *     statistics                    binary32
+ * In place: y and h may be x or a residual, y also the gate, with the same stride and dtype. Rows of different tensors
+ * may also interleave (two column ranges of one matrix); any other overlap is refused. */
 typedef struct ek_norm_forward_args {
 	size_t size; /* sizeof(ek_norm_forward_args) */
 	ek_norm norm;
@@ -269,8 +276,9 @@ typedef struct ek_norm_forward_args {
 	const void *weight; /* [cols]; NULL: ones */
 	const void *bias;   /* [cols]; NULL: none */
 	void *y;
-	/* Statistics to return, each [rows] and each optional. mean_lo is what rounding took from the mean:
-	 * with it, backward is as exact at mean 1e4 as at 0. EK_RMS_NORM has rstd alone: the others must be NULL. */
+	/* Statistics to return, each [rows] (with groups [rows][cols / group_cols]) and each optional. mean_lo is what
+	 * rounding took from the mean: with it, backward is as exact at mean 1e4 as at 0. EK_RMS_NORM has rstd alone:
+	 * the others must be NULL. */
 	void *mean;
 	void *rstd;
 	void *mean_lo;
@@ -294,6 +302,10 @@ typedef struct ek_norm_forward_args {
 	int gate_first; /* 1: the gate multiplies x */
 	int64_t gate_stride;
 	const void *gate; /* NULL: none; needs an activation */
+	/* Columns that share statistics: a divisor of cols; 0: cols. Each group of group_cols neighbouring columns is
+	 * normalized on its own. weight, bias and x_bias still have cols elements; statistics are
+	 * [rows][cols / group_cols]. */
+	int64_t group_cols;
 } ek_norm_forward_args;
 
 EK_API ek_status ek_norm_forward(ek_context *ctx, const ek_norm_forward_args *args);
@@ -310,14 +322,18 @@ EK_API ek_status ek_norm_forward_prepare(ek_context *ctx, const ek_norm_forward_
  * and over the rows: dweight = sum of dy * xhat, dbias = sum of dy.
  *
  * Statistics: any mean and rstd, taken as they are, also ones that are not x's own; mean_lo is optional
- * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are recomputed from x and eps, by forward's rules.
+ * beside them (NULL with EK_RMS_NORM). With rstd (and mean) NULL they are recomputed from x and eps, by forward's
+ * rules.
  *
- * The gradient of residual_after is dy. Where forward had a residual, x is its h, of dtype `h_dtype`; dh, the gradient of h from its other uses, is added to
- * dx. Where it had an x_bias and no residual, backward needs it too; with an activation, its bias. dresidual is dx in `h_dtype`, and dx_bias its sum
- * over the rows.
- * Where it had a gate, backward needs it, and bias unless gate_first. dgate has `dtype`.
- * Outputs: dx, dresidual, dgate, dweight, dbias, dx_bias, each optional, at least one. dx, dresidual and dgate may be dy, x, dh
- * or the gate with the same stride and dtype. */
+ * What forward had    what backward takes
+ *     a residual      x is forward's h, of dtype `h_dtype`; dh, the gradient of h from its other uses, is added to dx
+ *     x_bias alone    x_bias (with a residual it is part of h)
+ *     an activation   bias
+ *     a gate          gate, and bias unless gate_first
+ * The gradient of residual_after is dy itself. dresidual is dx in `h_dtype`, dx_bias the sum of dx over the rows; dgate
+ * has `dtype`.
+ * Outputs: dx, dresidual, dgate, dweight, dbias, dx_bias, each optional, at least one. dx, dresidual and dgate may be dy,
+ * x, dh or the gate with the same stride and dtype. */
 typedef struct ek_norm_backward_args {
 	size_t size; /* sizeof(ek_norm_backward_args) */
 	ek_norm norm;
@@ -365,7 +381,8 @@ typedef struct ek_norm_backward_args {
 	const void *gate;
 	void *dgate;
 	int gate_first;
-	int unused; /* not read */
+	int unused;         /* not read */
+	int64_t group_cols; /* as of forward; column sums are those of whole rows */
 } ek_norm_backward_args;
 
 /* Sets *bytes to the workspace that backward needs for args on ctx: 0 where none of dweight, dbias and dx_bias is asked

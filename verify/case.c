@@ -16,8 +16,10 @@ enum { EK_DTYPES(NAMED) };
 const struct dtype_pair dtype_pairs[DTYPE_PAIRS] = {EK_NORM_DTYPES(PAIR)};
 
 _Static_assert(offsetof(struct test_case, rows) == offsetof(struct test_case, sizes[EK_NORM_ROWS]) &&
-		       offsetof(struct test_case, cols) == offsetof(struct test_case, sizes[EK_NORM_COLS]),
-	       "rows and cols are the sizes of the norms");
+		       offsetof(struct test_case, cols) == offsetof(struct test_case, sizes[EK_NORM_COLS]) &&
+		       offsetof(struct test_case, group_cols) ==
+			       offsetof(struct test_case, sizes[EK_NORM_GROUP_COLS]),
+	       "rows, cols and group_cols are the sizes of the norms");
 _Static_assert(offsetof(struct test_case, weight_dtype) == offsetof(struct test_case, choices) &&
 		       offsetof(struct test_case, gate_first) ==
 			       offsetof(struct test_case, choices[EK_NORM_GATE_FIRST]),
@@ -190,7 +192,8 @@ struct test_case case_forward(const struct test_case *c)
 			     (number != EK_FORWARD_GATE || forward.gate_first);
 		wanted |=
 			(c->present & (input ? ~UINT32_C(0) : case_statistics(c))) >> i & 1 ? bit(number) : 0;
-		forward.pad[number] = c->pad[i];
+		int from = case_over(c, i) >= 0 ? case_over(c, i) : i; /* whose distance of rows it has */
+		forward.pad[number] = c->pad[from];
 		forward.offset[number] = c->offset[i];
 	}
 	for (int i = 0; i < op->operand_count; i++)
@@ -250,6 +253,8 @@ const char *case_text(const struct test_case *c)
 		else if (c->choices[i])
 			add_text(&text, " %s %d", op->choices[i].name, c->choices[i]);
 	}
+	if (c->group_cols)
+		add_text(&text, " group_cols %lld", (long long)c->group_cols);
 	for (int i = 0; i < op->operand_count; i++) {
 		if (c->pad[i])
 			add_text(&text, " %s_pad %lld", op->operands[i].name, (long long)c->pad[i]);

@@ -26,7 +26,7 @@ struct test_case {
 	union {
 		int64_t sizes[EK_MOST_SIZES]; /* by number */
 		struct {
-			int64_t rows, cols; /* of the norms */
+			int64_t rows, cols, group_cols; /* of the norms */
 		};
 	};
 	uint32_t present; /* operands, by number */

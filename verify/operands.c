@@ -57,7 +57,7 @@ void operand_describe(const struct test_case *c, int number, struct operand *o)
 	case_args(c, NULL, &args);
 	o->present = c->present >> number & 1;
 	o->dtype = ek_operand_dtype(op, operand, &args);
-	o->cols = ek_size_of(op, operand->dims[operand->rank - 1].size, &args);
+	o->cols = ek_dim_of(op, &operand->dims[operand->rank - 1], &args);
 	o->rows = operand->rank == 1 ? 1 : 0;
 	if (operand->rank > 1 && o->cols > 0)
 		o->rows = ek_operand_elements(op, operand, &args) / o->cols;
@@ -104,15 +104,13 @@ void operands_row(const struct test_case *one, const struct operands *whole, int
 	*view = (struct operands){.op = whole->op};
 	for (int i = 0; i < whole->op->operand_count; i++) {
 		const struct operand *from = &whole->of[i];
-		bool has_rows = whole->op->operands[i].dims[0].size == 0,
-		     vector = whole->op->operands[i].rank == 1;
+		bool has_rows = whole->op->operands[i].dims[0].size == 0;
 		if (!from->present || !(one->present >> i & 1))
 			continue;
 		operand_describe(one, i, &view->of[i]);
 		view->of[i].buffer.data = from->buffer.data;
 		if (has_rows)
-			view->of[i].buffer.data +=
-				(size_t)(row * (vector ? 1 : from->stride)) * ek_dtype_size(from->dtype);
+			view->of[i].buffer.data += (size_t)(row * stride_bytes(one, i));
 	}
 }
 

@@ -73,6 +73,9 @@ typedef struct ek_cost_args {
 	ek_rounding rounding;
 	ek_activation activation; /* of the norm's result or of the gate; not with EK_WITH_RESIDUAL_AFTER */
 	int gate_first;           /* as of ek_norm_forward */
+	/* As of ek_norm_forward: a divisor of hidden_size; 0: hidden_size. EK_PYTORCH is counted as if its kernels took
+	 * groups for rows, with the weights of all: what the fewest kernels would move. */
+	int64_t group_cols;
 } ek_cost_args;
 
 #define EK_COST_TEXT 1024

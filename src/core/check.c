@@ -117,6 +117,15 @@ ek_status ek_fail_size(const struct ek_size *size, int64_t value)
 		       size->name, value, size->most);
 }
 
+ek_status ek_fail_cut(const struct ek_op *op, int size, const void *args)
+{
+	const struct ek_size *of = &op->sizes[op->sizes[size].cuts - 1];
+	return ek_fail(EK_ERROR_ARGUMENT,
+		       "%s (%" PRId64 ") does not divide %s (%" PRId64 "); expected a divisor of it, or 0",
+		       op->sizes[size].name, ek_size_of(op, size, args), of->name,
+		       *(const int64_t *)ek_field(args, of->offset));
+}
+
 ek_status ek_fail_stride(const struct ek_op *op, const struct ek_operand *operand, int dim, const void *args)
 {
 	const struct ek_dim *d = &operand->dims[dim];

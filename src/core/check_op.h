@@ -33,11 +33,31 @@ EK_INLINE ek_status ek_check_struct(const struct ek_op *op, const ek_context *ct
 	return EK_OK;
 }
 
-EK_INLINE ek_status ek_check_sizes(const struct ek_op *op, const void *args)
+/* A size that cuts another divides it; one that is equal to it becomes 0. */
+EK_INLINE ek_status ek_check_cut(const struct ek_op *op, int size, void *args)
+{
+	int64_t *value = ek_field(args, op->sizes[size].offset);
+	int64_t of = ek_size_of(op, op->sizes[size].cuts - 1, args);
+	if (__builtin_expect(*value == 0, 1))
+		return EK_OK;
+	if (*value < 1 || of % *value != 0)
+		return ek_fail_cut(op, size, args);
+	if (*value == of)
+		*value = 0;
+	return EK_OK;
+}
+
+EK_INLINE ek_status ek_check_sizes(const struct ek_op *op, void *args)
 {
 	EK_UNROLL for (int i = 0; i < op->size_count; i++)
 	{
 		int64_t value = ek_size_of(op, i, args);
+		if (op->sizes[i].cuts) {
+			ek_status status = ek_check_cut(op, i, args);
+			if (__builtin_expect(status != EK_OK, 0))
+				return status;
+			continue;
+		}
 		if (__builtin_expect(value < op->sizes[i].least || value > op->sizes[i].most, 0))
 			return ek_fail_size(&op->sizes[i], value);
 	}
@@ -174,7 +194,7 @@ EK_INLINE void ek_add_operand(const struct ek_op *op, int number, const void *ar
 		stride = *(const size_t *)ek_field(args, operand->dims[dim].stride) * element;
 		last += (size_t)(ek_size_of(op, operand->dims[dim].size, args) - 1) * stride;
 	}
-	size_t row = (size_t)ek_size_of(op, operand->dims[operand->rank - 1].size, args) * element;
+	size_t row = (size_t)ek_dim_of(op, &operand->dims[operand->rank - 1], args) * element;
 	regions->at[regions->count++] = (struct ek_region){.operand = operand,
 							   .begin = begin,
 							   .end = begin + last + row,

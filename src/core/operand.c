@@ -6,8 +6,9 @@ int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *opera
 {
 	const struct ek_dim *d = &operand->dims[dim];
 	int64_t stride = d->stride ? *(const int64_t *)ek_field(args, d->stride) : 0;
+	int64_t pieces = d->pieces ? ek_pieces_of(op, d->pieces - 1, args) : 1;
 	if (stride != 0 || dim == operand->rank - 1)
-		return stride != 0 ? stride : 1;
+		return stride != 0 ? stride : pieces;
 	return ek_operand_stride(op, operand, dim + 1, args) *
 	       ek_size_of(op, operand->dims[dim + 1].size, args);
 }
@@ -16,7 +17,7 @@ int64_t ek_operand_elements(const struct ek_op *op, const struct ek_operand *ope
 {
 	int64_t elements = 1;
 	for (int dim = 0; dim < operand->rank; dim++)
-		elements *= ek_size_of(op, operand->dims[dim].size, args);
+		elements *= ek_dim_of(op, &operand->dims[dim], args);
 	return elements;
 }
 
@@ -24,11 +25,11 @@ size_t ek_operand_bytes(const struct ek_op *op, const struct ek_operand *operand
 {
 	if (ek_operand_elements(op, operand, args) == 0)
 		return 0;
-	int64_t last = 0;
+	int64_t end = ek_operand_stride(op, operand, operand->rank - 1, args);
 	for (int dim = 0; dim < operand->rank; dim++)
-		last += (ek_size_of(op, operand->dims[dim].size, args) - 1) *
-			ek_operand_stride(op, operand, dim, args);
-	return (size_t)(last + 1) * ek_dtype_size(ek_operand_dtype(op, operand, args));
+		end += (ek_size_of(op, operand->dims[dim].size, args) - 1) *
+		       ek_operand_stride(op, operand, dim, args);
+	return (size_t)end * ek_dtype_size(ek_operand_dtype(op, operand, args));
 }
 
 int ek_operand_named(const struct ek_op *op, const char *name)

@@ -23,6 +23,8 @@ struct ek_size {
 	uint16_t offset;
 	int64_t least, most;
 	const char *most_name; /* of a limit that has a name; NULL: the limit is memory */
+	uint8_t cuts; /* number of the size that it must divide, from 1, or 0: none. A value of 0 stands for that size's
+		       * own value, and an equal value becomes 0 */
 };
 
 /* A dimension of an operand: which size, and the field of the distance between its elements. Without such a field, or
@@ -31,6 +33,7 @@ struct ek_dim {
 	uint8_t size;
 	uint16_t stride;
 	const char *stride_name;
+	uint8_t pieces; /* number of a size that cuts another, from 1: this dimension has an element for each piece; 0: none */
 };
 
 enum ek_operand_flags {
@@ -123,6 +126,20 @@ static inline int64_t ek_size_of(const struct ek_op *op, int size, const void *a
 	return *(const int64_t *)ek_field(args, op->sizes[size].offset);
 }
 
+/* The pieces into which a size cuts another; 1 where it is 0. */
+static inline int64_t ek_pieces_of(const struct ek_op *op, int size, const void *args)
+{
+	int64_t piece = ek_size_of(op, size, args);
+	return piece ? ek_size_of(op, op->sizes[size].cuts - 1, args) / piece : 1;
+}
+
+/* The elements of a dimension. */
+static inline int64_t ek_dim_of(const struct ek_op *op, const struct ek_dim *dim, const void *args)
+{
+	int64_t size = ek_size_of(op, dim->size, args);
+	return dim->pieces ? size * ek_pieces_of(op, dim->pieces - 1, args) : size;
+}
+
 /* Of resolved arguments. */
 static inline ek_dtype ek_operand_dtype(const struct ek_op *op, const struct ek_operand *operand,
 					const void *args)
@@ -139,6 +156,7 @@ static inline bool ek_operand_has_kind(const struct ek_operand *operand, int kin
 
 /* ---- how an operand lies in memory; of resolved arguments, or with strides of 0 where it is dense ---- */
 
+/* From an element of a dimension to the next; of a dimension with pieces, from those of one to those of the next. */
 int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *operand, int dim,
 			  const void *args);
 /* Its elements, without the gaps between rows. */

@@ -67,6 +67,20 @@ static ek_status check_dtypes(ek_cost_args *a)
 	return EK_OK;
 }
 
+/* One group of all columns is none. */
+static ek_status check_groups(ek_cost_args *a)
+{
+	if (a->group_cols == 0)
+		return EK_OK;
+	REQUIRE(a->group_cols > 0 && a->hidden_size % a->group_cols == 0, EK_ERROR_ARGUMENT,
+		"group_cols (%" PRId64 ") does not divide hidden_size (%" PRId64
+		"); expected a divisor of it, or 0",
+		a->group_cols, a->hidden_size);
+	if (a->group_cols == a->hidden_size)
+		a->group_cols = 0;
+	return EK_OK;
+}
+
 static ek_status check_sizes(const ek_cost_args *a)
 {
 	int64_t rows, bytes;
@@ -101,6 +115,7 @@ ek_status ek_cost_check(ek_cost_args *resolved)
 	PASS_ON(check_kind(resolved));
 	PASS_ON(check_dtypes(resolved));
 	PASS_ON(check_sizes(resolved));
+	PASS_ON(check_groups(resolved));
 	if (resolved->arch == 0)
 		resolved->arch = 90;
 	if (resolved->multiprocessors == 0)

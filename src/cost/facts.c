@@ -42,6 +42,9 @@ void ek_facts_add_bytes(struct ek_facts *facts, const char *name, const struct e
 			continue;
 		struct ek_term *bytes = &fact->terms[fact->count++];
 		*bytes = (struct ek_term){.factor = 1};
+		for (int dim = 0; dim < operand->rank; dim++)
+			if (operand->dims[dim].pieces)
+				bytes->factor *= ek_pieces_of(op, operand->dims[dim].pieces - 1, args);
 		bytes->power[symbols->dtype(op, operand, args)]++;
 		for (int dim = 0; dim < operand->rank; dim++)
 			for (int k = 0; k < symbols->size_count[operand->dims[dim].size]; k++)

@@ -1,4 +1,4 @@
-/* The level avx512bf16, for the ops' kernels (cpu_level.c of each op): bf16 alone differs from avx512, whose kernels of the
+/* The level avx512bf16, for the ops' kernels (cpu_level*.c of each op): bf16 alone differs from avx512, whose kernels of the
  * other dtypes it shares. SPDX-License-Identifier: MIT */
 #define ISA avx512bf16
 #define BASE_ISA avx512

@@ -66,12 +66,12 @@ static ek_status check_pointers(struct ek_gpu *gpu, const struct ek_op *op, cons
 static ek_status launch_step(struct ek_gpu *gpu, CUfunction function, struct ek_step *step)
 {
 	struct ek_launch launch = step->launch;
-	for (int64_t left = launch.blocks; left > 0; left -= EK_MOST_BLOCKS) {
-		launch.blocks = step->advance && left > EK_MOST_BLOCKS ? EK_MOST_BLOCKS : left;
+	for (int64_t left = launch.blocks; left > 0; left -= step->launch_blocks) {
+		launch.blocks = step->advance && left > step->launch_blocks ? step->launch_blocks : left;
 		PASS_ON(ek_kernel_launch(gpu, function, &launch, step->arguments));
 		if (launch.blocks == left)
 			return EK_OK;
-		step->advance(step->arguments, step->launch_rows, step->real_bytes);
+		step->advance(step->arguments, step->launch_rows, step->statistic_bytes);
 	}
 	return EK_OK;
 }

@@ -14,8 +14,9 @@ struct ek_step {
 	struct ek_kernel_key key;
 	struct ek_launch launch; /* no blocks: the kernel is made and not launched */
 	/* More blocks than a launch has: advances the arguments by the rows of a launch. NULL: there are never so many. */
-	void (*advance)(void *arguments, int64_t rows, int64_t real_bytes);
-	int64_t launch_rows, real_bytes;                        /* those rows, and the bytes of a statistic */
+	void (*advance)(void *arguments, int64_t rows, int64_t statistic_bytes);
+	int64_t launch_blocks, launch_rows,
+		statistic_bytes; /* of a launch: blocks and rows; the bytes of one statistic of all groups of a row */
 	_Alignas(8) unsigned char arguments[EK_MOST_ARGUMENTS]; /* of the kernel: one struct, by value */
 };
 

@@ -17,6 +17,7 @@ typedef long long i64;
 	extern "C" __global__ void __launch_bounds__(threads, blocks) name(const struct arguments a)
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLL PRAGMA(unroll)
+#define NO_UNROLL PRAGMA(unroll 1)
 
 /* 16 bytes: what one access moves. */
 typedef struct __align__(16) {

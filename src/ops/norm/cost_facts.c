@@ -14,7 +14,8 @@ static void add_sizes(struct ek_facts *facts, const ek_cost_args *a)
 	static const enum ek_symbol sizes[] = {EK_SYMBOL_BATCH_SIZE, EK_SYMBOL_SEQ_LEN,
 					       EK_SYMBOL_HIDDEN_SIZE};
 	ek_facts_add(facts, "elements", 1, 3, sizes);
-	ek_facts_add(facts, "rows", 1, 2, sizes);
+	/* With statistics of their own: each group. */
+	ek_facts_add(facts, "rows", ek_norm_groups(a->hidden_size, a->group_cols), 2, sizes);
 	ek_facts_add_symbol(facts, "hidden", EK_SYMBOL_HIDDEN_SIZE, a->hidden_size);
 	facts->values[EK_SYMBOL_BATCH_SIZE] = a->batch_size;
 	facts->values[EK_SYMBOL_SEQ_LEN] = a->seq_len;
@@ -113,7 +114,9 @@ static void add_pytorch(struct ek_facts *facts, const ek_cost_args *a, bool exac
 	int64_t rows = exact ? a->batch_size * a->seq_len : 1;
 	bool cut = rows > MANY_ROWS && a->hidden_size / 32 < a->multiprocessors / 2;
 	int64_t blocks = rows / ROWS_PER_BLOCK + (rows % ROWS_PER_BLOCK != 0);
-	ek_facts_add_number(facts, "vectors", !exact || (a->dtype != EK_F64 && a->hidden_size % 4 == 0));
+	ek_facts_add_number(
+		facts, "vectors",
+		!exact || (a->dtype != EK_F64 && ek_norm_group_cols(a->hidden_size, a->group_cols) % 4 == 0));
 	ek_facts_add_number(facts, "row_sums", cut);
 	ek_facts_add_symbol(facts, "row_blocks", EK_SYMBOL_ROW_BLOCKS, blocks);
 }
@@ -191,6 +194,7 @@ static struct call call_of(const ek_cost_args *a, int64_t rows)
 	*(ek_norm *)ek_field(&call.args, op->kind) = a->norm;
 	*(int64_t *)ek_field(&call.args, op->sizes[EK_NORM_ROWS].offset) = rows;
 	*(int64_t *)ek_field(&call.args, op->sizes[EK_NORM_COLS].offset) = a->hidden_size;
+	*(int64_t *)ek_field(&call.args, op->sizes[EK_NORM_GROUP_COLS].offset) = a->group_cols;
 	for (int i = 0; i < op->operand_count; i++) {
 		const struct ek_operand *operand = &op->operands[i];
 		if (present >> i & 1 && ek_operand_has_kind(operand, (int)a->norm))
@@ -279,7 +283,8 @@ static void add_partials(struct ek_facts *facts, const struct ek_norm_plan *plan
 static void add_evenkeel(struct ek_facts *facts, const ek_cost_args *a, bool exact)
 {
 	int64_t rows = exact ? a->batch_size * a->seq_len : 1, real = a->dtype == EK_F64 ? 8 : 4;
-	int64_t padded = (a->hidden_size * real + 15) / 16 * 16 / real;
+	int64_t cols = ek_norm_group_cols(a->hidden_size, a->group_cols);
+	int64_t padded = a->hidden_size / cols * ((cols * real + 15) / 16 * 16 / real);
 	const struct call call = call_of(a, rows);
 	struct ek_norm_plan plan = {.staged = false};
 	if (exact && a->device == EK_CUDA)

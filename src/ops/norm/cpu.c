@@ -79,13 +79,15 @@ static void forward_task(void *arg, int64_t i)
 	f->rows(f->args, first, smaller(first + f->task_rows, f->args->rows), f->nontemporal);
 }
 
-/* Whether the kernels of a plain norm serve: no flavour, one dtype, x + residual in rows that they can keep, and beside an
- * activation no x_bias alone. */
+/* Whether the kernels of a plain norm serve: no flavour, no groups, one dtype, beside an activation no x_bias alone, and
+ * inputs that are made in rows that they can keep: x + residual, and x times a gate, which does not round, so of f32 and
+ * f64. */
 static bool forward_is_uniform(const ek_norm_forward_args *a, int64_t row_bytes)
 {
 	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
-	       !(a->activation && a->x_bias && !a->residual) && !a->gate &&
-	       (!a->residual || row_bytes <= MADE_BYTES / 2);
+	       !a->group_cols && !(a->activation && a->x_bias && !a->residual) &&
+	       !(a->gate_first && ek_dtype_size(a->dtype) < sizeof(float)) &&
+	       (!(a->residual || a->gate_first) || row_bytes <= MADE_BYTES / 2);
 }
 
 /* Past the caches where y and h are: in place of x or a residual, and with elements across lines, they are not. */
@@ -258,11 +260,12 @@ static void finish_columns_task(void *arg, int64_t i)
 			  smaller(first + b->task_cols, b->args->cols));
 }
 
-/* Whether the kernels of a plain norm serve: no flavour, one dtype and one output of it, no sums but dweight and dbias. */
+/* Whether the kernels of a plain norm serve: no flavour, no groups, one dtype and one output of it, no sums but dweight and dbias. */
 static bool backward_is_uniform(const ek_norm_backward_args *a)
 {
 	return a->h_dtype == a->dtype && a->y_dtype == a->dtype && !a->weight_offset && !a->rounding &&
-	       !a->activation && a->dy && !a->x_bias && !a->dx_bias && !(a->dx && a->dresidual);
+	       !a->activation && !a->group_cols && a->dy && !a->x_bias && !a->dx_bias &&
+	       !(a->dx && a->dresidual);
 }
 
 /* Chooses the kernels of a fused norm; uniform: a copy of the arguments, whose dx is the one output of its size. */

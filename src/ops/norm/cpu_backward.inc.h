@@ -39,8 +39,10 @@ INLINE void N(write_dx)(const struct N(grad_row) *row, const struct N(affine) *a
 		C(load2)(f.weight + (i & f.weight_mask), w);
 		UNROLL for (int k = 0; k < 2; k++)
 			x[k] = N(dx)(x[k], dy[k], w[k], &r, centred);
-		if (has_dh)
+		if (has_dh) {
+			N(fetch_after)(r.dh + i);
 			N(add_after)(r.dh + i, x);
+		}
 		if (nontemporal)
 			A(store2_nontemporal)(r.dx + i, x);
 		else
@@ -411,39 +413,64 @@ INLINE void N(pass_over_rows)(const ek_norm_backward_args *a, int64_t first, int
 	}
 }
 
+/* Two or three sums of each column over the rows of task, if there is one. */
+INLINE void N(open_sums)(struct N(column_sums) *sums, const struct ek_column_task *task, int64_t rows, int64_t cols, int count)
+{
+	sums->task = task;
+	if (!task)
+		return;
+	sums->leaf_rows = ek_leaf_rows(task->slot_rows);
+	sums->tree = N(tree_in)(task->scratch, rows, sums->leaf_rows, cols, count);
+}
+
+/* Of the rows from `row` on, as many as go through the passes together: at most so many, and of one chunk. */
+INLINE int64_t N(rows_from)(struct N(column_sums) *sums, int64_t row, int64_t end, int64_t together)
+{
+	int64_t count = smaller(together, end - row);
+	return sums->task && count ? smaller(count, N(rows_in_chunk)(sums, row)) : count;
+}
+
+/* The means of rule 5, where all sums of the rows, which end before `end`, are complete. */
+INLINE void N(rows_are_summed)(struct N(grad_rows) *rows, struct N(column_sums) *sums, int64_t end, int64_t cols)
+{
+	for (int64_t k = 0; k < rows->count; k++) {
+		rows->row[k].mean_g_xhat = V(tree_sum)(&rows->g_xhat[k]) / (real)cols;
+		rows->row[k].mean_g = V(tree_sum)(&rows->g[k]) / (real)cols;
+	}
+	if (sums->task && rows->count)
+		N(rows_are_in)(sums, end);
+}
+
+INLINE void N(close_sums)(struct N(column_sums) *sums, bool nontemporal)
+{
+	if (sums->task)
+		N(finish_tree)(&sums->tree, sums->task->result);
+	if (nontemporal)
+		nontemporal_fence();
+}
+
 /* Rows first … end-1; the column sums of task, if there is one. */
 INLINE void N(backward_rows)(const ek_norm_backward_args *a, int64_t first, int64_t end,
 			     const struct ek_column_task *task, bool nontemporal, const bool centred)
 {
 	struct N(affine) f = N(affine_of)(a->weight, NULL);
 	struct N(grad_rows) rows[2];
-	struct N(column_sums) sums = {.task = task, .leaf_rows = task ? ek_leaf_rows(task->slot_rows) : 0};
+	struct N(column_sums) sums;
 	int64_t together = rows_together(a->cols * (int64_t)sizeof(T), PAIR_BACKWARD_BYTES);
-	if (task)
-		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols, 2);
+	N(open_sums)(&sums, task, end - first, a->cols, 2);
 	rows[1].count = 0;
 	for (int64_t row = first, i = 0; row < end || rows[!i].count; row += rows[i].count, i = !i) {
 		struct N(grad_rows) *now = &rows[i], *before = &rows[!i];
-		int64_t count = smaller(together, end - row);
-		if (task && count)
-			count = smaller(count, N(rows_in_chunk)(&sums, row));
+		int64_t count = N(rows_from)(&sums, row, end, together);
 		N(grad_rows_at)(a, row, count, nontemporal, centred, now);
 		if (!a->dx)
 			before->count = 0;
 		for (int64_t k = 0; k < count; k += 2)
 			now->columns[k / 2] = N(columns_for)(&sums, row + k);
 		N(pass_over_rows)(a, row, end, now, before, &f, 0, a->cols, centred, nontemporal);
-		for (int64_t k = 0; k < count; k++) {
-			now->row[k].mean_g_xhat = V(tree_sum)(&now->g_xhat[k]) / (real)a->cols;
-			now->row[k].mean_g = V(tree_sum)(&now->g[k]) / (real)a->cols;
-		}
-		if (task && count)
-			N(rows_are_in)(&sums, row + count);
+		N(rows_are_summed)(now, &sums, row + count, a->cols);
 	}
-	if (task)
-		N(finish_tree)(&sums.tree, task->result);
-	if (nontemporal)
-		nontemporal_fence();
+	N(close_sums)(&sums, nontemporal);
 }
 
 static void N(backward)(const ek_norm_backward_args *a, int64_t first, int64_t end, const struct ek_column_task *task,

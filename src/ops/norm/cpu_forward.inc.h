@@ -2,20 +2,28 @@
  * rows before are written first, or at the same time (FUSED); the rows after are fetched meanwhile. But for heads, tails
  * and statistics no store goes between non-temporal ones: it would wait for them, and they for the memory.
  * With neighbours (rule 8): x + residual is made into a buffer that the caches keep, segment by segment before its first
- * sum; without a residual x_bias is added in every pass; a residual after is added, or an activation (rule 11) applied,
- * where y is written.
+ * sum, and so is x times an activation of a gate that comes first; without a residual x_bias is added in every pass; a
+ * residual after is added, an activation (rule 11) applied, or one of a gate multiplied, where y is written.
  * Included by cpu_kernels.inc.h. Makes: N(forward), N(forward_neighbours), and for cpu_split.inc.h N(rows), N(row_at),
  * N(first_pass).
  * SPDX-License-Identifier: MIT */
 
 struct N(row) {
 	const T *x, *fetched; /* fetched: x of the call, which differs from the norm's input where that is made */
-	const T *after;       /* the residual after; absent: two registers of -0, read again and again (mask 0) */
+	const T *after;       /* the residual after, or the gate; absent: two registers of -0, read again and again (mask 0) */
 	int64_t after_mask;
 	T *y;
 	struct N(stats) stats;
 	int64_t head;
 };
+
+/* What is read beside x where y is written, a segment ahead: the hardware's own prefetcher stops at the end of a page. */
+INLINE void N(fetch_after)(const T *after)
+{
+	const uintptr_t ahead = (uintptr_t)after + SEGMENT * sizeof(T);
+	UNROLL for (int line = 0; line < N(STEP) * (int)sizeof(T); line += LINE)
+		__builtin_prefetch((const void *)(ahead + (uintptr_t)line));
+}
 
 INLINE void N(add_after)(const T *after, vec y[2])
 {
@@ -25,7 +33,15 @@ INLINE void N(add_after)(const T *after, vec y[2])
 		y[k] = V(add)(y[k], a[k]);
 }
 
-/* Columns span of `count` rows, rules 4 and 8. With nontemporal, y + span.from is aligned to a line. */
+/* Rule 11: the affine result times an activation of the gate. */
+INLINE void N(multiply_by_gate)(ek_activation activation, vec gate[2], vec y[2])
+{
+	V(activate)(activation, gate);
+	UNROLL for (int k = 0; k < 2; k++)
+		y[k] = V(mul)(y[k], gate[k]);
+}
+
+/* Columns span of `count` rows, rules 4, 8 and 11. With nontemporal, y + span.from is aligned to a line. */
 INLINE void N(normalize)(const int count, const struct N(row) *rows, const struct N(affine) *affine, struct span span,
 			 const struct fetch *ahead, const bool centred, const enum beside beside, const bool nontemporal)
 {
@@ -45,7 +61,13 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 				A(load2)(r[k].x + i, x[k]);
 			UNROLL for (int v = 0; v < 2; v++)
 				x[k][v] = V(fma)(N(xhat)(x[k][v], &r[k].stats, centred), w[v], b[v]);
-			if (beside == BESIDE_ACTIVATION)
+			if (beside != BESIDE_NONE && beside != BESIDE_ACTIVATION)
+				N(fetch_after)(r[k].after + (i & r[k].after_mask));
+			if (beside == BESIDE_GATE) {
+				vec gate[2];
+				A(load2)(r[k].after + i, gate);
+				N(multiply_by_gate)(f.activation, gate, x[k]);
+			} else if (beside == BESIDE_ACTIVATION)
 				V(activate)(f.activation, x[k]);
 			else if (beside != BESIDE_NONE)
 				N(add_after)(r[k].after + (i & r[k].after_mask), x[k]);
@@ -65,8 +87,12 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 			if (beside == BESIDE_X_BIAS)
 				x = V(add)(x, B(load_part)(f.x_bias + i, n));
 			vec y[2] = {V(fma)(N(xhat)(x, &r[k].stats, centred), w, b), V(splat)(0)};
-			if (beside == BESIDE_ACTIVATION)
-				V(activate)(f.activation, y);
+			if (beside == BESIDE_GATE) {
+				vec gate[2] = {A(load_part)(r[k].after + i, n), V(splat)(0)};
+				V(activate_tail)(f.activation, gate);
+				y[0] = V(mul)(y[0], gate[0]);
+			} else if (beside == BESIDE_ACTIVATION)
+				V(activate_tail)(f.activation, y);
 			else if (beside != BESIDE_NONE)
 				y[0] = V(add)(y[0], A(load_part)(r[k].after + (i & r[k].after_mask), n));
 			A(store_part)(r[k].y + i, y[0], n);
@@ -91,10 +117,21 @@ INLINE void N(normalize)(const int count, const struct N(row) *rows, const struc
 NORMALIZE_ALL(BESIDE_NONE, )
 NORMALIZE_ALL(BESIDE_AFTER, _after)
 NORMALIZE_ALL(BESIDE_X_BIAS, _x_bias)
-NORMALIZE(normalize_centred_activation, 1, true, BESIDE_ACTIVATION)
-NORMALIZE(normalize_rms_activation, 1, false, BESIDE_ACTIVATION)
 #undef NORMALIZE_ALL
 #undef NORMALIZE
+
+/* An activation costs far more than what the functions above leave out: one function for both norms and both stores. */
+OUTLINE void N(normalize_activation)(const struct N(row) *r, const struct N(affine) *f, struct span span,
+				     const struct fetch *ahead, bool nontemporal)
+{
+	N(normalize)(1, r, f, span, ahead, true, BESIDE_ACTIVATION, nontemporal);
+}
+
+OUTLINE void N(normalize_gate)(const struct N(row) *r, const struct N(affine) *f, struct span span,
+			       const struct fetch *ahead, bool nontemporal)
+{
+	N(normalize)(1, r, f, span, ahead, true, BESIDE_GATE, nontemporal);
+}
 
 INLINE void N(write_one)(const struct N(row) *r, const struct N(affine) *f, struct span span, const struct fetch *ahead,
 			 const bool centred, enum beside beside, bool nontemporal)
@@ -104,7 +141,9 @@ INLINE void N(write_one)(const struct N(row) *r, const struct N(affine) *f, stru
 	else if (beside == BESIDE_AFTER)
 		(centred ? N(normalize_centred_after) : N(normalize_rms_after))(r, f, span, ahead, nontemporal);
 	else if (beside == BESIDE_ACTIVATION)
-		(centred ? N(normalize_centred_activation) : N(normalize_rms_activation))(r, f, span, ahead, nontemporal);
+		N(normalize_activation)(r, f, span, ahead, nontemporal);
+	else if (beside == BESIDE_GATE)
+		N(normalize_gate)(r, f, span, ahead, nontemporal);
 	else
 		(centred ? N(normalize_centred_x_bias) : N(normalize_rms_x_bias))(r, f, span, ahead, nontemporal);
 }
@@ -138,7 +177,7 @@ INLINE void N(normalize_segment)(int count, const struct N(row) *r, const struct
 	for (int k = 0; k < count; k++)
 		ahead[k] = fetch_from(next ? next[k].fetched + at : NULL, r[k].x);
 	/* In pairs rows share the loads of weights; an activation costs far more than those. */
-	if (count == 2 && beside != BESIDE_ACTIVATION && r[0].head == 0 && r[1].head == 0) {
+	if (count == 2 && beside < BESIDE_ACTIVATION && r[0].head == 0 && r[1].head == 0) {
 		struct span span = span_of(start, 0, cols);
 		N(write_pair)(r, f, span, ahead, centred, beside, nontemporal);
 		return;
@@ -165,8 +204,10 @@ INLINE void N(write_step)(const struct N(row) *r, const struct N(affine) *f, int
 	C(load2)(f->bias + (i & f->bias_mask), b);
 	UNROLL for (int k = 0; k < 2; k++)
 		x[k] = V(fma)(N(xhat)(x[k], &r->stats, centred), w[k], b[k]);
-	if (beside != BESIDE_NONE)
+	if (beside != BESIDE_NONE) {
+		N(fetch_after)(r->after + (i & r->after_mask));
 		N(add_after)(r->after + (i & r->after_mask), x);
+	}
 	A(store2_nontemporal)(r->y + i, x);
 }
 
@@ -299,28 +340,59 @@ INLINE enum beside N(beside)(const struct N(neighbours) *b)
 INLINE void N(place_rows)(struct N(neighbours) *b, struct N(rows) *now, int64_t first, int64_t set)
 {
 	const ek_norm_forward_args *a = b->args;
-	const T *after = a->residual_after;
+	const T *after = b->beside == BESIDE_GATE ? a->gate : a->residual_after;
+	const int64_t after_stride = b->beside == BESIDE_GATE ? a->gate_stride : a->residual_after_stride;
 	b->first = first;
 	for (int64_t k = 0; k < now->count; k++) {
 		struct N(row) *r = &now->row[k];
-		r->after = after ? after + (first + k) * a->residual_after_stride : PASTE(ACT, minus_zeros);
+		r->after = after ? after + (first + k) * after_stride : PASTE(ACT, minus_zeros);
 		r->after_mask = after ? -1 : 0;
 		if (b->made)
 			r->x = b->made + (set * (MADE_BYTES / 2 / (int64_t)sizeof(T)) + k * a->cols);
 	}
 }
 
-/* Rule 8: segment `start` of the input of row k of those at hand. h goes out in a loop of its own: stores past the caches
- * keep apart from others. */
-OUTLINE void N(make_segment)(const struct N(neighbours) *b, const struct N(row) *r, int64_t k, int64_t start)
+/* Rule 11: n columns of x times an activation of the gate, in real numbers, which T is; ahead: what is fetched
+ * meanwhile. */
+OUTLINE void N(make_gated)(const T *x, const T *gate, struct fetch ahead, int64_t n, ek_activation activation, T *to)
+{
+	int64_t i = 0;
+	for (; i + N(STEP) <= n; i += N(STEP)) {
+		vec u[2], g[2];
+		fetch_ahead(&ahead, N(STEP) * (int)sizeof(T));
+		A(load2)(x + i, u);
+		A(load2)(gate + i, g);
+		N(multiply_by_gate)(activation, g, u);
+		A(store2)(to + i, u);
+	}
+	for (; i < n; i += N(W)) {
+		int left = (int)smaller(N(W), n - i);
+		vec u = A(load_part)(x + i, left), g[2] = {A(load_part)(gate + i, left), V(splat)(0)};
+		V(activate_tail)(activation, g);
+		A(store_part)(to + i, V(mul)(u, g[0]), left);
+	}
+}
+
+/* Rule 8: segment `start` of the input of row k of those at hand; meanwhile the residual, or the gate, of the row that follows
+ * in its place is fetched. h goes out in a loop of its own: stores past the caches keep apart from others. */
+OUTLINE void N(make_segment)(const struct N(neighbours) *b, const struct N(rows) *now, int64_t k, int64_t start)
 {
 	const ek_norm_forward_args *a = b->args;
+	const struct N(row) *r = &now->row[k];
 	int64_t i = 0, n = N(segment_length)(a->cols, start), row = b->first + k;
-	const T *x = r->fetched + start, *residual = (const T *)a->residual + row * a->residual_stride + start;
-	const struct N(affine) f = N(affine_of)(NULL, a->x_bias ? (const TW *)a->x_bias + start : NULL);
+	const T *x = r->fetched + start, *residual = a->gate ? a->gate : a->residual;
+	const int64_t stride = a->gate ? a->gate_stride : a->residual_stride;
+	residual += row * stride + start;
+	struct fetch ahead = fetch_from(now->next[k] ? residual + now->count * stride : NULL, residual);
 	T *to = b->made + (r->x - b->made) + start;
+	if (a->gate) {
+		N(make_gated)(x, residual, ahead, n, a->activation, to);
+		return;
+	}
+	const struct N(affine) f = N(affine_of)(NULL, a->x_bias ? (const TW *)a->x_bias + start : NULL);
 	for (; i + N(STEP) <= n; i += N(STEP)) {
 		vec h[2], c[2];
+		fetch_ahead(&ahead, N(STEP) * (int)sizeof(T));
 		A(load2)(x + i, h);
 		C(load2)(f.bias + (i & f.bias_mask), c);
 		UNROLL for (int v = 0; v < 2; v++)
@@ -354,7 +426,7 @@ INLINE void N(write_then_sum)(struct N(rows) *now, const struct N(rows) *before,
 		if (i >= old)
 			fetch_lines(now->row[k + i].fetched + start, n * (int64_t)sizeof(T));
 		if (neighbours && neighbours->made)
-			N(make_segment)(neighbours, &now->row[k + i], k + i, start);
+			N(make_segment)(neighbours, now, k + i, start);
 		const TW *x_bias = N(beside)(neighbours) == BESIDE_X_BIAS ? f->x_bias + start : NULL;
 		N(add_first)(x, x_bias, n, now->next[k + i] ? now->next[k + i] + start : NULL, &now->sum[k + i], centred);
 	}
@@ -363,7 +435,7 @@ INLINE void N(write_then_sum)(struct N(rows) *now, const struct N(rows) *before,
 /* An activation is computed apart from sums: it needs the registers. */
 INLINE bool N(writes_while_summing)(const struct N(neighbours) *neighbours)
 {
-	return !neighbours || (!neighbours->made && neighbours->beside != BESIDE_ACTIVATION);
+	return !neighbours || (!neighbours->made && neighbours->beside < BESIDE_ACTIVATION);
 }
 
 /* Columns from … to-1, a run of segments: the first sums of `now`, after or while `before` is written. */
@@ -430,14 +502,17 @@ static void N(forward)(const ek_norm_forward_args *a, int64_t first, int64_t end
 		N(forward_rows)(a, first, end, nontemporal, false, NULL);
 }
 
-/* All of one dtype; with a residual, rows of at most MADE_BYTES / 2. */
+/* All of one dtype; with a residual or a gate that comes first, rows of at most MADE_BYTES / 2, and with such a gate of real
+ * numbers. */
 static void N(forward_neighbours)(const ek_norm_forward_args *a, int64_t first, int64_t end, bool nontemporal)
 {
 	_Alignas(LINE) T made[MADE_BYTES / sizeof(T)];
 	struct N(neighbours) neighbours = {.args = a, .nontemporal = nontemporal};
-	if (a->residual)
+	if (a->residual || a->gate_first)
 		neighbours.made = made;
-	if (a->activation)
+	if (a->gate)
+		neighbours.beside = a->gate_first ? BESIDE_NONE : BESIDE_GATE;
+	else if (a->activation)
 		neighbours.beside = BESIDE_ACTIVATION;
 	else if (!a->residual)
 		neighbours.beside = a->x_bias ? BESIDE_X_BIAS : BESIDE_AFTER;

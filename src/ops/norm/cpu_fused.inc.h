@@ -8,7 +8,7 @@
 /* Numbers of a row that is kept: 32 KiB. */
 enum { N(KEPT) = (32 << 10) / sizeof(real) };
 
-/* ---- between dtypes and real numbers; n is at most SEGMENT ---- */
+/* ---- between dtypes and real numbers ---- */
 
 struct N(conversion) {
 	void (*widen)(const void *from, int64_t n, real *to);
@@ -206,7 +206,8 @@ INLINE void N(open_wide)(struct N(wide) *w, const void *tensor, ek_dtype dtype, 
 		N(widen_columns)(w, start, N(segment_length)(cols, start), start);
 }
 
-/* From column `start` on, n of them or as many as are kept; NULL: absent. */
+/* From column `start` on: n of them, a segment or a group of at most KEPT; where all are kept, those behind too. NULL:
+ * absent. */
 INLINE const real *N(wide_at)(struct N(wide) *w, int64_t start, int64_t n)
 {
 	if (w->direct)
@@ -275,6 +276,7 @@ struct N(input) {
 	struct N(tensor) gate;           /* that multiplies x (rule 11) */
 	ek_activation activation;        /* of the gate */
 	struct N(wide) *x_bias;
+	int64_t first; /* column of its first element: where a group starts (rule 13) */
 	bool kept, nontemporal, as_it_is; /* as_it_is: x alone, in real numbers */
 	real *buffer; /* the row where it is kept, else a segment */
 };
@@ -293,7 +295,7 @@ INLINE const real *N(make_input)(const struct N(input) *input, int64_t start, in
 		N(multiply)(h, gate, n, h);
 		return h;
 	}
-	const real *x_bias = input->x_bias ? N(wide_at)(input->x_bias, start, n) : NULL;
+	const real *x_bias = input->x_bias ? N(wide_at)(input->x_bias, input->first + start, n) : NULL;
 	const struct N(parts) parts = {.x = N(from)(&input->x, start),
 				       .residual = N(from)(&input->residual, start),
 				       .x_bias = x_bias ? x_bias : PASTE(ACT, minus_zeros),
@@ -342,6 +344,7 @@ INLINE struct N(stats) N(input_stats)(const struct N(input) *input, int64_t cols
 }
 
 #include "cpu_fused_forward.inc.h"
+#include "cpu_fused_stream.inc.h"
 #include "cpu_fused_backward.inc.h"
 
 extern const struct ek_fused_kernel PASTE(LEVEL, PASTE(ACT, fused));

@@ -110,24 +110,28 @@ INLINE struct N(columns) N(columns_from)(const struct N(columns) *c, int64_t sta
 	return (struct N(columns)){c->kind, c->from + (start & c->mask), c->to + start, c->mask, c->cols};
 }
 
-INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struct N(fused_columns) *wide,
-			      const struct N(columns) *columns, bool nontemporal, const bool centred)
+/* As of fused_row. */
+INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, int64_t first, int64_t number,
+			      struct N(fused_columns) *wide, const struct N(columns) *columns, bool nontemporal,
+			      const bool centred)
 {
+	const int64_t cols = ek_norm_group_cols(a->cols, a->group_cols);
 	real buffer[N(KEPT)], dy_buffer[N(KEPT)], dx[SEGMENT];
 	struct fetch none[2][2];
 	const struct N(columns) no_columns = {COLUMNS_NONE, NULL, NULL, 0, 0};
 	struct V(tree) g_xhat = {.count = 0}, sum_g = {.count = 0};
-	struct N(fused_grad) g = {.input = {.x = N(tensor_at)(a->x, a->h_dtype, row * a->x_stride),
+	struct N(fused_grad) g = {.input = {.x = N(tensor_at)(a->x, a->h_dtype, row * a->x_stride + first),
 					    .residual = N(tensor_at)(NULL, a->h_dtype, 0),
 					    .x_bias = &wide->x_bias,
-					    .kept = a->cols <= N(KEPT),
+					    .first = first,
+					    .kept = cols <= N(KEPT),
 					    .buffer = buffer},
-				  .dy = N(tensor_at)(a->dy, a->y_dtype, row * a->dy_stride),
-				  .dh = N(tensor_at)(a->dh, a->h_dtype, row * a->dh_stride),
-				  .dx = N(tensor_at)(a->dx, a->dtype, row * a->dx_stride),
-				  .dresidual = N(tensor_at)(a->dresidual, a->h_dtype, row * a->dresidual_stride),
-				  .gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride),
-				  .dgate = N(tensor_at)(a->dgate, a->dtype, row * a->dgate_stride),
+				  .dy = N(tensor_at)(a->dy, a->y_dtype, row * a->dy_stride + first),
+				  .dh = N(tensor_at)(a->dh, a->h_dtype, row * a->dh_stride + first),
+				  .dx = N(tensor_at)(a->dx, a->dtype, row * a->dx_stride + first),
+				  .dresidual = N(tensor_at)(a->dresidual, a->h_dtype, row * a->dresidual_stride + first),
+				  .gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride + first),
+				  .dgate = N(tensor_at)(a->dgate, a->dtype, row * a->dgate_stride + first),
 				  .activation = a->activation,
 				  .gate_first = a->gate_first,
 				  .dy_buffer = dy_buffer};
@@ -140,28 +144,28 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 	}
 	g.input.as_it_is = !a->x_bias && !a->gate_first && N(is_real)(&g.input.x);
 	if (a->rstd) {
-		g.row.stats = (struct N(stats)){N(given)(a->mean, row), N(given)(a->mean_lo, row), N(given)(a->rstd, row), 0};
+		g.row.stats = (struct N(stats)){N(given)(a->mean, number), N(given)(a->mean_lo, number), N(given)(a->rstd, number), 0};
 		N(set_shift)(&g.row.stats);
 	} else {
-		g.row.stats = N(input_stats)(&g.input, a->cols, (real)a->eps, centred);
+		g.row.stats = N(input_stats)(&g.input, cols, (real)a->eps, centred);
 	}
-	for (int64_t start = 0; start < a->cols; start += SEGMENT) {
-		int64_t n = N(segment_length)(a->cols, start);
-		struct N(affine) f = N(affine_at)(wide, start, n);
+	for (int64_t start = 0; start < cols; start += SEGMENT) {
+		int64_t n = N(segment_length)(cols, start);
+		struct N(affine) f = N(affine_at)(wide, first + start, n);
 		g.row.x = a->rstd ? N(make_input)(&g.input, start, n) : N(input_at)(&g.input, start, n);
 		g.row.dy = activated ? N(activated_dy)(&g, &f, start, n, centred) : N(dy_at)(&g, start, n, false);
 		none[0][0] = none[0][1] = fetch_from(NULL, g.row.x);
-		struct N(columns) c = columns->kind == COLUMNS_NONE ? no_columns : N(columns_from)(columns, start);
+		struct N(columns) c = columns->kind == COLUMNS_NONE ? no_columns : N(columns_from)(columns, first + start);
 		N(add_grad_segment)(1, &g.row, 0, n, &f, g.xhat_as ? &no_columns : &c, none, centred, &g_xhat, &sum_g);
 		if (g.xhat_as && columns->kind != COLUMNS_NONE)
 			N(add_rounded_columns)(&g, &c, n, centred);
 	}
-	g.row.mean_g_xhat = V(tree_sum)(&g_xhat) / (real)a->cols;
-	g.row.mean_g = V(tree_sum)(&sum_g) / (real)a->cols;
+	g.row.mean_g_xhat = V(tree_sum)(&g_xhat) / (real)cols;
+	g.row.mean_g = V(tree_sum)(&sum_g) / (real)cols;
 	g.row.dx = dx;
-	for (int64_t start = 0; start < a->cols; start += SEGMENT) {
-		int64_t n = N(segment_length)(a->cols, start);
-		struct N(affine) f = N(affine_at)(wide, start, n);
+	for (int64_t start = 0; start < cols; start += SEGMENT) {
+		int64_t n = N(segment_length)(cols, start);
+		struct N(affine) f = N(affine_at)(wide, first + start, n);
 		g.row.x = N(input_at)(&g.input, start, n);
 		if (!activated)
 			g.row.dy = N(dy_at)(&g, start, n, true);
@@ -175,7 +179,7 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 		if (a->gate)
 			N(write_dgate)(&g, &f, start, n, dx, nontemporal, centred);
 		if (a->dx_bias) {
-			const struct N(columns) c = N(columns_from)(columns, start);
+			const struct N(columns) c = N(columns_from)(columns, first + start);
 			N(add_dx_columns)(dx, &c, n);
 		}
 		N(narrow)(dx, &g.dx, start, n, nontemporal);
@@ -184,29 +188,35 @@ INLINE void N(fused_grad_row)(const ek_norm_backward_args *a, int64_t row, struc
 }
 
 /* Rows first … end-1; the column sums of task, if there is one. */
-static void N(fused_backward)(const ek_norm_backward_args *a, int64_t first, int64_t end,
+OUTLINE void N(fused_grad_rows)(const ek_norm_backward_args *a, int64_t first, int64_t end,
 			      const struct ek_column_task *task, bool nontemporal)
 {
-	struct N(column_sums) sums = {.task = task, .leaf_rows = task ? ek_leaf_rows(task->slot_rows) : 0};
+	struct N(column_sums) sums;
 	struct N(fused_columns) wide;
+	const int64_t groups = ek_norm_groups(a->cols, a->group_cols);
 	N(open_wide)(&wide.weight, a->weight, a->weight_dtype, a->weight_offset, a->cols);
 	N(open_wide)(&wide.bias, a->bias, a->weight_dtype, 0, a->cols);
 	N(open_wide)(&wide.x_bias, a->x_bias, a->weight_dtype, 0, a->cols);
-	if (task)
-		sums.tree = N(tree_in)(task->scratch, end - first, sums.leaf_rows, a->cols, a->dx_bias ? 3 : 2);
+	N(open_sums)(&sums, task, end - first, a->cols, a->dx_bias ? 3 : 2);
 	for (int64_t row = first; row < end; row++) {
 		struct N(columns) columns = N(columns_for)(&sums, row);
-		if (a->norm == EK_LAYER_NORM)
-			N(fused_grad_row)(a, row, &wide, &columns, nontemporal, true);
-		else
-			N(fused_grad_row)(a, row, &wide, &columns, nontemporal, false);
+		for (int64_t group = 0; group < groups; group++) {
+			int64_t at = group * a->group_cols, number = row * groups + group;
+			if (a->norm == EK_LAYER_NORM)
+				N(fused_grad_row)(a, row, at, number, &wide, &columns, nontemporal, true);
+			else
+				N(fused_grad_row)(a, row, at, number, &wide, &columns, nontemporal, false);
+		}
 		if (task)
 			N(rows_are_in)(&sums, row + 1);
 	}
-	if (task)
-		N(finish_tree)(&sums.tree, task->result);
-	if (nontemporal)
-		nontemporal_fence();
+	N(close_sums)(&sums, nontemporal);
+}
+
+static void N(fused_backward)(const ek_norm_backward_args *a, int64_t first, int64_t end,
+			      const struct ek_column_task *task, bool nontemporal)
+{
+	(N(can_stream)(a) ? N(stream_backward) : N(fused_grad_rows))(a, first, end, task, nontemporal);
 }
 
 /* The gradients of columns first … end-1 from the results of count tasks: [count][2 or 3][cols]. */

@@ -63,32 +63,35 @@ static void N(write_each)(const struct N(result) *result, int64_t n, ek_dtype dt
 	pair->write_rms(&r, n, nontemporal);
 }
 
-INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, struct N(fused_columns) *columns, bool nontemporal,
-			 const bool centred)
+/* The group of a row that starts at column `first`, whose statistics are number `number`; without groups the row. */
+INLINE void N(fused_row)(const ek_norm_forward_args *a, int64_t row, int64_t first, int64_t number,
+			 struct N(fused_columns) *columns, bool nontemporal, const bool centred)
 {
 	real buffer[N(KEPT)];
+	const int64_t cols = ek_norm_group_cols(a->cols, a->group_cols);
 	const bool each = a->rounding == EK_ROUND_EACH;
 	const ek_activation activation = a->gate_first ? EK_NO_ACTIVATION : a->activation; /* of what is written */
-	const struct N(tensor) gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride), no_gate = {.at = NULL};
-	const struct N(tensor) y = N(tensor_at)(a->y, a->y_dtype, row * a->y_stride);
-	const struct N(tensor) after = N(tensor_at)(a->residual_after, a->h_dtype, row * a->residual_after_stride);
+	const struct N(tensor) gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride + first), no_gate = {.at = NULL};
+	const struct N(tensor) y = N(tensor_at)(a->y, a->y_dtype, row * a->y_stride + first);
+	const struct N(tensor) after = N(tensor_at)(a->residual_after, a->h_dtype, row * a->residual_after_stride + first);
 	const struct N(pair) *pair = &N(pairs)[a->y_dtype][a->h_dtype];
-	const struct N(input) input = {.x = N(tensor_at)(a->x, a->dtype, row * a->x_stride),
+	const struct N(input) input = {.x = N(tensor_at)(a->x, a->dtype, row * a->x_stride + first),
 				       .x_bias = &columns->x_bias,
-				       .residual = N(tensor_at)(a->residual, a->h_dtype, row * a->residual_stride),
-				       .h = N(tensor_at)(a->h, a->h_dtype, row * a->h_stride),
+				       .residual = N(tensor_at)(a->residual, a->h_dtype, row * a->residual_stride + first),
+				       .h = N(tensor_at)(a->h, a->h_dtype, row * a->h_stride + first),
 				       .gate = a->gate_first ? gate : no_gate,
 				       .activation = a->activation,
-				       .kept = a->cols <= N(KEPT),
+				       .first = first,
+				       .kept = cols <= N(KEPT),
 				       .nontemporal = nontemporal,
 				       .buffer = buffer};
-	struct N(result) r = {.stats = N(input_stats)(&input, a->cols, (real)a->eps, centred)};
-	N(put_stats)(a, row, &r.stats);
-	int64_t step = input.kept && !each && !activation ? a->cols : SEGMENT;
-	for (int64_t start = 0; start < a->cols; start += step) {
-		int64_t n = smaller(step, a->cols - start);
+	struct N(result) r = {.stats = N(input_stats)(&input, cols, (real)a->eps, centred)};
+	N(put_stats)(a, number, &r.stats);
+	int64_t step = input.kept && !each && !activation ? cols : SEGMENT;
+	for (int64_t start = 0; start < cols; start += step) {
+		int64_t n = smaller(step, cols - start);
 		r.x = N(input_at)(&input, start, n);
-		r.affine = N(affine_at)(columns, start, n);
+		r.affine = N(affine_at)(columns, first + start, n);
 		r.after = N(from)(&after, start);
 		r.y = N(from)(&y, start);
 		if (each)
@@ -107,11 +110,15 @@ static void N(fused_forward)(const ek_norm_forward_args *a, int64_t first, int64
 	N(open_wide)(&columns.weight, a->weight, a->weight_dtype, a->weight_offset, a->cols);
 	N(open_wide)(&columns.bias, a->bias, a->weight_dtype, 0, a->cols);
 	N(open_wide)(&columns.x_bias, a->x_bias, a->weight_dtype, 0, a->cols);
+	const int64_t groups = ek_norm_groups(a->cols, a->group_cols);
 	for (int64_t row = first; row < end; row++)
-		if (a->norm == EK_LAYER_NORM)
-			N(fused_row)(a, row, &columns, nontemporal, true);
-		else
-			N(fused_row)(a, row, &columns, nontemporal, false);
+		for (int64_t group = 0; group < groups; group++) {
+			int64_t at = group * a->group_cols, number = row * groups + group;
+			if (a->norm == EK_LAYER_NORM)
+				N(fused_row)(a, row, at, number, &columns, nontemporal, true);
+			else
+				N(fused_row)(a, row, at, number, &columns, nontemporal, false);
+		}
 	if (nontemporal)
 		nontemporal_fence();
 }

@@ -1,4 +1,4 @@
-/* The norm kernels for one pair of dtypes. cpu_level.c says what the parameters are. Makes: LEVEL_ACT_WEIGHT, a struct
+/* The norm kernels for one pair of dtypes. cpu_level.inc.h says what the parameters are. Makes: LEVEL_ACT_WEIGHT, a struct
  * ek_norm_kernel.
  * SPDX-License-Identifier: MIT */
 #include "cpu_stats.inc.h"

@@ -23,7 +23,8 @@ enum {
 	N(FETCH_DX) = 4 - N(FETCH_SUMS),
 };
 
-/* Statistics of a row, in the form that rule 4 uses: xhat = fma(x - mean, rstd, shift); RMSNorm has rstd alone. */
+/* Statistics of a row, in the form that rule 4 uses: xhat = fma(x - mean, rstd, shift). RMSNorm has rstd; with a mean of 0 and
+ * a shift of -0 the same formula gives its x * rstd, bit for bit. */
 struct N(stats) {
 	real mean, mean_lo, rstd, shift;
 };
@@ -220,6 +221,7 @@ INLINE void N(finish_moments)(struct N(stats) *stats, real m0, real s, real q, i
 INLINE void N(finish_rms)(struct N(stats) *stats, real q, int64_t cols, real eps)
 {
 	stats->mean = stats->mean_lo = 0;
+	stats->shift = -(real)0;
 	stats->rstd = 1 / V(sqrt1)(q / (real)cols + eps);
 }
 

@@ -14,26 +14,27 @@
 /* ---- the tables ---- */
 
 #define FIELD(field) offsetof(ARGS, field)
-#define ROWS_COLS(stride_field)                                                \
-	.rank = 2, .dims = {                                                   \
-			   {EK_NORM_ROWS, FIELD(stride_field), #stride_field}, \
-			   {EK_NORM_COLS, 0, NULL},                            \
+#define ROWS_COLS(field)                                                                          \
+	.rank = 2, .dims = {                                                                      \
+			   {.size = EK_NORM_ROWS, .stride = FIELD(field), .stride_name = #field}, \
+			   {.size = EK_NORM_COLS},                                                \
 	}
-#define COLS .rank = 1, .dims = {{EK_NORM_COLS, 0, NULL}}
-#define ROWS .rank = 1, .dims = {{EK_NORM_ROWS, 0, NULL}}
+#define COLS .rank = 1, .dims = {{.size = EK_NORM_COLS}}
+#define ROWS_GROUPS .rank = 1, .dims = {{.size = EK_NORM_ROWS, .pieces = EK_NORM_GROUP_COLS + 1}}
 #define OPERAND(field) .name = #field, .pointer = FIELD(field)
 #define ACTIVATION .dtype = FIELD(dtype)
 #define INNER .dtype = FIELD(h_dtype)
 #define OUTER .dtype = FIELD(y_dtype)
 #define WEIGHT .dtype = FIELD(weight_dtype)
-#define STATISTIC .dtype = 0
+#define STATISTIC ROWS_GROUPS, .dtype = 0
 #define LAYER_NORM_ALONE .kinds = 1u << EK_LAYER_NORM
 #define NEEDS(operand) .needs = {.number = (operand) + 1}
 /* So that the bytes of statistics and of the reference's workspace do not overflow either. */
-#define SIZES                                                                          \
-	{                                                                              \
-		[EK_NORM_ROWS] = {"rows", FIELD(rows), 0, PTRDIFF_MAX / 32, NULL},     \
-		[EK_NORM_COLS] = {"cols", FIELD(cols), 1, EK_MAX_COLS, "EK_MAX_COLS"}, \
+#define SIZES                                                                                       \
+	{                                                                                           \
+		[EK_NORM_ROWS] = {"rows", FIELD(rows), 0, .most = PTRDIFF_MAX / 32},                \
+		[EK_NORM_COLS] = {"cols", FIELD(cols), 1, EK_MAX_COLS, .most_name = "EK_MAX_COLS"}, \
+		[EK_NORM_GROUP_COLS] = {"group_cols", FIELD(group_cols), .cuts = EK_NORM_COLS + 1}, \
 	}
 
 _Static_assert(EK_FORWARD_OPERANDS <= (int)EK_MOST_OPERANDS && EK_BACKWARD_OPERANDS <= (int)EK_MOST_OPERANDS,
@@ -66,9 +67,9 @@ _Static_assert((int)EK_NORM_CHOICES <= (int)EK_MOST_CHOICES, "EK_MOST_CHOICES is
 static const struct ek_operand forward_operands[EK_FORWARD_OPERANDS] = {
 	[EK_FORWARD_Y] = {OPERAND(y), ROWS_COLS(y_stride), OUTER, .flags = EK_OUTPUT,
 			  .in_place = 1u << EK_FORWARD_X | 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_RESIDUAL_AFTER | 1u << EK_FORWARD_GATE},
-	[EK_FORWARD_MEAN] = {OPERAND(mean), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
-	[EK_FORWARD_RSTD] = {OPERAND(rstd), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL},
-	[EK_FORWARD_MEAN_LO] = {OPERAND(mean_lo), ROWS, STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
+	[EK_FORWARD_MEAN] = {OPERAND(mean), STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
+	[EK_FORWARD_RSTD] = {OPERAND(rstd), STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL},
+	[EK_FORWARD_MEAN_LO] = {OPERAND(mean_lo), STATISTIC, .flags = EK_OUTPUT | EK_OPTIONAL, LAYER_NORM_ALONE},
 	[EK_FORWARD_H] = {OPERAND(h), ROWS_COLS(h_stride), INNER, .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT,
 			  .in_place = 1u << EK_FORWARD_X | 1u << EK_FORWARD_RESIDUAL, NEEDS(EK_FORWARD_RESIDUAL)},
 	[EK_FORWARD_X] = {OPERAND(x), ROWS_COLS(x_stride), ACTIVATION},
@@ -113,10 +114,10 @@ static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 			    .instead = EK_BACKWARD_DH + 1},
 	[EK_BACKWARD_X] = {OPERAND(x), ROWS_COLS(x_stride), INNER},
 	[EK_BACKWARD_WEIGHT] = {OPERAND(weight), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
-	[EK_BACKWARD_MEAN] = {OPERAND(mean), ROWS, STATISTIC, .flags = EK_OPTIONAL, LAYER_NORM_ALONE, NEEDS(EK_BACKWARD_RSTD)},
-	[EK_BACKWARD_RSTD] = {OPERAND(rstd), ROWS, STATISTIC, .flags = EK_OPTIONAL | EK_CONSTANT,
+	[EK_BACKWARD_MEAN] = {OPERAND(mean), STATISTIC, .flags = EK_OPTIONAL, LAYER_NORM_ALONE, NEEDS(EK_BACKWARD_RSTD)},
+	[EK_BACKWARD_RSTD] = {OPERAND(rstd), STATISTIC, .flags = EK_OPTIONAL | EK_CONSTANT,
 			      .needs = {.number = EK_BACKWARD_MEAN + 1, .kinds = 1u << EK_LAYER_NORM}},
-	[EK_BACKWARD_MEAN_LO] = {OPERAND(mean_lo), ROWS, STATISTIC, .flags = EK_OPTIONAL, LAYER_NORM_ALONE, NEEDS(EK_BACKWARD_MEAN)},
+	[EK_BACKWARD_MEAN_LO] = {OPERAND(mean_lo), STATISTIC, .flags = EK_OPTIONAL, LAYER_NORM_ALONE, NEEDS(EK_BACKWARD_MEAN)},
 	[EK_BACKWARD_X_BIAS] = {OPERAND(x_bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_DH] = {OPERAND(dh), ROWS_COLS(dh_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_BIAS] = {OPERAND(bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
@@ -237,6 +238,21 @@ ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype 
 	return check_flavour(weight_offset, rounding, activation);
 }
 
+/* Each group has its statistics, which the limit of rows is for. */
+EK_INLINE ek_status check_groups(const struct ek_op *op, const void *args)
+{
+	int64_t rows = ek_size_of(op, EK_NORM_ROWS, args),
+		group_cols = ek_size_of(op, EK_NORM_GROUP_COLS, args);
+	if (__builtin_expect(group_cols == 0, 1))
+		return EK_OK;
+	int64_t groups = ek_pieces_of(op, EK_NORM_GROUP_COLS, args),
+		most = op->sizes[EK_NORM_ROWS].most / groups;
+	REQUIRE(rows <= most, EK_ERROR_ARGUMENT,
+		"rows (%lld) of %lld groups each, of group_cols (%lld), are more than memory can hold (%lld)",
+		(long long)rows, (long long)groups, (long long)group_cols, (long long)most);
+	return EK_OK;
+}
+
 /* All but the operands: what forward and backward share. */
 EK_INLINE ek_status check_sizes(const struct ek_op *op, const ek_context *ctx, const void *args,
 				void *resolved, ek_dtype *weight_dtype, ek_dtype *h_dtype, ek_dtype *y_dtype)
@@ -245,6 +261,7 @@ EK_INLINE ek_status check_sizes(const struct ek_op *op, const ek_context *ctx, c
 	const ek_dtype *dtype = ek_field(resolved, op->dtype);
 	PASS_ON(check_norm(*(const ek_norm *)ek_field(resolved, op->kind)));
 	PASS_ON(ek_check_sizes(op, resolved));
+	PASS_ON(check_groups(op, resolved));
 	PASS_ON(ek_norm_check_dtypes(*dtype, weight_dtype));
 	PASS_ON(check_follower("h_dtype", h_dtype, "dtype", *dtype));
 	PASS_ON(check_y_dtype(*dtype, y_dtype));
@@ -264,14 +281,19 @@ EK_INLINE ek_rounding resolved_rounding(ek_rounding rounding, ek_dtype input, ek
 bool ek_norm_forward_is_fused(const ek_norm_forward_args *a)
 {
 	return a->x_bias || a->residual || a->residual_after || a->y_dtype != a->dtype || a->weight_offset ||
+	       a->rounding || a->activation || a->group_cols;
+}
+
+bool ek_norm_backward_has_neighbours(const ek_norm_backward_args *a)
+{
+	return a->x_bias || a->dh || a->dresidual || a->dx_bias || !a->dy || a->h_dtype != a->dtype ||
+	       a->y_dtype != a->dtype || a->gradient_dtype != a->weight_dtype || a->weight_offset ||
 	       a->rounding || a->activation;
 }
 
 bool ek_norm_backward_is_fused(const ek_norm_backward_args *a)
 {
-	return a->x_bias || a->dh || a->dresidual || a->dx_bias || !a->dy || a->h_dtype != a->dtype ||
-	       a->y_dtype != a->dtype || a->gradient_dtype != a->weight_dtype || a->weight_offset ||
-	       a->rounding || a->activation;
+	return ek_norm_backward_has_neighbours(a) || a->group_cols;
 }
 
 EK_INLINE ek_status check_forward(const ek_context *ctx, const ek_norm_forward_args *args,

@@ -15,7 +15,7 @@
 	X(f16, f32)       \
 	X(bf16, f32)
 
-enum { EK_NORM_ROWS, EK_NORM_COLS, EK_NORM_SIZES };
+enum { EK_NORM_ROWS, EK_NORM_COLS, EK_NORM_GROUP_COLS, EK_NORM_SIZES };
 
 enum ek_norm_choice {
 	EK_NORM_WEIGHT_DTYPE,
@@ -78,9 +78,22 @@ ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype 
 				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding,
 				ek_activation activation);
 
-/* Whether resolved arguments ask for more than a plain norm: operands beside it, or a flavour. */
+/* Columns that share statistics, and groups of them in a row; of resolved arguments, whose group_cols is 0 without groups. */
+static inline int64_t ek_norm_group_cols(int64_t cols, int64_t group_cols)
+{
+	return group_cols ? group_cols : cols;
+}
+
+static inline int64_t ek_norm_groups(int64_t cols, int64_t group_cols)
+{
+	return group_cols ? cols / group_cols : 1;
+}
+
+/* Whether resolved arguments ask for more than a plain norm: operands beside it, groups, or a flavour. */
 bool ek_norm_forward_is_fused(const ek_norm_forward_args *args);
 bool ek_norm_backward_is_fused(const ek_norm_backward_args *args);
+/* The same without groups, which change nothing of the operands that a GPU kernel fetches. */
+bool ek_norm_backward_has_neighbours(const ek_norm_backward_args *args);
 
 /* The norms of a backend. Arguments are validated and resolved, except for the memory of backward: that depends on the
  * workspace which the backend's plan needs, so the backend calls ek_norm_check_backward_memory with it. */

@@ -20,6 +20,8 @@ struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args)
 		if (operand->dims[0].stride)
 			bits |= (uintptr_t) * (const int64_t *)ek_field(args, operand->dims[0].stride) *
 				element;
+		if (operand->dims[operand->rank - 1].size == EK_NORM_COLS) /* groups start there, too */
+			bits |= (uintptr_t)ek_size_of(op, EK_NORM_GROUP_COLS, args) * element;
 		found.bytes |= bits % element != 0;
 		if (operand->rank > 1)
 			found.matrices |= bits;
@@ -54,6 +56,7 @@ struct ek_norm_key ek_norm_key_of(const struct ek_op *op, const void *args, cons
 				    .weight_elements = found->weights % 16 != 0,
 				    .bytes = found->bytes,
 				    .cols = (uint32_t)form->cols,
+				    .groups = (uint32_t)form->groups,
 				    .operands = constants_of(op, args),
 				    .x_dtype = (uint8_t)form->dtype,
 				    .y_dtype = (uint8_t)form->dtype,
@@ -92,50 +95,53 @@ double ek_norm_rounded_eps(ek_dtype dtype, double eps)
 
 /* ---- forward ---- */
 
-static void advance_forward(void *arguments, int64_t rows, int64_t real)
+static void advance_forward(void *arguments, int64_t rows, int64_t statistic_bytes)
 {
 	struct forward_arguments *f = arguments;
 	f->x += rows * f->x_stride;
 	f->y += rows * f->y_stride;
-	f->mean = ek_offset(f->mean, rows * real);
-	f->rstd = ek_offset(f->rstd, rows * real);
-	f->mean_lo = ek_offset(f->mean_lo, rows * real);
+	f->mean = ek_offset(f->mean, rows * statistic_bytes);
+	f->rstd = ek_offset(f->rstd, rows * statistic_bytes);
+	f->mean_lo = ek_offset(f->mean_lo, rows * statistic_bytes);
 	f->residual = ek_offset(f->residual, rows * f->residual_stride);
 	f->h = ek_offset(f->h, rows * f->h_stride);
 	f->rows -= rows;
 }
 
 /* Of forward, or of backward's rows. */
-static void advance_staged(void *arguments, int64_t rows, int64_t real)
+static void advance_staged(void *arguments, int64_t rows, int64_t statistic_bytes)
 {
 	struct staged_arguments *s = arguments;
 	s->x += rows * s->x_stride;
 	s->dy = ek_offset(s->dy, rows * s->dy_stride);
 	s->y = ek_offset(s->y, rows * s->y_stride);
-	s->mean = ek_offset(s->mean, rows * real);
-	s->rstd = ek_offset(s->rstd, rows * real);
-	s->mean_lo = ek_offset(s->mean_lo, rows * real);
-	s->numbers = ek_offset(s->numbers, rows * ROW_NUMBERS * real);
+	s->mean = ek_offset(s->mean, rows * statistic_bytes);
+	s->rstd = ek_offset(s->rstd, rows * statistic_bytes);
+	s->mean_lo = ek_offset(s->mean_lo, rows * statistic_bytes);
+	s->numbers = ek_offset(s->numbers, rows * ROW_NUMBERS * statistic_bytes);
 	s->residual = ek_offset(s->residual, rows * s->residual_stride);
 	s->h = ek_offset(s->h, rows * s->h_stride);
 	s->rows -= rows;
 }
 
-/* A step over all rows: several launches, where they need more blocks than one has. */
+/* A step over all rows: several launches, where they need more blocks than one has. Each group of a row is blocks of its own,
+ * and a row has the statistics of all. */
 static void add_rows(struct ek_norm_plan *plan, const struct ek_norm_key *key, int64_t rows, int shared_bytes,
 		     const void *arguments, size_t size,
 		     void (*advance)(void *arguments, int64_t rows, int64_t real))
 {
 	const struct ek_norm_policy *policy = &key->policy;
 	const int cluster = ek_policy_cluster(policy), cluster_rows = ek_policy_rows(policy);
-	struct ek_launch launch = {.blocks = quotient_up(rows, cluster_rows) * cluster,
+	struct ek_launch launch = {.blocks = quotient_up(rows, cluster_rows) * cluster * key->groups,
 				   .threads = ek_policy_threads(policy),
 				   .cluster = cluster,
 				   .shared_bytes = shared_bytes};
 	struct ek_step *step = ek_norm_add_step(plan, key, launch, arguments, size);
 	step->advance = advance;
-	step->launch_rows = EK_MOST_BLOCKS / cluster * cluster_rows;
-	step->real_bytes = ek_real_bytes((ek_dtype)key->dtype);
+	const int64_t set_blocks = cluster * (int64_t)key->groups, sets = EK_MOST_BLOCKS / set_blocks;
+	step->launch_blocks = sets * set_blocks;
+	step->launch_rows = sets * cluster_rows;
+	step->statistic_bytes = ek_real_bytes((ek_dtype)key->dtype) * key->groups;
 }
 
 void ek_norm_add_staged_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
@@ -214,16 +220,19 @@ static bool has_strips(const ek_norm_forward_args *a)
 
 struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int access)
 {
-	return (struct ek_norm_form){
-		.dtype = row_dtype(a),
-		.weight_dtype = a->weight_dtype,
-		.cols = a->cols,
-		.access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS : access,
-		.flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH || a->y_dtype != a->dtype ||
-			     a->residual_after || a->activation,
-		.after = a->residual_after || (a->gate && !a->gate_first),
-		.kept = 1 + (a->x_bias || a->gate_first),
-		.tensors = a->residual || a->gate_first ? 2 : 1};
+	return (struct ek_norm_form){.dtype = row_dtype(a),
+				     .weight_dtype = a->weight_dtype,
+				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
+				     .groups = ek_norm_groups(a->cols, a->group_cols),
+				     .access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS
+											 : access,
+				     .flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH ||
+						  a->y_dtype != a->dtype || a->residual_after,
+				     .after = a->residual_after || (a->gate && !a->gate_first),
+				     .gate = a->gate != NULL,
+				     .activation = a->activation,
+				     .kept = 1 + (a->x_bias || a->gate_first),
+				     .tensors = a->residual || a->gate_first ? 2 : 1};
 }
 
 /* Few rows have a kernel of their own at some widths. A call makes both: another number of rows then compiles nothing. */
@@ -234,7 +243,7 @@ static void choose_by_rows(struct ek_norm_plan *plan, struct ek_norm_key *key,
 	if (!ek_forward_few_policy(form, &few.policy))
 		return;
 	few.few = 1;
-	bool are_few = rows <= (int64_t)few.policy.blocks * limits->multiprocessors;
+	bool are_few = rows <= (int64_t)few.policy.blocks * limits->multiprocessors / form->groups;
 	(void)ek_norm_add_step(plan, are_few ? key : &few, (struct ek_launch){.blocks = 0}, NULL, 0);
 	if (are_few)
 		*key = few;

@@ -15,6 +15,12 @@ struct workspace {
 	size_t chunks_bytes; /* sums of chunks that shared memory has no room for */
 };
 
+/* Column sums are those of whole rows. */
+static int64_t row_cols(const struct ek_norm_form *form)
+{
+	return form->cols * form->groups;
+}
+
 static size_t aligned(size_t bytes)
 {
 	return (bytes + 255) / 256 * 256;
@@ -32,9 +38,9 @@ static size_t workspace_bytes(const struct workspace *w)
 }
 
 /* Strips of columns in staged.cu: a quad a thread of a warp. */
-static int64_t strips_of(ek_dtype dtype, int64_t cols)
+static int64_t strips_of(const struct ek_norm_form *form)
 {
-	return quotient_up(cols, 32 * 16 / (int64_t)ek_bytes_of_dtype(dtype));
+	return form->groups * quotient_up(form->cols, 32 * 16 / (int64_t)ek_bytes_of_dtype(form->dtype));
 }
 
 /* The fewest slots of which a warp of staged.cu walks `walk` (2 or 4) in its strip: with fewer slots there are too few
@@ -43,7 +49,7 @@ static int64_t slots_for_walk(const struct ek_norm_form *form, const struct ek_g
 {
 	enum { ENOUGH_WARPS = 16 };
 	int64_t warps = (int64_t)limits->multiprocessors * ENOUGH_WARPS * walk;
-	int64_t slots = quotient_up(warps, strips_of(form->dtype, form->cols));
+	int64_t slots = quotient_up(warps, strips_of(form));
 	return slots > walk / 2 ? slots : walk / 2 + 1;
 }
 
@@ -56,9 +62,26 @@ static int slots_to_walk(const struct ek_norm_form *form, const struct ek_gpu_li
 	return walk;
 }
 
-static int64_t blocks_of(const struct ek_norm_policy *policy, int64_t slots)
+/* Parts of a warp that share a slot: as many as it has chunks, where rows are so narrow that a warp has room for several
+ * slots. 262144x64 bf16: .82, one each .51 (with four rows at once .68). */
+static int walkers_of(const struct ek_norm_policy *policy, int64_t slot_rows)
 {
-	return quotient_up(slots, ek_policy_slots(policy)) * ek_policy_cluster(policy);
+	int walkers = 1, most = ek_policy_is_staged(policy) ? 1 : 32 / policy->row_threads;
+	while (walkers < most && walkers < quotient_up(slot_rows, CHUNK_ROWS))
+		walkers *= 2;
+	return walkers;
+}
+
+/* Partial column sums of so many slots: those of a cluster are folded before they are written. */
+static int64_t partials_of(const struct ek_norm_policy *policy, int64_t slots, int walkers)
+{
+	return quotient_up(slots, ek_policy_slots(policy) / walkers);
+}
+
+static int64_t blocks_of(const struct ek_norm_policy *policy, const struct ek_norm_form *form, int64_t slots,
+			 int walkers)
+{
+	return partials_of(policy, slots, walkers) * ek_policy_cluster(policy) * form->groups;
 }
 
 /* Whether the sums of chunks have room in shared memory. */
@@ -72,16 +95,17 @@ static bool chunks_fit(const struct ek_norm_policy *policy, const struct ek_norm
 /* Of so many partial sums, with so many slots of over CHUNK_ROWS rows. */
 static struct workspace workspace_with(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
 				       const struct ek_gpu_limits *limits, int64_t rows, int64_t partials,
-				       int64_t chunked_slots)
+				       int64_t chunked_slots, int walkers)
 {
 	bool staged = ek_policy_is_staged(policy);
 	size_t real = (size_t)ek_real_bytes(form->dtype);
 	struct workspace w = {.partials = partials};
 	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
-	w.sums_bytes = (size_t)form->sums * (((size_t)form->cols * real + 15) / 16 * 16);
-	w.numbers_bytes = staged ? aligned((size_t)rows * ROW_NUMBERS * real) : 0;
+	w.sums_bytes =
+		(size_t)form->sums * (size_t)form->groups * (((size_t)form->cols * real + 15) / 16 * 16);
+	w.numbers_bytes = staged ? aligned((size_t)(rows * form->groups) * ROW_NUMBERS * real) : 0;
 	if (!staged && chunked_slots > 0 && !chunks_fit(policy, form, limits))
-		w.chunks_bytes = (size_t)blocks_of(policy, chunked_slots) *
+		w.chunks_bytes = (size_t)blocks_of(policy, form, chunked_slots, walkers) *
 				 (size_t)ek_backward_chunk_bytes(policy, form);
 	return w;
 }
@@ -91,19 +115,21 @@ static struct workspace workspace_of(const struct ek_norm_policy *policy, const 
 {
 	if (form->sums == 0)
 		return (struct workspace){0};
-	int64_t slots = ek_slot_count(rows, form->cols);
-	bool chunked = ek_slot_rows(rows, form->cols) > CHUNK_ROWS;
-	int folded =
-		ek_policy_is_staged(policy) ? slots_to_walk(form, limits, slots) : ek_policy_slots(policy);
-	return workspace_with(policy, form, limits, rows, quotient_up(slots, folded), chunked ? slots : 0);
+	int64_t slots = ek_slot_count(rows, row_cols(form)), slot_rows = ek_slot_rows(rows, row_cols(form));
+	int walkers = walkers_of(policy, slot_rows);
+	int64_t partials = ek_policy_is_staged(policy)
+				   ? quotient_up(slots, slots_to_walk(form, limits, slots))
+				   : partials_of(policy, slots, walkers);
+	return workspace_with(policy, form, limits, rows, partials, slot_rows > CHUNK_ROWS ? slots : 0,
+			      walkers);
 }
 
 /* The most partial sums of any number of slots up to `slots`: in staged.cu, just before a warp walks more of them. */
 static int64_t most_partials(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
-			     const struct ek_gpu_limits *limits, int64_t slots)
+			     const struct ek_gpu_limits *limits, int64_t slots, int walkers)
 {
 	if (!ek_policy_is_staged(policy))
-		return quotient_up(slots, ek_policy_slots(policy));
+		return partials_of(policy, slots, walkers);
 	int64_t most = quotient_up(slots, MOST_WALK_SLOTS);
 	for (int walk = 1; walk < MOST_WALK_SLOTS; walk *= 2) {
 		int64_t last = slots_for_walk(form, limits, 2 * walk) - 1;
@@ -118,11 +144,13 @@ static size_t most_workspace(const struct ek_norm_policy *policy, const struct e
 {
 	if (form->sums == 0)
 		return 0;
-	int64_t slots = ek_most_slots(rows, form->cols), chunked = 0;
-	if (rows > CHUNK_ROWS * ek_slot_target(form->cols)) /* rows of a slot are even */
+	int64_t slots = ek_most_slots(rows, row_cols(form)), chunked = 0;
+	int walkers = walkers_of(policy, ek_slot_rows(rows, row_cols(form))); /* of fewer rows no more */
+	if (rows > CHUNK_ROWS * ek_slot_target(row_cols(form)))               /* rows of a slot are even */
 		chunked = smaller(quotient_up(rows, CHUNK_ROWS + 2), slots);
-	struct workspace w = workspace_with(policy, form, limits, rows,
-					    most_partials(policy, form, limits, slots), chunked);
+	struct workspace w =
+		workspace_with(policy, form, limits, rows,
+			       most_partials(policy, form, limits, slots, walkers), chunked, walkers);
 	return workspace_bytes(&w);
 }
 
@@ -152,14 +180,16 @@ struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *a, int ac
 {
 	return (struct ek_norm_form){.dtype = row_dtype(a),
 				     .weight_dtype = a->weight_dtype,
-				     .cols = a->cols,
+				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
+				     .groups = ek_norm_groups(a->cols, a->group_cols),
 				     .access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS
 											 : access,
 				     .given = a->rstd != NULL,
 				     .sums = (a->dweight != NULL) + (a->dbias != NULL) + (a->dx_bias != NULL),
 				     .kept = 1 + (a->x_bias != NULL) + (a->bias != NULL),
-				     .tensors = ek_norm_backward_is_fused(a) ? 3 : 2,
-				     .gate = a->gate != NULL};
+				     .tensors = ek_norm_backward_has_neighbours(a) ? 3 : 2,
+				     .gate = a->gate != NULL,
+				     .activation = a->activation};
 }
 
 static struct policies policies_of(const ek_norm_backward_args *a, const struct ek_gpu_limits *limits)
@@ -192,11 +222,11 @@ struct backward {
 };
 
 /* Rows that a row of warps walks where no column sums are wanted: as many as keep the GPU busy. */
-static int64_t rows_to_walk(const struct ek_norm_policy *policy, const struct ek_gpu_limits *limits,
-			    int64_t rows)
+static int64_t rows_to_walk(const struct ek_norm_policy *policy, const struct ek_norm_form *form,
+			    const struct ek_gpu_limits *limits, int64_t rows)
 {
 	int64_t walkers = (int64_t)limits->multiprocessors * policy->blocks * ek_policy_slots(policy) /
-			  ek_policy_cluster(policy);
+			  (ek_policy_cluster(policy) * form->groups);
 	int64_t walk = quotient_up(rows, walkers > 0 ? walkers : 1);
 	/* Many more rows than that go in several waves, which even out. */
 	return walk < 64 ? walk : 64;
@@ -209,7 +239,8 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 	int64_t h_bytes = (int64_t)ek_bytes_of_dtype(a->h_dtype),
 		bytes = (int64_t)ek_bytes_of_dtype(a->dtype);
 	int64_t slot_rows = larger(1, b->form->sums ? ek_slot_rows(a->rows, a->cols)
-						    : rows_to_walk(policy, b->limits, a->rows));
+						    : rows_to_walk(policy, b->form, b->limits, a->rows));
+	const int walkers = b->form->sums ? walkers_of(policy, slot_rows) : 1;
 	bool chunks = b->form->sums && slot_rows > CHUNK_ROWS && chunks_fit(policy, b->form, b->limits);
 	const struct backward_arguments arguments = {
 		.x = a->x,
@@ -227,17 +258,19 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 		.slot_rows = slot_rows,
 		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
 		.slot_sums = b->workspace.chunks_bytes ? b->partials + all_sums_bytes(&b->workspace) : NULL,
+		.walkers = walkers,
 		.x_bias = a->x_bias,
 		.dh = a->gate ? a->gate : a->dh,
 		.dresidual = a->gate ? a->dgate : a->dresidual,
 		.dh_stride = a->gate ? a->gate_stride * bytes : a->dh_stride * h_bytes,
 		.dresidual_stride = a->gate ? a->dgate_stride * bytes : a->dresidual_stride * h_bytes,
 		.bias = a->bias};
-	struct ek_launch launch = {.blocks = blocks_of(policy, quotient_up(a->rows, slot_rows)),
-				   .threads = ek_policy_threads(policy),
-				   .cluster = ek_policy_cluster(policy),
-				   .shared_bytes = ek_backward_shared(policy, b->form) +
-						   (chunks ? ek_backward_chunk_bytes(policy, b->form) : 0)};
+	struct ek_launch launch = {
+		.blocks = blocks_of(policy, b->form, quotient_up(a->rows, slot_rows), walkers),
+		.threads = ek_policy_threads(policy),
+		.cluster = ek_policy_cluster(policy),
+		.shared_bytes = ek_backward_shared(policy, b->form) +
+				(chunks ? ek_backward_chunk_bytes(policy, b->form) : 0)};
 	(void)ek_norm_add_step(plan, &b->key, launch, &arguments, sizeof arguments);
 }
 
@@ -280,7 +313,7 @@ static void add_staged_steps(struct ek_norm_plan *plan, struct backward *b)
 	s.walk_slots = slots_to_walk(b->form, b->limits, plan->slots);
 	int64_t walks = quotient_up(plan->slots, s.walk_slots);
 	struct ek_launch launch = {
-		.blocks = quotient_up(strips_of(b->form->dtype, b->form->cols) * walks, WALK_WARPS),
+		.blocks = quotient_up(strips_of(b->form) * walks, WALK_WARPS),
 		.threads = 32 * WALK_WARPS,
 		.cluster = 1,
 		.shared_bytes = ek_walk_shared(b->form->dtype, b->args->dh || b->args->gate ? 3 : 2)};

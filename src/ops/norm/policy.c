@@ -204,9 +204,10 @@ static int64_t segments_of(int64_t cols)
 	return quotient_up(cols, SEGMENT);
 }
 
-static int quads_of(const struct ek_norm_form *form)
+/* Of a thread and a segment. */
+static int quads_of(const struct ek_norm_policy *policy, const struct ek_norm_form *form)
 {
-	return (int)SEGMENT_QUADS_OF(form->cols, element_bytes(form));
+	return (int)SEGMENT_QUADS_OF(form->cols, element_bytes(form), policy->row_threads);
 }
 
 static int at_most(int a, int b)
@@ -265,20 +266,27 @@ static int boards_bytes(const struct ek_norm_policy *p, const struct ek_norm_for
 
 static int trays_bytes(const struct ek_norm_policy *p, const struct ek_norm_form *form)
 {
-	return TRAYS_BYTES_OF(quads_of(form) * p->warp_segments, ek_policy_threads(p), p->row_threads,
+	return TRAYS_BYTES_OF(quads_of(p, form) * p->warp_segments, ek_policy_threads(p), p->row_threads,
 			      form->access == ACCESS_SHIFTED);
+}
+
+static bool holds_gate(const struct ek_norm_policy *policy, const struct ek_norm_form *form)
+{
+	return HOLDS_GATE_OF(form->gate && form->after, element_bytes(form), policy->warp_segments,
+			     form->access);
 }
 
 int ek_forward_shared(const struct ek_norm_policy *policy, const struct ek_norm_form *form)
 {
-	int trays = form->access == ACCESS_SHIFTED || form->after ? trays_bytes(policy, form) : 0;
+	bool after = form->after && !holds_gate(policy, form);
+	int trays = form->access == ACCESS_SHIFTED || after ? trays_bytes(policy, form) : 0;
 	return boards_bytes(policy, form) + policy->rows_at_once * trays;
 }
 
 /* Bytes of a thread's column sums. */
 static int thread_sums(const struct ek_norm_policy *p, const struct ek_norm_form *form)
 {
-	return THREAD_SUMS_BYTES_OF(form->sums, quads_of(form) * p->warp_segments, element_bytes(form),
+	return THREAD_SUMS_BYTES_OF(form->sums, quads_of(p, form) * p->warp_segments, element_bytes(form),
 				    real_bytes(form));
 }
 
@@ -288,7 +296,7 @@ int ek_backward_shared(const struct ek_norm_policy *policy, const struct ek_norm
 	int trays = trays_bytes(p, form), shift = form->access == ACCESS_SHIFTED ? trays : 0;
 	int ring = RING_BYTES_OF(p->stages, form->tensors, p->rows_at_once, trays);
 	int fold = FOLD_BYTES_OF(p->block_rows, p->fold_blocks, thread_sums(p, form), p->row_warps);
-	int weights = KEPT_BYTES_OF(p->keep_weight, quads_of(form) * p->warp_segments, element_bytes(form),
+	int weights = KEPT_BYTES_OF(p->keep_weight, quads_of(p, form) * p->warp_segments, element_bytes(form),
 				    (int)ek_bytes_of_dtype(form->weight_dtype), ek_policy_threads(p));
 	return boards_bytes(p, form) + shift + form->kept * weights + (ring > fold ? ring : fold);
 }
@@ -302,7 +310,7 @@ static int staged_bytes(const struct ek_norm_policy *p, const struct ek_norm_for
 			int tiles)
 {
 	return boards_bytes(p, form) +
-	       p->block_rows * p->row_warps * tiles * TILE_BYTES_OF(quads_of(form), tensors);
+	       p->block_rows * p->row_warps * tiles * TILE_BYTES_OF(quads_of(p, form), tensors);
 }
 
 int ek_staged_shared(const struct ek_norm_policy *policy, const struct ek_norm_form *form, int tensors)
@@ -364,16 +372,16 @@ static struct ek_norm_policy staged_policy(const struct ek_norm_form *form, bool
 {
 	int64_t segments = segments_of(form->cols);
 	int tensors = forward ? form->tensors : 2 + form->gate;
-	struct ek_norm_policy p = {
-		.row_warps = 8,
-		.row_blocks = staged_blocks(segments * TILE_BYTES_OF(quads_of(form), 1), forward, limits),
-		.warp_segments = 1,
-		.block_rows = 1,
-		.row_threads = 32,
-		.rows_at_once = 1,
-		.stages = 1,
-		.fold_blocks = 1,
-		.unit_segments = 1};
+	struct ek_norm_policy p = {.row_warps = 8,
+				   .row_blocks = 1,
+				   .warp_segments = 1,
+				   .block_rows = 1,
+				   .row_threads = 32,
+				   .rows_at_once = 1,
+				   .stages = 1,
+				   .fold_blocks = 1,
+				   .unit_segments = 1};
+	p.row_blocks = staged_blocks(segments * TILE_BYTES_OF(quads_of(&p, form), 1), forward, limits);
 	while (segments > (int64_t)p.unit_segments * STAGED_UNITS)
 		p.unit_segments *= 2;
 	/* Two blocks a multiprocessor, so that one computes while the other waits; a row that needs all of it has one block. */
@@ -389,8 +397,9 @@ static struct ek_norm_policy staged_policy(const struct ek_norm_form *form, bool
 		p.row_warps /= 2;
 	if (segments <= p.row_warps && p.row_warps < 4) /* blocks of a warp or two are too many to start */
 		p.block_rows = (uint16_t)(4 / p.row_warps);
-	/* 168 or 128 registers a thread */
-	p.blocks = (uint16_t)((form->dtype == EK_F64 ? 12 : 16) / (p.row_warps * p.block_rows));
+	/* 128 registers a thread; 168 of binary64, and as many as there are where its rows are read byte by byte */
+	int warps = form->dtype != EK_F64 ? 16 : form->access == ACCESS_QUADS ? 12 : 8;
+	p.blocks = (uint16_t)(warps / (p.row_warps * p.block_rows));
 	p.tiles = tiles_of(&p, form, forward, limits->shared_bytes);
 	return p;
 }
@@ -403,11 +412,35 @@ static void share_warps(struct ek_norm_policy *p, const struct ek_norm_form *for
 	int per_quad = 16 / element_bytes(form);
 	int64_t cols = form->cols;
 	p->row_threads = 32;
-	if (p->rows_at_once == 0 || cols <= 512)
-		p->rows_at_once =
-			cols <= 512 ? 2 : 1; /* 65536x512: .95, 32768x256: .86, with 1 .91 and .83 */
+	p->rows_at_once = cols <= 512 ? 2 : 1;
 	while (p->row_threads > 1 && p->row_threads / 2 * per_quad >= cols)
 		p->row_threads /= 2;
+}
+
+/* Elements that the threads of a row have room for. */
+static int64_t capacity_of(const struct ek_norm_form *form, int row_threads)
+{
+	int64_t step = (int64_t)row_threads * (16 / element_bytes(form));
+	return quotient_up(form->cols, step) * step;
+}
+
+/* Forward of rows that start at multiples of 16 bytes and take a warp or less: fewer threads a row where more of them would
+ * have a quad outside of it (43690x384 bf16: .93, 32 threads .73; 26214x640: .92, .85), and as many rows at once as a
+ * thread has registers for (65536x256: four .93, two .84; 131072x128 .92, .83; 262144x64 .89, .78). */
+static void share_narrow_warps(struct ek_norm_policy *p, const struct ek_norm_form *form)
+{
+	enum {
+		MOST_BYTES = 80
+	}; /* of a thread: 16-bit rows of 896 columns on 16 threads have 112 and .88, on 32 .90 */
+	bool plain = form->tensors == 1 && form->kept == 1 && !form->after && !form->flavoured;
+	for (int threads = p->row_threads / 2; threads >= 4; threads /= 2) {
+		int64_t capacity = capacity_of(form, threads);
+		if (capacity < capacity_of(form, p->row_threads) &&
+		    capacity / threads * element_bytes(form) <= MOST_BYTES)
+			p->row_threads = (uint16_t)threads;
+	}
+	int64_t elements = capacity_of(form, p->row_threads) / p->row_threads;
+	p->rows_at_once = elements <= 8 && plain ? 4 : elements <= 16 ? 2 : 1;
 }
 
 /* Whether all quads of all warps are in the row. */
@@ -477,18 +510,32 @@ static const struct choice *forward_table(const struct ek_norm_form *form)
 										: forward_16bit_uneven;
 }
 
+/* Activations of 16-bit rows take a quad at a time, and few registers beside those of up to two segments a warp;
+ * instructions are the limit. 8192x8192, tanh form of GELU: 64 registers .79, 96 .77; x times a gate .89, .76. */
+static int activation_registers(const struct ek_norm_policy *policy, const struct ek_norm_form *form)
+{
+	bool made = (form->tensors > 1 || form->kept > 1) && !form->gate;
+	bool late = form->after && form->activation == EK_GELU; /* a gate, whose activation takes the most */
+	return 64 + 16 * (holds_gate(policy, form) || made || late || form->groups > 1);
+}
+
 static void add_forward_registers(struct ek_norm_policy *policy, const struct ek_norm_form *form)
 {
 	bool ends_inside = form->cols * element_bytes(form) % 16 != 0; /* a quad */
+	bool activation = form->activation && element_bytes(form) == 2 && form->access == ACCESS_QUADS &&
+			  policy->warp_segments <= 2;
+	if (activation)
+		share_registers(policy, activation_registers(policy, form));
 	if (form->weight_dtype != form->dtype)
 		add_registers(policy, 16);
 	if (form->access == ACCESS_ELEMENTS)
 		add_registers(policy, 16);
 	if (form->access == ACCESS_QUADS && ends_inside && policy->warp_segments > 1)
 		add_registers(policy, 16);
-	if (form->flavoured)
+	if (form->flavoured || (form->activation && !activation))
 		add_registers(policy, 16);
-	if (form->kept > 1 || (form->dtype == EK_F32 && form->tensors > 1 && policy->warp_segments > 1))
+	if ((form->kept > 1 && !activation) ||
+	    (form->dtype == EK_F32 && form->tensors > 1 && policy->warp_segments > 1))
 		add_registers(policy, 16);
 }
 
@@ -498,6 +545,8 @@ struct ek_norm_policy ek_forward_policy(const struct ek_norm_form *form, const s
 	if (choice->cols == 0 || (choice->policy.row_blocks > 1 && limits->arch < 90))
 		return staged_policy(form, true, limits);
 	struct ek_norm_policy policy = policy_of(choice, form);
+	if (form->access == ACCESS_QUADS && form->dtype != EK_F64 && form->cols <= SEGMENT)
+		share_narrow_warps(&policy, form);
 	add_forward_registers(&policy, form);
 	bool fused = form->tensors > 1 || form->kept > 1;
 	if ((fused && policy.registers * ek_policy_threads(&policy) > REGISTERS) ||
@@ -543,14 +592,23 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		choice = choose(form->dtype == EK_F32 ? &none : backward_16bit_unclustered, form->cols);
 	bool uneven = form->access != ACCESS_QUADS || !fills_warps(choice, form->cols);
 	bool more = form->kept > 1 || form->sums == 3; /* x_bias, or its gradient */
-	if (choice->cols == 0 ||
-	    (choice->policy.warp_segments > 1 && (uneven || more))) /* no registers for that */
+	bool wide = form->dtype == EK_F32;
+	/* No registers for that; nor for three tensors that are read byte by byte, beside the pointers of a group; nor, where
+	 * rows do not fill their warps, for recomputed statistics with a bias of x or a gate, and for a GELU of a f32 gate. */
+	bool scarce = uneven && (form->given ? form->gate && wide && form->activation == EK_GELU
+					     : form->gate || (wide && form->kept > 1));
+	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && (uneven || more || form->gate)) ||
+	    (form->tensors > 2 && form->groups > 1 && form->access == ACCESS_ELEMENTS) || scarce)
 		return staged_policy(form, false, limits);
 	struct ek_norm_policy p = policy_of(choice, form);
 	if (limits->arch < 90)
 		p.fold_blocks = 1;
 	if (p.rows_at_once > 1)
 		p.stages = (uint16_t)at_most(p.stages, 2); /* 65536x512: .88, three stages .86 */
+	if (element_bytes(form) == 2 && form->access == ACCESS_QUADS && form->given && form->tensors == 2 &&
+	    form->cols > 128 && form->cols <= 256)
+		p.rows_at_once =
+			4; /* 65536x256: .83, two .67; up to 128 columns a warp has several rows anyway */
 	if (form->access == ACCESS_ELEMENTS)
 		p.keep = p.keep_weight = 0;
 	if (!form->given) /* recomputed statistics take registers, too */
@@ -560,7 +618,7 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 	/* 8192x8192 with dh: .92, three stages .91; and x_bias' gradient: .90, .82; 8192x1024 with x_bias: .72, .67 */
 	if ((form->tensors > 2 && p.row_warps > 1) || form->kept > 1)
 		p.stages = (uint16_t)at_most(p.stages, 2);
-	if (more && (uneven || form->dtype == EK_F32))
+	if ((more && (uneven || wide)) || (form->gate && (uneven || p.row_blocks > 1)))
 		p.keep = 0;
 	/* The same for every set of operands, so that workspaces are, too. */
 	struct ek_norm_form most = *form;

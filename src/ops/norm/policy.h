@@ -22,13 +22,15 @@ struct ek_norm_policy {
 /* What a policy depends on besides the GPU. */
 struct ek_norm_form {
 	ek_dtype dtype, weight_dtype;
-	int64_t cols;
+	int64_t cols;   /* of a group, where there are groups */
+	int64_t groups; /* in a row */
 	int access;     /* ACCESS_… */
 	bool given;     /* backward: statistics */
 	int sums;       /* backward: column sums wanted */
 	bool flavoured; /* forward: a weight offset, several roundings, y in another dtype, a residual after */
 	bool after;     /* forward: a residual after the norm, or a gate of the result */
-	bool gate;      /* backward: a gate */
+	bool gate;
+	ek_activation activation;
 	int kept;    /* weight, and x_bias and bias where they are read; forward: 2 also with a gate of x */
 	int tensors; /* that are fetched: forward x and the residual; backward 2, 3 in fused calls */
 };

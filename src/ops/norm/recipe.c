@@ -3,13 +3,14 @@
 #include "recipe.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "gpu/text.h"
 #include "kernels/text.h"
 #include "op.h"
 
-_Static_assert(sizeof(struct ek_norm_key) == 24 + sizeof(struct ek_norm_policy), "a key has padding");
+_Static_assert(sizeof(struct ek_norm_key) == 28 + sizeof(struct ek_norm_policy), "a key has padding");
 _Static_assert(ACTIVATION_SIGMOID == (int)EK_SIGMOID && ACTIVATION_SILU == (int)EK_SILU &&
 		       ACTIVATION_GELU == (int)EK_GELU && ACTIVATION_GELU_TANH == (int)EK_GELU_TANH,
 	       "ACTIVATION_… are the values of ek_activation");
@@ -115,6 +116,7 @@ static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 	if (ACTIVATION_OF(key->flavour))
 		ek_recipe_define(recipe, "MATH_F64", key->dtype == EK_F64);
 	ek_recipe_define(recipe, "COLS", (int)key->cols);
+	ek_recipe_define(recipe, "ROW_GROUPS", (int)key->groups);
 	ek_recipe_define(recipe, "CENTRED", key->norm == EK_LAYER_NORM);
 	ek_recipe_define(recipe, "ACCESS", key->access);
 	ek_recipe_define(recipe, "WEIGHT_ACCESS", key->weight_elements);
@@ -132,7 +134,8 @@ static int shared_bytes(const struct ek_norm_key *key)
 					  .cols = key->cols,
 					  .access = key->access,
 					  .after = key->operands >> EK_FORWARD_RESIDUAL_AFTER & 1 ||
-						   (key->operands >> EK_FORWARD_GATE & 1 && !gate_first)};
+						   (key->operands >> EK_FORWARD_GATE & 1 && !gate_first),
+					  .gate = key->operands >> EK_FORWARD_GATE & 1};
 	switch (key->kind) {
 	case KIND_FORWARD:
 		return ek_forward_shared(&key->policy, &form);
@@ -158,8 +161,12 @@ void ek_norm_write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *
 	*recipe = (struct ek_recipe){.shared_bytes = shared_bytes(&key),
 				     .large_cluster = ek_policy_cluster(&key.policy) > 8};
 	add_texts(recipe, kind, ACTIVATION_OF(key.flavour) != 0);
-	ek_recipe_name(recipe, "ek_%s_%s%s_%s_%d", key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
-		       kind->name, key.few ? "_few" : "", ek_dtype_name((ek_dtype)key.dtype), (int)key.cols);
+	char groups[16] = "";
+	if (key.groups > 1)
+		(void)snprintf(groups, sizeof groups, "x%d", (int)key.groups);
+	ek_recipe_name(recipe, "ek_%s_%s%s_%s_%d%s", key.norm == EK_LAYER_NORM ? "layer_norm" : "rms_norm",
+		       kind->name, key.few ? "_few" : "", ek_dtype_name((ek_dtype)key.dtype), (int)key.cols,
+		       groups);
 	define_form(recipe, &key);
 	define_operands(recipe, kind->forward ? &ek_norm_forward_op : &ek_norm_backward_op, key.operands);
 	define_policy(recipe, &key);

@@ -94,8 +94,8 @@ static size_t backward_workspace(const ek_context *ctx, const ek_norm_backward_a
 	(void)ctx;
 	if (!args->dweight && !args->dbias && !args->dx_bias)
 		return 0;
-	size_t numbers =
-		KEPT_f32 * (size_t)args->rows + STRIP * (size_t)ek_most_slots(args->rows, args->cols);
+	size_t numbers = KEPT_f32 * (size_t)(args->rows * ek_norm_groups(args->cols, args->group_cols)) +
+			 STRIP * (size_t)ek_most_slots(args->rows, args->cols);
 	return numbers * ek_bytes_of_dtype(ek_real_of(args->dtype));
 }
 

@@ -192,33 +192,34 @@ static void NAME(put_statistic)(void *tensor, int64_t row, real value)
 }
 
 /* h is written before the row is read again: it may lie where x or the residual does. */
-static void NAME(write_h)(const ek_norm_forward_args *a, int64_t row, struct NAME(row) *r)
+static void NAME(write_h)(const ek_norm_forward_args *a, int64_t row, int64_t first, struct NAME(row) *r)
 {
-	const struct NAME(operand) h = {a->h, a->h_dtype, row * a->h_stride}, absent = {0};
-	for (int64_t i = 0; i < a->cols; i++)
+	const struct NAME(operand) h = {a->h, a->h_dtype, row * a->h_stride + first}, absent = {0};
+	for (int64_t i = 0; i < r->cols; i++)
 		write_element(a->h, a->h_dtype, h.start + i, NAME(h)(r, i));
 	r->x = h;
 	r->x_bias = r->residual = absent;
 }
 
-static struct NAME(row) NAME(forward_row)(const ek_norm_forward_args *a, int64_t row)
+/* Of the group of columns that starts at `first`: rule 13. Without groups it is the row. */
+static struct NAME(row) NAME(forward_row)(const ek_norm_forward_args *a, int64_t row, int64_t first)
 {
 	ek_dtype of_input = a->residual ? a->h_dtype : a->dtype;
-	return (struct NAME(row)){.x = {a->x, a->dtype, row * a->x_stride},
-				  .x_bias = {a->x_bias, a->weight_dtype, 0},
-				  .residual = {a->residual, a->h_dtype, row * a->residual_stride},
-				  .residual_after = {a->residual_after, a->h_dtype, row * a->residual_after_stride},
-				  .weight = {a->weight, a->weight_dtype, 0},
-				  .bias = {a->bias, a->weight_dtype, 0},
+	return (struct NAME(row)){.x = {a->x, a->dtype, row * a->x_stride + first},
+				  .x_bias = {a->x_bias, a->weight_dtype, first},
+				  .residual = {a->residual, a->h_dtype, row * a->residual_stride + first},
+				  .residual_after = {a->residual_after, a->h_dtype, row * a->residual_after_stride + first},
+				  .weight = {a->weight, a->weight_dtype, first},
+				  .bias = {a->bias, a->weight_dtype, first},
 				  .norm = a->norm,
 				  .h_dtype = a->h_dtype,
 				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? of_input : (ek_dtype)0,
 				  .affine_dtype = a->rounding == EK_ROUND_EACH ? a->y_dtype : (ek_dtype)0,
 				  .activation = a->activation,
-				  .gate = {a->gate, a->dtype, row * a->gate_stride},
+				  .gate = {a->gate, a->dtype, row * a->gate_stride + first},
 				  .gate_first = a->gate_first,
 				  .weight_offset = a->weight_offset,
-				  .cols = a->cols};
+				  .cols = ek_norm_group_cols(a->cols, a->group_cols)};
 }
 
 static real NAME(y)(const struct NAME(row) *r, int64_t i)
@@ -235,45 +236,47 @@ static real NAME(y)(const struct NAME(row) *r, int64_t i)
 
 static void NAME(forward)(const ek_norm_forward_args *a)
 {
-	for (int64_t row = 0; row < a->rows; row++) {
-		struct NAME(row) r = NAME(forward_row)(a, row);
+	int64_t groups = ek_norm_groups(a->cols, a->group_cols);
+	for (int64_t number = 0; number < a->rows * groups; number++) {
+		int64_t row = number / groups, first = number % groups * a->group_cols;
+		struct NAME(row) r = NAME(forward_row)(a, row, first);
 		if (a->h)
-			NAME(write_h)(a, row, &r);
+			NAME(write_h)(a, row, first, &r);
 		NAME(statistics)(&r, (real)a->eps);
-		for (int64_t i = 0; i < a->cols; i++)
-			write_element(a->y, a->y_dtype, row * a->y_stride + i, NAME(y)(&r, i));
-		NAME(put_statistic)(a->mean, row, r.mean);
-		NAME(put_statistic)(a->rstd, row, r.rstd);
-		NAME(put_statistic)(a->mean_lo, row, r.mean_lo);
+		for (int64_t i = 0; i < r.cols; i++)
+			write_element(a->y, a->y_dtype, row * a->y_stride + first + i, NAME(y)(&r, i));
+		NAME(put_statistic)(a->mean, number, r.mean);
+		NAME(put_statistic)(a->rstd, number, r.rstd);
+		NAME(put_statistic)(a->mean_lo, number, r.mean_lo);
 	}
 }
 
-static struct NAME(row) NAME(backward_row)(const ek_norm_backward_args *a, int64_t row)
+static struct NAME(row) NAME(backward_row)(const ek_norm_backward_args *a, int64_t row, int64_t first)
 {
-	return (struct NAME(row)){.x = {a->x, a->h_dtype, row * a->x_stride},
-				  .x_bias = {a->x_bias, a->weight_dtype, 0},
-				  .dy = {a->dy, a->y_dtype, row * a->dy_stride},
-				  .dh = {a->dh, a->h_dtype, row * a->dh_stride},
-				  .weight = {a->weight, a->weight_dtype, 0},
-				  .bias = {a->bias, a->weight_dtype, 0},
+	return (struct NAME(row)){.x = {a->x, a->h_dtype, row * a->x_stride + first},
+				  .x_bias = {a->x_bias, a->weight_dtype, first},
+				  .dy = {a->dy, a->y_dtype, row * a->dy_stride + first},
+				  .dh = {a->dh, a->h_dtype, row * a->dh_stride + first},
+				  .weight = {a->weight, a->weight_dtype, first},
+				  .bias = {a->bias, a->weight_dtype, first},
 				  .norm = a->norm,
 				  .activation = a->activation,
-				  .gate = {a->gate, a->dtype, row * a->gate_stride},
+				  .gate = {a->gate, a->dtype, row * a->gate_stride + first},
 				  .gate_first = a->gate_first,
 				  .xhat_dtype = a->rounding == EK_ROUND_EACH ? a->h_dtype : (ek_dtype)0,
 				  .weight_offset = a->weight_offset,
-				  .cols = a->cols};
+				  .cols = ek_norm_group_cols(a->cols, a->group_cols)};
 }
 
-static void NAME(backward_statistics)(const ek_norm_backward_args *a, int64_t row, struct NAME(row) *r)
+static void NAME(backward_statistics)(const ek_norm_backward_args *a, int64_t number, struct NAME(row) *r)
 {
 	if (!a->rstd) {
 		NAME(statistics)(r, (real)a->eps);
 		return;
 	}
-	r->rstd = (real)read_element(a->rstd, STATS_DTYPE, row);
-	r->mean = a->mean ? (real)read_element(a->mean, STATS_DTYPE, row) : 0;
-	r->mean_lo = a->mean_lo ? (real)read_element(a->mean_lo, STATS_DTYPE, row) : 0;
+	r->rstd = (real)read_element(a->rstd, STATS_DTYPE, number);
+	r->mean = a->mean ? (real)read_element(a->mean, STATS_DTYPE, number) : 0;
+	r->mean_lo = a->mean_lo ? (real)read_element(a->mean_lo, STATS_DTYPE, number) : 0;
 }
 
 /* Rules 5 and 8. */
@@ -305,23 +308,23 @@ static real NAME(dgate)(const struct NAME(row) *r, int64_t i, real *dx)
 }
 
 /* dx, dresidual and dgate may lie where dy, x, dh or the gate do: an element is written once it is read. */
-static void NAME(write_dx)(const ek_norm_backward_args *a, int64_t row, const struct NAME(row) *r)
+static void NAME(write_dx)(const ek_norm_backward_args *a, int64_t row, int64_t first, const struct NAME(row) *r)
 {
 	for (int64_t i = 0; i < r->cols; i++) {
 		real dx = NAME(dx)(r, i), dgate = a->gate ? NAME(dgate)(r, i, &dx) : 0;
 		if (a->dgate)
-			write_element(a->dgate, a->dtype, row * a->dgate_stride + i, dgate);
+			write_element(a->dgate, a->dtype, row * a->dgate_stride + first + i, dgate);
 		if (a->dx)
-			write_element(a->dx, a->dtype, row * a->dx_stride + i, dx);
+			write_element(a->dx, a->dtype, row * a->dx_stride + first + i, dx);
 		if (a->dresidual)
-			write_element(a->dresidual, a->h_dtype, row * a->dresidual_stride + i, dx);
+			write_element(a->dresidual, a->h_dtype, row * a->dresidual_stride + first + i, dx);
 	}
 }
 
 /* The sums over rows: of dy * xhat, of dy, of dx. */
 enum NAME(sum) { NAME(OF_WEIGHT), NAME(OF_BIAS), NAME(OF_X_BIAS), NAME(SUMS) };
 
-/* The numbers of a row that are kept in the workspace. */
+/* The numbers of a row, or of each of its groups, that are kept in the workspace. */
 enum { NAME(KEPT) = 5 };
 
 static void NAME(keep_row)(const struct NAME(row) *r, real *kept)
@@ -330,9 +333,10 @@ static void NAME(keep_row)(const struct NAME(row) *r, real *kept)
 	memcpy(kept, numbers, sizeof numbers);
 }
 
-static struct NAME(row) NAME(kept_row)(const ek_norm_backward_args *a, int64_t row, const real *kept)
+static struct NAME(row) NAME(kept_row)(const ek_norm_backward_args *a, int64_t row, int64_t group, const real *all)
 {
-	struct NAME(row) r = NAME(backward_row)(a, row);
+	const real *kept = all + NAME(KEPT) * (row * ek_norm_groups(a->cols, a->group_cols) + group);
+	struct NAME(row) r = NAME(backward_row)(a, row, group * a->group_cols);
 	r.mean = kept[0];
 	r.rstd = kept[1];
 	r.mean_lo = kept[2];
@@ -345,15 +349,16 @@ static struct NAME(row) NAME(kept_row)(const ek_norm_backward_args *a, int64_t r
 static real NAME(slot_sum)(const ek_norm_backward_args *a, const real *kept, int64_t first, int64_t end,
 			   int64_t column, enum NAME(sum) sum)
 {
+	int64_t cols = ek_norm_group_cols(a->cols, a->group_cols), in_group = column % cols;
 	real slot = 0;
 	for (int64_t chunk = first; chunk < end; chunk += CHUNK_ROWS) {
 		real acc = 0;
 		for (int64_t row = chunk; row < end && row < chunk + CHUNK_ROWS; row++) {
-			struct NAME(row) r = NAME(kept_row)(a, row, kept + NAME(KEPT) * row);
+			struct NAME(row) r = NAME(kept_row)(a, row, column / cols, kept);
 			if (sum == NAME(OF_WEIGHT))
-				acc = fma_real(NAME(dy)(&r, column), NAME(rounded_xhat)(&r, column), acc);
+				acc = fma_real(NAME(dy)(&r, in_group), NAME(rounded_xhat)(&r, in_group), acc);
 			else
-				acc = acc + (sum == NAME(OF_BIAS) ? NAME(dy)(&r, column) : NAME(dx)(&r, column));
+				acc = acc + (sum == NAME(OF_BIAS) ? NAME(dy)(&r, in_group) : NAME(dx)(&r, in_group));
 		}
 		slot = slot + acc;
 	}
@@ -383,13 +388,14 @@ static void NAME(backward)(const ek_norm_backward_args *a)
 {
 	void *const gradients[NAME(SUMS)] = {a->dweight, a->dbias, a->dx_bias};
 	bool sums = a->dweight || a->dbias || a->dx_bias;
-	real *kept = a->workspace, *slots = sums ? kept + NAME(KEPT) * a->rows : NULL;
-	for (int64_t row = 0; sums && row < a->rows; row++) {
-		struct NAME(row) r = NAME(backward_row)(a, row);
-		NAME(backward_statistics)(a, row, &r);
+	int64_t groups = ek_norm_groups(a->cols, a->group_cols), count = a->rows * groups;
+	real *kept = a->workspace, *slots = sums ? kept + NAME(KEPT) * count : NULL;
+	for (int64_t number = 0; sums && number < count; number++) {
+		struct NAME(row) r = NAME(backward_row)(a, number / groups, number % groups * a->group_cols);
+		NAME(backward_statistics)(a, number, &r);
 		if (a->dx_bias)
 			NAME(row_means)(&r);
-		NAME(keep_row)(&r, kept + NAME(KEPT) * row);
+		NAME(keep_row)(&r, kept + NAME(KEPT) * number);
 	}
 	for (int64_t first = 0; sums && first < a->cols; first += STRIP)
 		for (int sum = 0; sum < NAME(SUMS); sum++) {
@@ -397,10 +403,11 @@ static void NAME(backward)(const ek_norm_backward_args *a)
 			if (gradients[sum])
 				NAME(column_sums)(a, kept, slots, first, end, (enum NAME(sum))sum, gradients[sum]);
 		}
-	for (int64_t row = 0; (a->dx || a->dresidual || a->dgate) && row < a->rows; row++) {
-		struct NAME(row) r = NAME(backward_row)(a, row);
-		NAME(backward_statistics)(a, row, &r);
+	for (int64_t number = 0; (a->dx || a->dresidual || a->dgate) && number < count; number++) {
+		int64_t row = number / groups, first = number % groups * a->group_cols;
+		struct NAME(row) r = NAME(backward_row)(a, row, first);
+		NAME(backward_statistics)(a, number, &r);
 		NAME(row_means)(&r);
-		NAME(write_dx)(a, row, &r);
+		NAME(write_dx)(a, row, first, &r);
 	}
 }

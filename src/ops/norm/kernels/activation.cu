@@ -42,13 +42,16 @@ DEVICE real gate_of(real gate)
 	return gate_and_slope(gate, &slope);
 }
 
-/* The gradient of the affine result, from that of y: backward computes xhat and what follows from it again. */
-DEVICE real activated_gradient(real dy, real xhat, real weight, real bias, real gate)
+/* The gradient of the affine result, from that of y, and dgate of a gate of that result: backward computes xhat and what
+ * follows from it again. */
+DEVICE real activated_gradient(real dy, real xhat, real weight, real bias, real gate, real *dgate)
 {
-#if GATE_OUT
-	return dy * gate_of(gate);
-#elif ACTIVATION && !HAS_GATE
 	real slope;
+#if GATE_OUT
+	const real factor = gate_and_slope(gate, &slope);
+	*dgate = dy * affine(xhat, weight, bias) * slope;
+	return dy * factor;
+#elif ACTIVATION && !HAS_GATE
 	(void)ACTIVATE_AND_SLOPE(affine(xhat, weight, bias), &slope);
 	return dy * slope;
 #else
@@ -56,12 +59,10 @@ DEVICE real activated_gradient(real dy, real xhat, real weight, real bias, real 
 #endif
 }
 
-/* dgate of an element; *dx, of the norm's input, becomes that of x where the gate multiplied it. */
-DEVICE real gate_gradient(real *dx, real x, real dy, real xhat, real weight, real bias, real gate)
+/* dgate of a gate that multiplied x; *dx, of the norm's input, becomes that of x. */
+DEVICE real gate_gradient(real *dx, real x, real gate)
 {
 	real slope, s = gate_and_slope(gate, &slope), du = *dx;
-	if (GATE_OUT)
-		return dy * affine(xhat, weight, bias) * slope;
 	*dx = du * s;
 	return du * x * slope;
 }

@@ -7,12 +7,13 @@
  *   KEEP_WEIGHT                  where weight stays from row to row: 0 nowhere, 1 in registers, 2 in shared memory
  *   FOLD_BLOCKS                  blocks of a cluster whose column sums are folded before they are written
  * A block has BLOCK_ROWS slots in hand, each walked by ROW_WARPS warps (of ROW_BLOCKS blocks); or, of narrow rows, several
- * a warp, each walked by ROW_THREADS threads.
+ * a warp, each walked by ROW_THREADS threads, or by several times as many, which take its chunks by turns.
  * columns.cu adds up what the clusters write. SPDX-License-Identifier: MIT */
 
 enum {
 	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS || HAS_DGATE,
 	HAS_THIRD = HAS_DH || HAS_GATE,
+	HAS_LATE_THIRD = HAS_DH || GATE_IN || (HAS_GATE && !KEEP), /* it stays in the ring until dx is written */
 	TENSORS = 2 + HAS_THIRD, /* in the ring: x, dy, and dh or the gate */
 	SHIFT_BYTES = ACCESS == ACCESS_SHIFTED ? TRAYS_BYTES : 0,
 	RING_BYTES = RING_BYTES_OF(STAGES, TENSORS, ROWS_AT_ONCE, TRAYS_BYTES),
@@ -68,16 +69,23 @@ DEVICE void take_fetched(quad *v, int n, struct source s, int j)
 
 enum { ENDS_INSIDE = ROWS_AT_ONCE * SUB_ROWS > 1 }; /* a step may have rows in hand past the end of its slot */
 
-/* A step of a walk: rows from `row` on, in a stage of the ring. */
+/* A step of a walk: rows from `row` on, in a stage of the ring. Of several walkers of a slot, each skips the chunks of the
+ * others. */
 struct step {
 	i64 row, end;
 	int stage;
+	int in_chunk, skip; /* rows */
 };
 
-/* The step `steps` later, at most a round of the ring. */
+/* The step `steps` later, at most a round of the ring, which is no longer than a chunk. */
 DEVICE struct step step_after(struct step t, int steps)
 {
 	t.row += steps * ROWS_AT_ONCE;
+	if (SUB_ROWS > 1) {
+		t.in_chunk += steps * ROWS_AT_ONCE;
+		t.row += t.in_chunk >= CHUNK_ROWS ? t.skip : 0;
+		t.in_chunk %= CHUNK_ROWS;
+	}
 	t.stage = t.stage + steps >= STAGES ? t.stage + steps - STAGES : t.stage + steps;
 	return t;
 }
@@ -178,9 +186,9 @@ DEVICE void given_statistics(struct statistics *s, struct step t, const struct b
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		int there = t.row + u < t.end;
-		s[u].rstd = there ? load_real(a->rstd, t.row + u) : 0;
-		s[u].mean = there && CENTRED ? load_real(a->mean, t.row + u) : 0;
-		s[u].mean_lo = there && CENTRED && a->mean_lo ? load_real(a->mean_lo, t.row + u) : 0;
+		s[u].rstd = there ? load_real(a->rstd, STATISTIC_OF(t.row + u)) : 0;
+		s[u].mean = there && CENTRED ? load_real(a->mean, STATISTIC_OF(t.row + u)) : 0;
+		s[u].mean_lo = there && CENTRED && a->mean_lo ? load_real(a->mean_lo, STATISTIC_OF(t.row + u)) : 0;
 	}
 }
 
@@ -264,9 +272,14 @@ DEVICE void input_of(real *xs, quad x, const real *factors, const struct kept_op
 		xs[e] = LATE_X_BIAS ? xs[e] + b[e] : LATE_GATE ? xs[e] * gate_of(factors[e]) : xs[e];
 }
 
-/* Where x and dy stay in registers, so does the gradient of the affine result, in binary32: a derivative costs 20 to 32
- * instructions. Else, and with a gate, whose dgate needs dy itself, the second pass computes it again. */
-enum { HOLDS_GRADIENT = ACTIVATION && KEEP && !HAS_GATE };
+/* What stays in registers between the passes, in binary32, where x and dy do: g, the gradient of xhat, where a derivative of 20
+ * to 32 instructions is behind it; xhat, where x_bias is (29.7 -> 25.6 instructions an element at 4096 columns). Else, and
+ * where the gate multiplied x, the second pass computes them again. The gradient of a gate of the result needs no sum, and
+ * the first pass writes it. */
+enum { HOLDS_GRADIENT = ACTIVATION && KEEP && !GATE_IN, HOLDS_XHAT = LATE_X_BIAS && KEEP };
+struct held_row {
+	real g[HOLDS_GRADIENT ? ELEMENTS : 1], xhat[HOLDS_XHAT ? ELEMENTS : 1];
+};
 
 /* Past the end of the row, where x is 0, xhat shall be 0. */
 DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
@@ -278,9 +291,9 @@ DEVICE struct statistics statistics_at(struct statistics s, int first, int j)
 }
 
 /* The first pass over quad j of a row: the sums over it, and what it adds to its columns. d is dy and becomes the gradient
- * of the affine result. there: whether the row exists. */
-DEVICE void add_quad(quad x, real *d, quad gate, int j, struct statistics s, const struct kept_operands *kept,
-		     int first, int there, real (*lanes)[THREAD_LANES], real (*sums)[ELEMENTS])
+ * of the affine result; dgate: of a gate of the result. there: whether the row exists. */
+DEVICE void add_quad(quad x, real *d, quad gate, real *dgate, struct held_row *held, int j, struct statistics s,
+		     const struct kept_operands *kept, int first, int there, real (*lanes)[THREAD_LANES], real (*sums)[ELEMENTS])
 {
 	const int segment = j / SEGMENT_QUADS, in = j % SEGMENT_QUADS;
 	real xs[PER_QUAD], w[PER_QUAD], b[PER_QUAD], factors[PER_QUAD];
@@ -298,9 +311,13 @@ DEVICE void add_quad(quad x, real *d, quad gate, int j, struct statistics s, con
 		int ends_here = TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD;
 		real h = !ends_here || HAS_ELEMENT(first, j, e) ? xhat_of(xs[e], s) : 0;
 		if (ACTIVATION) /* of a row that does not exist 0, also where weight is infinite */
-			d[e] = there ? activated_gradient(d[e], h, w[e], b[e], factors[e]) : 0;
+			d[e] = there ? activated_gradient(d[e], h, w[e], b[e], factors[e], &dgate[e]) : 0;
 		if (NEEDS_DX) {
 			real g = HAS_WEIGHT ? d[e] * w[e] : d[e];
+			if (HOLDS_GRADIENT)
+				held->g[HOLDS_GRADIENT ? at : 0] = g;
+			if (HOLDS_XHAT)
+				held->xhat[HOLDS_XHAT ? at : 0] = h;
 			ADD_PRODUCT(lanes[segment], in, e, g, h);
 			if (CENTRED)
 				ADD_TERM(lanes[segment + WARP_SEGMENTS], in, e, g);
@@ -317,24 +334,32 @@ DEVICE void add_quad(quad x, real *d, quad gate, int j, struct statistics s, con
 	}
 }
 
-/* The second pass: dx, to xs. d is dy, or the gradient that the first pass made of it. factors are the gate's, and become
- * dgate; fetched: x without it. */
-DEVICE void gradient(real *xs, quad x, const real *d, real *factors, const real *fetched, int j, struct statistics s,
-		     real mean_gx, real mean_g, const struct kept_operands *kept, int first)
+/* The second pass: dx, to xs. d is dy. factors are the gate's, and where it multiplied x become dgate; fetched: x without
+ * it. */
+DEVICE void gradient(real *xs, quad x, const real *d, const struct held_row *held, real *factors, const real *fetched, int j,
+		     struct statistics s, real mean_gx, real mean_g, const struct kept_operands *kept, int first)
 {
 	real w[PER_QUAD], b[PER_QUAD];
-	input_of(xs, x, factors, kept, first, j);
-	if (HAS_WEIGHT)
+	if (!HOLDS_XHAT)
+		input_of(xs, x, factors, kept, first, j);
+	if (HAS_WEIGHT && !HOLDS_GRADIENT)
 		kept_weights(w, kept, first, j);
 	if (HAS_BIAS && !HOLDS_GRADIENT)
 		take_kept(b, &kept->bias, first, j);
 	s = statistics_at(s, first, j); /* as the first pass did, so that xhat is at hand */
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		real h = xhat_of(xs[e], s), t = HOLDS_GRADIENT ? d[e] : activated_gradient(d[e], h, w[e], b[e], factors[e]);
-		xs[e] = dx_of(h, HAS_WEIGHT ? t * w[e] : t, mean_gx, mean_g, s.rstd);
-		if (HAS_GATE)
-			factors[e] = gate_gradient(&xs[e], fetched[e], d[e], h, w[e], b[e], factors[e]);
+		const int at = j * PER_QUAD + e;
+		real dgate, h = HOLDS_XHAT ? held->xhat[HOLDS_XHAT ? at : 0] : xhat_of(xs[e], s), g;
+		if (HOLDS_GRADIENT) {
+			g = held->g[HOLDS_GRADIENT ? at : 0];
+		} else {
+			g = activated_gradient(d[e], h, w[e], b[e], factors[e], &dgate);
+			g = HAS_WEIGHT ? g * w[e] : g;
+		}
+		xs[e] = dx_of(h, g, mean_gx, mean_g, s.rstd);
+		if (GATE_IN)
+			factors[e] = gate_gradient(&xs[e], fetched[e], factors[e]);
 	}
 }
 
@@ -350,14 +375,14 @@ struct walk {
 #define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a, w->p.first))
 #define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a, w->p.first))
 
-enum { HELD_GRADIENTS = HOLDS_GRADIENT ? ELEMENTS : 1 };
 enum { ROW_SUMS = CENTRED ? 2 : 1, STEP_SUMS = ROWS_AT_ONCE * ROW_SUMS };
 
 /* Recomputed statistics; none of rows that are not there. */
 DEVICE void recomputed_statistics(struct statistics *s, quad (*x)[QUADS], struct step t, const struct backward_arguments *a,
 			    struct walk *w)
 {
-	row_statistics(x, s, (real)a->eps, &w->board, w->p);
+	struct statistics own[OWN_ROWS];
+	row_statistics(x, s, own, (real)a->eps, &w->board, w->p);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++)
 		if (t.row + u >= t.end)
@@ -388,18 +413,17 @@ DEVICE void put_gradient(u8 *dx_row, u8 *dresidual_row, real *dx, quad dh, const
 		store_strip_as(dx_row, narrow_strip(dx, DX_ELEMENT), c, DX_ELEMENT);
 	if (HAS_DRESIDUAL && HAS_QUAD(w->p.first, j))
 		store_strip_as(dresidual_row, narrow_strip(dx, X_ELEMENT), c, X_ELEMENT);
-	if (HAS_DGATE && HAS_QUAD(w->p.first, j))
+	if (HAS_DGATE && GATE_IN && HAS_QUAD(w->p.first, j))
 		store_strip_as(dresidual_row, narrow_strip(dgate, GATE_ELEMENT), c, GATE_ELEMENT);
 }
 
-/* dx of the rows of a step, from their sums of g * xhat and of g. */
-DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], real (*held)[HELD_GRADIENTS], struct step t, const struct statistics *s,
-		       const real *sums, const struct kept_operands *kept, const struct backward_arguments *a, struct walk *w, real (*column_sums)[ELEMENTS])
+/* dx of the rows of a step, from their means of g * xhat and of g. */
+DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], const struct held_row *held, struct step t, const struct statistics *s,
+		       const real *means, const struct kept_operands *kept, const struct backward_arguments *a, struct walk *w, real (*column_sums)[ELEMENTS])
 {
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
-		real mean_gx = mean_of(sums[u * ROW_SUMS]);
-		real mean_g = CENTRED ? mean_of(sums[u * ROW_SUMS + ROW_SUMS - 1]) : 0;
+		real mean_gx = means[u * ROW_SUMS], mean_g = CENTRED ? means[u * ROW_SUMS + ROW_SUMS - 1] : 0;
 		u8 *dx_row = a->dx + (t.row + u) * a->dx_stride;
 		u8 *dresidual_row = NEIGHBOUR_ROW(a, dresidual, (t.row + u));
 		int there = !ENDS_INSIDE || t.row + u < t.end;
@@ -408,15 +432,14 @@ DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], real (*held)[HELD_GR
 		UNROLL
 		for (int j = 0; there && j < QUADS; j++) {
 			real dx[PER_QUAD], d[PER_QUAD], factors[PER_QUAD], fetched[PER_QUAD];
-			quad third = HAS_THIRD ? raw_quad(w->ring, 2, u, j, t, a) : no_quad();
-			if (HAS_GATE) {
+			quad third = HAS_LATE_THIRD ? raw_quad(w->ring, 2, u, j, t, a) : no_quad();
+			if (HAS_GATE && HAS_LATE_THIRD)
 				widen_gate(third, factors);
+			if (GATE_IN)
 				widen_strip(strip_of_quad(raw_quad(w->ring, 0, u, j, t, a)), X_ELEMENT, fetched);
-			}
 			if (!HOLDS_GRADIENT)
 				widen(DY_QUAD(u, j), d);
-			gradient(dx, X_QUAD(u, j), HOLDS_GRADIENT ? held[u] + j * PER_QUAD : d, factors, fetched, j, s[u], mean_gx,
-				 mean_g, kept, w->p.first);
+			gradient(dx, X_QUAD(u, j), d, &held[u], factors, fetched, j, s[u], mean_gx, mean_g, kept, w->p.first);
 			put_gradient(dx_row, dresidual_row, dx, third, factors, j, w, column_sums);
 		}
 		if (ACCESS == ACCESS_SHIFTED)
@@ -426,14 +449,17 @@ DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], real (*held)[HELD_GR
 	}
 }
 
+/* No loads of a quad before the last one is done: they would take all registers. */
+enum { QUAD_BY_QUAD = HAS_GATE && !KEEP && (CAPACITY != COLS || (!HAS_RSTD && ELEMENT_BYTES == 2)) };
+
 /* One step: ROWS_AT_ONCE rows that have been fetched, and the fetch of later ones into their place. */
 DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct kept_operands *kept,
 		      const struct backward_arguments *a, struct walk *w)
 {
 	struct statistics s[ROWS_AT_ONCE];
 	quad x[ROWS_AT_ONCE][QUADS], dy[ROWS_AT_ONCE][QUADS];
-	real held[ROWS_AT_ONCE][HELD_GRADIENTS];
-	real lanes[STEP_SUMS * WARP_SEGMENTS][THREAD_LANES], sums[STEP_SUMS];
+	struct held_row held[ROWS_AT_ONCE];
+	real lanes[STEP_SUMS * WARP_SEGMENTS][THREAD_LANES], means[STEP_SUMS], own[STEP_SUMS];
 
 	FETCH_WAIT(STAGES - 1);
 	if (ACCESS == ACCESS_SHIFTED)
@@ -444,7 +470,7 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 		if (KEEP)
 			take_step(dy[u], QUADS, w->ring, 1, u, 0, t, a, w->p.first);
 	}
-	if (KEEP && !HAS_THIRD) /* dh or the gate stays in the ring until dx is written */
+	if (KEEP && !HAS_THIRD)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 	UNROLL
 	for (int u = 0; HAS_RSTD && u < ROWS_AT_ONCE; u++) {
@@ -459,26 +485,52 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		UNROLL
 		for (int j = 0; j < QUADS; j++) {
-			real d[PER_QUAD];
+			const int there = !ENDS_INSIDE || t.row + u < t.end;
+			real d[PER_QUAD], dgate[PER_QUAD];
+			if (QUAD_BY_QUAD)
+				sync_warp();
 			widen(DY_QUAD(u, j), d);
-			add_quad(X_QUAD(u, j), d, HAS_GATE ? third_quad(w->ring, u, j, t, a) : no_quad(), j, s[u], kept, w->p.first,
-				 !ENDS_INSIDE || t.row + u < t.end, lanes + u * ROW_SUMS * WARP_SEGMENTS, column_sums);
-			UNROLL
-			for (int e = 0; HOLDS_GRADIENT && e < PER_QUAD; e++)
-				held[u][j * PER_QUAD + e] = d[e];
+			add_quad(X_QUAD(u, j), d, HAS_GATE ? third_quad(w->ring, u, j, t, a) : no_quad(), dgate, &held[u], j, s[u],
+				 kept, w->p.first, there, lanes + u * ROW_SUMS * WARP_SEGMENTS, column_sums);
+			if (HAS_DGATE && GATE_OUT && there && HAS_QUAD(w->p.first, j))
+				store_strip_as(NEIGHBOUR_ROW(a, dresidual, (t.row + u)), narrow_strip(dgate, GATE_ELEMENT),
+					       column(w->p.first, j), GATE_ELEMENT);
 		}
 	}
+	if (KEEP && HAS_THIRD && !HAS_LATE_THIRD)
+		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 	if (NEEDS_DX) {
-		row_sums(lanes, sums, STEP_SUMS, &w->board, w->p);
-		if (HAS_GATE)
-			sync_warp(); /* no loads of the second pass before it: they would take all registers */
-		write_step(x, dy, held, t, s, sums, kept, a, w, column_sums);
+		row_means(lanes, means, own, STEP_SUMS, &w->board, w->p);
+		if (HAS_GATE && HAS_LATE_THIRD)
+			sync_warp(); /* nor of the second pass */
+		write_step(x, dy, held, t, s, means, kept, a, w, column_sums);
 	}
-	if (!KEEP || HAS_THIRD)
+	if (!KEEP || HAS_LATE_THIRD)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 }
 
-KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
+#if ROW_GROUPS > 1
+DEVICE void select_group(struct backward_arguments *a)
+{
+	const int group = GROUP_OF_BLOCK(ROW_BLOCKS * FOLD_BLOCKS);
+	TO_GROUP(a->x, group, BYTES_OF(X_ELEMENT));
+	TO_GROUP(a->dy, group, BYTES_OF(Y_ELEMENT));
+	TO_GROUP(a->dx, group, BYTES_OF(DX_ELEMENT));
+	TO_GROUP(a->weight, group, WEIGHT_BYTES);
+	STATISTICS_TO_GROUP(a->mean, group);
+	STATISTICS_TO_GROUP(a->rstd, group);
+	STATISTICS_TO_GROUP(a->mean_lo, group);
+	a->partials = (real *)a->partials + group * GROUP_PITCH;
+#if HAS_NEIGHBOURS
+	TO_GROUP(a->x_bias, group, WEIGHT_BYTES);
+	TO_GROUP(a->bias, group, WEIGHT_BYTES);
+	TO_GROUP(a->dh, group, BYTES_OF(HAS_GATE ? GATE_ELEMENT : X_ELEMENT));
+	TO_GROUP(a->dresidual, group, BYTES_OF(HAS_GATE ? GATE_ELEMENT : X_ELEMENT));
+#endif
+}
+#endif
+
+GROUP_KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 {
 	const int thread = thread_index(), sub = thread % 32 / ROW_THREADS;
 	const int rank = ROW_BLOCKS * FOLD_BLOCKS > 1 ? cluster_rank() : 0;
@@ -487,16 +539,20 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 	u8 *work = kept_shared + KEPT_BYTES * (1 + HAS_X_BIAS + HAS_BIAS);
 	real *slot_sums = a.slot_sums ? (real *)a.slot_sums + block_index() * SUMS * ELEMENTS * THREADS
 				      : (real *)(work + WORK_BYTES);
-	real *partials = (real *)a.partials + block_index() / (ROW_BLOCKS * FOLD_BLOCKS) * SUMS * PITCH;
+	real *partials = (real *)a.partials + BLOCK_IN_GROUP(ROW_BLOCKS * FOLD_BLOCKS) / (ROW_BLOCKS * FOLD_BLOCKS) * SUMS * PITCH;
 	real sums[COLUMN_SUMS][ELEMENTS];
 	struct kept_operands kept;
 	struct walk w;
 	struct step t;
 
 	w.p = position_of(thread, rank % ROW_BLOCKS);
-	t.row = ((block_index() / ROW_BLOCKS * BLOCK_ROWS + w.p.group) * SUB_ROWS + sub) * a.slot_rows;
+	const int walkers = SUB_ROWS > 1 ? a.walkers : 1;
+	const i64 first_slot = (BLOCK_IN_GROUP(ROW_BLOCKS * FOLD_BLOCKS) / ROW_BLOCKS * BLOCK_ROWS + w.p.group) * SUB_ROWS / walkers;
+	t.row = (first_slot + sub / walkers) * a.slot_rows;
 	t.end = t.row + a.slot_rows < a.rows ? t.row + a.slot_rows : a.rows;
-	t.stage = 0;
+	t.row += sub % walkers * CHUNK_ROWS;
+	t.skip = (walkers - 1) * CHUNK_ROWS;
+	t.stage = t.in_chunk = 0;
 	w.ring = tray_of(work, thread);
 	w.out = tray_of(shared_memory() + BOARDS_BYTES, thread);
 	slot_sums += thread;
@@ -526,11 +582,11 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 		given_statistics(w.next, t, &a);
 
 	/* All threads of a warp go as far as its first slot, which is never the shorter one. */
-	const i64 most = a.rows - (t.row - sub * a.slot_rows);
-	const i64 steps = most < a.slot_rows ? most : a.slot_rows;
+	const i64 left = a.rows - first_slot * a.slot_rows, most = left < a.slot_rows ? left : a.slot_rows;
+	const i64 round = walkers * CHUNK_ROWS, steps = walkers > 1 ? (most + round - 1) / round * CHUNK_ROWS : most;
 	for (i64 done = 0; done < steps; done += ROWS_AT_ONCE, t = step_after(t, 1)) {
 		if (chunked && done > 0 && done % CHUNK_ROWS == 0)
-			close_chunk(slot_sums, sums);
+			close_chunk(slot_sums, sums, walkers);
 		walk_step(sums, t, &kept, &a, &w);
 	}
 
@@ -538,7 +594,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 		return;
 	FETCH_WAIT(0);
 	if (chunked) {
-		close_chunk(slot_sums, sums);
+		close_chunk(slot_sums, sums, walkers);
 		UNROLL
 		for (int k = 0; k < SUMS; k++) {
 			UNROLL
@@ -546,7 +602,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, backward_arguments)
 				sums[k][i] = load_one(real, slot_sums + (k * ELEMENTS + i) * THREADS);
 		}
 	}
-	fold_warp(sums);
+	fold_warp(sums, walkers);
 	if (BLOCK_ROWS * FOLD_BLOCKS > 1)
 		fold_slots(sums, work, partials, rank, w.p);
 	else if (sub == 0)

@@ -1,11 +1,12 @@
-/* The last steps of backward's column sums: folds up to 128 partial sums of every column by the tree over slots, into
+/* The last steps of backward's column sums: folds up to 256 partial sums of every column by the tree over slots, into
  * one partial sum (KIND_FOLD) or into the gradients (KIND_FINAL). Follows sums.cu. A constant of its own: SUMS, the number of
  * column sums. Up to MOST partial sums are one thread's work. Of more, a block takes 32 columns: its
  * 8 warps load partial sums, a lane a column, so that lines are read whole; then 8 threads share a column. Small
  * blocks fit beside those of the kernel before, so that they are there when it ends. SPDX-License-Identifier: MIT */
 
 enum {
-	PITCH = (COLS + REALS - 1) / REALS * REALS,
+	GROUP_PITCH = (COLS + REALS - 1) / REALS * REALS,
+	PITCH = ROW_GROUPS * GROUP_PITCH,
 	COLUMNS = SUMS * PITCH,
 	STRIPS = (COLUMNS + 31) / 32,
 	WARPS = COLUMN_WARPS,
@@ -19,8 +20,9 @@ DEVICE void write_gradient(const struct columns_arguments *a, int at, real sum)
 	UNROLL
 	for (int k = 1; k < SUMS; k++)
 		to = at >= k * PITCH ? a->gradients[k] : to;
-	if (c < COLS)
-		store_weight(to, c, a->accumulate ? load_weight(to, c) + sum : sum);
+	const int in_row = c / GROUP_PITCH * COLS + c % GROUP_PITCH;
+	if (c % GROUP_PITCH < COLS)
+		store_weight(to, in_row, a->accumulate ? load_weight(to, in_row) + sum : sum);
 }
 
 /* Partial sums first, first + 1, … of a column, folded. */
@@ -51,7 +53,10 @@ KERNEL(KERNEL_NAME, 32 * WARPS, 4, columns_arguments)
 			write_gradient(&a, at, sum + 0);
 		return;
 	}
-	board[warp][lane] = fold_some(&a, (fold * WARPS + warp) * a.each, a.each, strip * 32 + lane);
+	const i64 first = (fold * WARPS + warp) * a.each;
+	board[warp][lane] = fold_some(&a, first, a.each, strip * 32 + lane);
+	if (a.each > MOST)
+		board[warp][lane] = board[warp][lane] + fold_some(&a, first + MOST, MOST, strip * 32 + lane);
 	sync_block();
 	real sum = board[lane % WARPS][warp * 4 + lane / WARPS];
 	UNROLL

@@ -7,14 +7,25 @@
 enum {
 	IS_MADE = HAS_RESIDUAL || HAS_X_BIAS || GATE_IN || X_ELEMENT != ELEMENT,
 	HAS_AFTER = HAS_RESIDUAL_AFTER || GATE_OUT,
+	HOLDS_GATE = HOLDS_GATE_OF(GATE_OUT, ELEMENT_BYTES, WARP_SEGMENTS, ACCESS),
 	INPUT_ELEMENT = HAS_RESIDUAL ? ELEMENT : X_ELEMENT
 };
 
-/* y with the residual after the norm, or times the gate: a strip that was fetched. */
-DEVICE void add_after(real *y, const u8 *fetched)
+/* A row's strips of the residual after the norm, or of the gate. */
+struct after {
+	quad held[HOLDS_GATE ? QUADS : 1];
+};
+
+DEVICE quad after_quad(const struct after *from, const u8 *tray, int j)
+{
+	return HOLDS_GATE ? from->held[HOLDS_GATE ? j : 0] : HAS_AFTER ? load_fetched(tray + j * TRAY_STEP) : no_quad();
+}
+
+/* y with the residual after the norm, or times the gate. */
+DEVICE void add_after(real *y, quad after)
 {
 	real add[PER_QUAD];
-	widen_strip(strip_of_quad(load_fetched(fetched)), AFTER_ELEMENT, add);
+	widen_strip(strip_of_quad(after), AFTER_ELEMENT, add);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real from = ROUND_EACH ? rounded(y[e], Y_ELEMENT) : y[e];
@@ -22,15 +33,30 @@ DEVICE void add_after(real *y, const u8 *fetched)
 	}
 }
 
-/* One strip of the result, from column c. */
-DEVICE struct strip normalized(held v, struct statistics s, const struct forward_arguments *a, int c, const u8 *after)
+/* Weight and bias of a strip, as they are in memory. */
+struct affine_weights {
+	struct weights weight, bias;
+};
+
+DEVICE struct affine_weights load_affine(const struct forward_arguments *a, int c)
+{
+	struct affine_weights v;
+	if (HAS_WEIGHT)
+		v.weight = load_weights(a->weight, c);
+	if (HAS_BIAS)
+		v.bias = load_weights(a->bias, c);
+	return v;
+}
+
+/* One strip of the result. */
+DEVICE struct strip normalized(held v, struct statistics s, struct affine_weights by, quad after)
 {
 	real x[PER_QUAD], w[PER_QUAD], b[PER_QUAD];
 	widen_held(v, x);
 	if (HAS_WEIGHT)
-		widen_weights(load_weights(a->weight, c), w);
+		widen_weights(by.weight, w);
 	if (HAS_BIAS)
-		widen_weights(load_weights(a->bias, c), b);
+		widen_weights(by.bias, b);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real xhat = xhat_of(x[e], s);
@@ -44,26 +70,34 @@ DEVICE struct strip normalized(held v, struct statistics s, const struct forward
 	return narrow_strip(x, Y_ELEMENT);
 }
 
-/* A row of h = (x + x_bias) + residual, or of x times the gate: all loads before the first of its stores. */
-DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct position p)
-{
+/* What a row is made of. */
+struct parts {
 	struct strip x[QUADS], residual[QUADS];
+};
+
+DEVICE void load_parts(struct parts *from, i64 row, const struct forward_arguments *a, struct position p)
+{
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
 		int c = column(p.first, j);
 		if (!HAS_QUAD(p.first, j))
 			continue;
-		x[j] = load_strip_as(a->x + row * a->x_stride, c, X_ELEMENT);
+		from->x[j] = load_strip_as(a->x + row * a->x_stride, c, X_ELEMENT);
 		if (HAS_RESIDUAL || GATE_IN)
-			residual[j] = load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, HAS_RESIDUAL ? ELEMENT : GATE_ELEMENT);
+			from->residual[j] = load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, HAS_RESIDUAL ? ELEMENT : GATE_ELEMENT);
 	}
+}
+
+/* A row of h = (x + x_bias) + residual, or of x times the gate: all loads before the first of its stores. */
+DEVICE void make_row(held *v, const struct parts *from, i64 row, const struct forward_arguments *a, struct position p)
+{
 	UNROLL
 	for (int j = 0; j < QUADS; j++) {
 		real h[PER_QUAD], add[PER_QUAD];
 		v[j] = held_zeros();
 		if (!HAS_QUAD(p.first, j))
 			continue;
-		widen_strip(x[j], X_ELEMENT, h);
+		widen_strip(from->x[j], X_ELEMENT, h);
 		if (HAS_X_BIAS) {
 			widen_weights(load_weights(NEIGHBOUR(a, x_bias), column(p.first, j)), add);
 			UNROLL
@@ -71,13 +105,13 @@ DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct
 				h[e] = h[e] + add[e];
 		}
 		if (HAS_RESIDUAL) {
-			widen_strip(residual[j], ELEMENT, add);
+			widen_strip(from->residual[j], ELEMENT, add);
 			UNROLL
 			for (int e = 0; e < PER_QUAD; e++)
 				h[e] = h[e] + add[e];
 		}
 		if (GATE_IN) {
-			widen_strip(residual[j], GATE_ELEMENT, add);
+			widen_strip(from->residual[j], GATE_ELEMENT, add);
 			UNROLL
 			for (int e = 0; e < PER_QUAD; e++)
 				h[e] = h[e] * gate_of(add[e]);
@@ -92,17 +126,22 @@ DEVICE void make_row(held *v, i64 row, const struct forward_arguments *a, struct
 #endif
 }
 
-/* The residual after the norm, or the gate, comes through shared memory, on its way while the row is summed: it takes no registers. */
-DEVICE void fetch_after(u8 *tray, i64 row, const struct forward_arguments *a, struct position p)
+/* They come through shared memory, on their way while the row is summed, and take no registers; or into registers. */
+DEVICE void fetch_after(struct after *to, u8 *tray, i64 row, const struct forward_arguments *a, struct position p)
 {
 	UNROLL
 	for (int j = 0; j < QUADS; j++)
 		if (HAS_QUAD(p.first, j))
-			fetch_strip(tray + j * TRAY_STEP, NEIGHBOUR_ROW(a, residual, row), column(p.first, j), AFTER_ELEMENT);
+#if HAS_GATE
+			if (HOLDS_GATE)
+				to->held[HOLDS_GATE ? j : 0] = quad_of_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), column(p.first, j), AFTER_ELEMENT));
+			else
+#endif
+				fetch_strip(tray + j * TRAY_STEP, NEIGHBOUR_ROW(a, residual, row), column(p.first, j), AFTER_ELEMENT);
 }
 
 /* The rows in hand, from the first on; zeros where there is none. */
-DEVICE void load_rows(held (*v)[QUADS], u8 *trays, i64 first, const struct forward_arguments *a, struct position p)
+DEVICE void load_rows(held (*v)[QUADS], struct after *after, u8 *trays, i64 first, const struct forward_arguments *a, struct position p)
 {
 #if ACCESS == ACCESS_SHIFTED
 	UNROLL
@@ -113,6 +152,11 @@ DEVICE void load_rows(held (*v)[QUADS], u8 *trays, i64 first, const struct forwa
 	FETCH_WAIT(0);
 	sync_warp();
 #endif
+	struct parts parts[IS_MADE ? ROWS_AT_ONCE : 1];
+	UNROLL
+	for (int u = 0; IS_MADE && u < ROWS_AT_ONCE; u++)
+		if (first + u * SUB_ROWS < a->rows)
+			load_parts(&parts[IS_MADE ? u : 0], first + u * SUB_ROWS, a, p);
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
 		const u8 *x = a->x + (first + u * SUB_ROWS) * a->x_stride;
@@ -123,7 +167,7 @@ DEVICE void load_rows(held (*v)[QUADS], u8 *trays, i64 first, const struct forwa
 			continue;
 		}
 		if (IS_MADE)
-			make_row(v[u], first + u * SUB_ROWS, a, p);
+			make_row(v[u], &parts[IS_MADE ? u : 0], first + u * SUB_ROWS, a, p);
 #if HELD_ELEMENT == ELEMENT
 		else if (ACCESS == ACCESS_SHIFTED)
 			take_quads(v[u], QUADS, trays + u * TRAYS_BYTES, (int)((u64)x & 15));
@@ -131,7 +175,7 @@ DEVICE void load_rows(held (*v)[QUADS], u8 *trays, i64 first, const struct forwa
 			load_row(v[u], x, p);
 #endif
 		if (HAS_AFTER)
-			fetch_after(trays + u * TRAYS_BYTES, first + u * SUB_ROWS, a, p);
+			fetch_after(&after[u], trays + u * TRAYS_BYTES, first + u * SUB_ROWS, a, p);
 	}
 	if (HAS_AFTER)
 		fetch_close();
@@ -139,12 +183,13 @@ DEVICE void load_rows(held (*v)[QUADS], u8 *trays, i64 first, const struct forwa
 
 /* Quads whose weights are loaded before the first of them is stored: a load does not pass a store, and one at a time
  * each would wait for its weights (1x4096 bf16: 2.23 us, four together 1.89; 1024x8192: 12.6, 10.8). As many as the
- * registers have room for; one where a quad may be outside the row (4096x3584: 17.6 us, four together 18.3). */
+ * registers have room for; one where a quad may be outside the row (4096x3584: 17.6 us, four together 18.3), and of an
+ * activation, whose intermediate numbers take them: 64 registers a thread, four together 95. */
 enum {
 	SAME_DTYPE = WEIGHT_ELEMENT == ELEMENT,
 	SCARCE = BOUND_THREADS * BLOCKS >= 1024, /* 64 registers a thread: with h, a fourth would spill */
 	WARP_A_ROW = ROW_WARPS == 1 && WARP_SEGMENTS > 1,
-	TOGETHER = WARP_A_ROW ? (ACCESS != ACCESS_QUADS || !SAME_DTYPE ? 1 : WARP_SEGMENTS == 2 ? 4 : 2)
+	TOGETHER = ACTIVATION ? 1 : WARP_A_ROW ? (ACCESS != ACCESS_QUADS || !SAME_DTYPE ? 1 : WARP_SEGMENTS == 2 ? 4 : 2)
 		   : ACCESS == ACCESS_QUADS && CAPACITY != COLS ? 1 : SAME_DTYPE ? (HAS_H && SCARCE ? 3 : 4) : 2
 };
 
@@ -162,20 +207,20 @@ DEVICE void put_quad(struct strip s, u8 *tray, i64 row, int j, const struct forw
 #endif
 }
 
-DEVICE void write_row(held *v, u8 *tray, i64 row, struct statistics s, const struct forward_arguments *a, struct position p)
+DEVICE void write_row(held *v, const struct after *after, u8 *tray, i64 row, struct statistics s, const struct forward_arguments *a, struct position p)
 {
 	UNROLL
 	for (int start = 0; start < QUADS; start += TOGETHER) {
 		if (TOGETHER == 1) { /* a branch less, and fewer registers */
 			if (HAS_QUAD(p.first, start))
-				put_quad(normalized(v[start], s, a, column(p.first, start), tray + start * TRAY_STEP), tray, row, start, a, p);
+				put_quad(normalized(v[start], s, load_affine(a, column(p.first, start)), after_quad(after, tray, start)), tray, row, start, a, p);
 			continue;
 		}
 		struct strip y[TOGETHER];
 		UNROLL
 		for (int j = start; j < start + TOGETHER && j < QUADS; j++)
 			if (HAS_QUAD(p.first, j))
-				y[j - start] = normalized(v[j], s, a, column(p.first, j), tray + j * TRAY_STEP);
+				y[j - start] = normalized(v[j], s, load_affine(a, column(p.first, j)), after_quad(after, tray, j));
 		UNROLL
 		for (int j = start; j < start + TOGETHER && j < QUADS; j++)
 			if (HAS_QUAD(p.first, j))
@@ -183,42 +228,98 @@ DEVICE void write_row(held *v, u8 *tray, i64 row, struct statistics s, const str
 	}
 }
 
-KERNEL(KERNEL_NAME, BOUND_THREADS, BLOCKS, forward_arguments)
+/* Several rows share what their weights cost: a load, and a widening, for all. Row u is `first` and u SUB_ROWS more. */
+DEVICE void write_rows(held (*v)[QUADS], const struct after *after, u8 *trays, i64 first, const struct statistics *s, const struct forward_arguments *a,
+		       struct position p)
+{
+	UNROLL
+	for (int start = 0; start < QUADS; start += TOGETHER) {
+		struct affine_weights by[TOGETHER];
+		UNROLL
+		for (int j = start; j < start + TOGETHER && j < QUADS; j++)
+			if (HAS_QUAD(p.first, j))
+				by[j - start] = load_affine(a, column(p.first, j));
+		UNROLL
+		for (int j = start; j < start + TOGETHER && j < QUADS; j++) {
+			UNROLL
+			for (int u = 0; u < ROWS_AT_ONCE; u++) {
+				u8 *tray = trays + u * TRAYS_BYTES;
+				i64 row = first + u * SUB_ROWS;
+				if (row < a->rows && HAS_QUAD(p.first, j))
+					put_quad(normalized(v[u][j], s[u], by[j - start], after_quad(&after[u], tray, j)), tray, row, j, a, p);
+			}
+		}
+	}
+}
+
+DEVICE void store_statistics(const struct forward_arguments *a, i64 row, struct statistics s)
+{
+	if (a->mean)
+		store_real(a->mean, STATISTIC_OF(row), s.mean);
+	if (a->rstd)
+		store_real(a->rstd, STATISTIC_OF(row), s.rstd);
+	if (a->mean_lo)
+		store_real(a->mean_lo, STATISTIC_OF(row), s.mean_lo);
+}
+
+/* Statistics and y of the rows in hand. */
+DEVICE void finish_rows(held (*v)[QUADS], const struct after *after, u8 *trays, i64 first, struct board *board, const struct forward_arguments *a,
+			struct position p)
+{
+	struct statistics s[ROWS_AT_ONCE], own[OWN_ROWS];
+	row_statistics(v, s, own, (real)a->eps, board, p);
+	if (ACCESS == ACCESS_SHIFTED)
+		sync_warp(); /* all have taken theirs from the trays */
+	if (HAS_AFTER)
+		FETCH_WAIT(0);
+	UNROLL
+	for (int k = 0; k < OWN_ROWS; k++) {
+		i64 row = first + (own_row(p.lane) + k) * SUB_ROWS;
+		if (p.unit == 0 && p.lane < ROWS_AT_ONCE && row < a->rows)
+			store_statistics(a, row, own[k]);
+	}
+	if (ROWS_AT_ONCE > 1)
+		write_rows(v, after, trays, first, s, a, p);
+	else if (first < a->rows)
+		write_row(v[0], after, trays, first, s[0], a, p);
+}
+
+#if ROW_GROUPS > 1
+DEVICE void select_group(struct forward_arguments *a)
+{
+	const int group = GROUP_OF_BLOCK(ROW_BLOCKS);
+	TO_GROUP(a->x, group, BYTES_OF(X_ELEMENT));
+	TO_GROUP(a->y, group, BYTES_OF(Y_ELEMENT));
+	TO_GROUP(a->weight, group, WEIGHT_BYTES);
+	TO_GROUP(a->bias, group, WEIGHT_BYTES);
+	STATISTICS_TO_GROUP(a->mean, group);
+	STATISTICS_TO_GROUP(a->rstd, group);
+	STATISTICS_TO_GROUP(a->mean_lo, group);
+#if HAS_NEIGHBOURS
+	TO_GROUP(a->x_bias, group, WEIGHT_BYTES);
+	TO_GROUP(a->residual, group, BYTES_OF(HAS_RESIDUAL ? ELEMENT : HAS_GATE ? GATE_ELEMENT : AFTER_ELEMENT));
+	TO_GROUP(a->h, group, ELEMENT_BYTES);
+#endif
+}
+#endif
+
+GROUP_KERNEL(KERNEL_NAME, BOUND_THREADS, BLOCKS, forward_arguments)
 {
 	const int row_block = ROW_BLOCKS > 1 ? cluster_rank() : 0;
 	const struct position p = position_of(thread_index(), row_block);
 	const int sub = thread_index() % 32 / ROW_THREADS;
-	const i64 first = (block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group) * ROWS_AT_ONCE * SUB_ROWS + sub;
+	const i64 first = (BLOCK_IN_GROUP(ROW_BLOCKS) / ROW_BLOCKS * BLOCK_ROWS + p.group) * ROWS_AT_ONCE * SUB_ROWS + sub;
 	u8 *trays = tray_of(shared_memory() + BOARDS_BYTES, thread_index()); /* of ACCESS_SHIFTED, or of the residual after */
 	held v[ROWS_AT_ONCE][QUADS];
-	struct statistics s[ROWS_AT_ONCE];
+	struct after after[ROWS_AT_ONCE];
 
 	if (first - sub >= a.rows)
 		return;
 	struct board board = make_board(shared_memory() + p.group * BOARD_BYTES);
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	load_rows(v, trays, first, &a, p);
-	row_statistics(v, s, (real)a.eps, &board, p);
-	if (ACCESS == ACCESS_SHIFTED)
-		sync_warp(); /* all have taken theirs from the trays */
-	if (HAS_AFTER)
-		FETCH_WAIT(0);
-	UNROLL
-	for (int u = 0; u < ROWS_AT_ONCE; u++) {
-		i64 row = first + u * SUB_ROWS;
-		if (row >= a.rows)
-			continue;
-		if (p.unit == 0 && p.lane == 0) {
-			if (a.mean)
-				store_real(a.mean, row, s[u].mean);
-			if (a.rstd)
-				store_real(a.rstd, row, s[u].rstd);
-			if (a.mean_lo)
-				store_real(a.mean_lo, row, s[u].mean_lo);
-		}
-		write_row(v[u], trays + u * TRAYS_BYTES, row, s[u], &a, p);
-	}
+	load_rows(v, after, trays, first, &a, p);
+	finish_rows(v, after, trays, first, &board, &a, p);
 	if (ACCESS != ACCESS_SHIFTED)
 		return;
 	sync_warp();

@@ -53,7 +53,8 @@ enum {
 	MOST_WALK_SLOTS = 4, /* slots that a warp walks, whose sums it folds */
 	COLUMN_WARPS = 8,    /* of a block of columns.cu */
 	FOLD_BY_THREAD = 16, /* up to so many partial sums are one thread's work */
-	FOLD_TOGETHER = 128  /* partial sums that a launch folds into one */
+	FOLD_TOGETHER =
+		256 /* partial sums that a launch folds into one: a thread loads up to twice FOLD_BY_THREAD */
 };
 
 /* ---- arguments; strides in bytes, pointers of absent operands NULL ---- */
@@ -98,6 +99,8 @@ struct backward_arguments {
 	long long rows, slot_rows;
 	double eps;
 	void *slot_sums; /* of the chunks of a slot, where shared memory has no room for them; else NULL */
+	int walkers; /* of a slot: parts of a warp that take its chunks by turns, where rows are narrow; a power of two */
+	int unused;
 #if HAS_NEIGHBOURS
 	const unsigned char *x_bias, *dh; /* dh: or the gate */
 	unsigned char *dresidual;         /* or dgate */
@@ -105,7 +108,7 @@ struct backward_arguments {
 	const unsigned char *bias; /* of an activation */
 #endif
 };
-LAYOUT_ASSERT(sizeof(struct backward_arguments) == 120 + 48 * HAS_NEIGHBOURS);
+LAYOUT_ASSERT(sizeof(struct backward_arguments) == 128 + 48 * HAS_NEIGHBOURS);
 
 struct staged_arguments {
 	const unsigned char *x, *dy;
@@ -132,16 +135,17 @@ struct columns_arguments {
 	void *folded;                        /* KIND_FOLD: the same of the folded ones */
 	unsigned char *gradients[MOST_SUMS]; /* KIND_FINAL: where each sum goes */
 	long long count;
-	int each; /* partial sums that a thread loads: 1 to FOLD_BY_THREAD, a power of two */
+	int each; /* partial sums that a thread loads: 1 to twice FOLD_BY_THREAD, a power of two */
 	int accumulate;
 };
 LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
 
 /* ---- shared memory, in bytes ---- */
 
-/* Quads (16 bytes) of a segment that a thread holds. */
-#define SEGMENT_QUADS_OF(cols, element_bytes) \
-	((((cols) < SEGMENT ? (cols) : SEGMENT) * (element_bytes) + 511) / 512)
+/* Quads (16 bytes) of a segment that a thread holds, row_threads of which share it. */
+#define SEGMENT_QUADS_OF(cols, element_bytes, row_threads)                                  \
+	((((cols) < SEGMENT ? (cols) : SEGMENT) * (element_bytes) + 16 * (row_threads)-1) / \
+	 (16 * (row_threads)))
 
 /* A board: two sides of places for the sums of a row's units, 16 or less, or a power of two of 32 and more; behind them the
  * mbarriers of a cluster. */
@@ -175,6 +179,11 @@ LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
 		 : 0)
 #define RING_BYTES_OF(stages, tensors, rows_at_once, trays_bytes) \
 	((stages) * (tensors) * (rows_at_once) * (trays_bytes))
+
+/* Forward: a gate of the result stays in registers, where its loads go out with those of x; a residual after the norm, which
+ * is needed for a moment only, in a tray. */
+#define HOLDS_GATE_OF(gate_out, element_bytes, warp_segments, access) \
+	((gate_out) && (element_bytes) == 2 && (warp_segments) == 1 && (access) == ACCESS_QUADS)
 
 /* Staged rows: a tile is a segment of x, or of x and dy. */
 #define TILE_BYTES_OF(quads, tensors) ((quads)*32 * 16 * (tensors))

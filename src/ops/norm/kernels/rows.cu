@@ -7,7 +7,8 @@
  *   ELEMENT           of the activations as the kernel holds them: DTYPE_… (layout.h)
  *   X_ELEMENT         of x, Y_ELEMENT of y: where they are not ELEMENT, that of a row as the kernel holds it
  *   WEIGHT_ELEMENT    of weight, bias and their gradients
- *   COLS              elements in a row
+ *   COLS              elements in a row; of a kernel with groups, in a group
+ *   ROW_GROUPS        groups of COLS columns in a row (rule 13): each is a row to the kernel, of a block of its own
  *   CENTRED           1 LayerNorm, 0 RMSNorm
  *   ACCESS            of rows: ACCESS_… (layout.h); shift.cu has ACCESS_SHIFTED
  *   WEIGHT_ACCESS     of weight and bias: 0 they start at multiples of 16 bytes, 1 element by element
@@ -27,9 +28,9 @@
  *   ROUND_EACH        1: xhat rounds to the dtype of the norm's input before it is multiplied
  *   HAS_…             1: the call has that operand
  *
- * A lane of the contract is an element's number mod 256. A thread of a warp holds quads (16 bytes, PER_QUAD
- * elements) of a segment; quad j of thread t starts at element (32 j + t) PER_QUAD, so that a warp reads
- * whole lines, and a thread's elements fall on THREAD_LANES = 8 lanes, in GROUPS runs of PER_QUAD neighbours. */
+ * A lane of the contract is an element's number mod 256. A thread holds quads (16 bytes, PER_QUAD elements) of a
+ * segment; quad j of thread t starts at element (ROW_THREADS j + t) PER_QUAD, so that a warp reads whole lines, and a
+ * thread's elements fall on THREAD_LANES lanes, in LANE_RUNS runs of PER_QUAD neighbours. */
 
 #ifndef HAS_BIAS
 #define HAS_BIAS 0
@@ -66,13 +67,13 @@ enum { ELEMENT_BYTES = ELEMENT == DTYPE_F32 ? 4 : 2 };
 #endif
 
 enum {
-	THREAD_LANES = 8,
+	THREAD_LANES = LANES / ROW_THREADS,
 	WEIGHT_BYTES = WEIGHT_ELEMENT == DTYPE_F64 ? 8 : WEIGHT_ELEMENT == DTYPE_F32 ? 4 : 2,
 	PER_QUAD = 16 / ELEMENT_BYTES,
-	WARP_ELEMENTS = 32 * PER_QUAD, /* from a quad of a thread to its next */
-	SEGMENT_QUADS = SEGMENT_QUADS_OF(COLS, ELEMENT_BYTES),
-	GROUPS_OF_LANES = THREAD_LANES / PER_QUAD,
-	GROUPS = SEGMENT_QUADS < GROUPS_OF_LANES ? SEGMENT_QUADS : GROUPS_OF_LANES,
+	WARP_ELEMENTS = ROW_THREADS * PER_QUAD, /* from a quad of a thread to its next */
+	SEGMENT_QUADS = SEGMENT_QUADS_OF(COLS, ELEMENT_BYTES, ROW_THREADS),
+	MOST_LANE_RUNS = THREAD_LANES / PER_QUAD,
+	LANE_RUNS = SEGMENT_QUADS < MOST_LANE_RUNS ? SEGMENT_QUADS : MOST_LANE_RUNS,
 	QUADS = WARP_SEGMENTS * SEGMENT_QUADS,
 	UNITS = STAGED_UNITS ? STAGED_UNITS : ROW_WARPS * ROW_BLOCKS, /* a unit is what a warp sums up of a row */
 	CAPACITY = STAGED_UNITS ? (COLS + SEGMENT - 1) / SEGMENT * SEGMENT : UNITS * WARP_SEGMENTS * SEGMENT,
@@ -83,6 +84,32 @@ enum {
 };
 
 #define ROW_BYTES (COLS * ELEMENT_BYTES) /* under 2^28 */
+
+/* Clusters of `blocks` blocks take the groups of the same rows one after another: which group, and which block it would be
+ * without groups. */
+#define GROUP_OF_BLOCK(blocks) (ROW_GROUPS > 1 ? (int)(block_index() / (blocks) % ROW_GROUPS) : 0)
+#define BLOCK_IN_GROUP(blocks) \
+	(ROW_GROUPS > 1 ? block_index() / (blocks) / ROW_GROUPS * (blocks) + block_index() % (blocks) : block_index())
+/* The number of a row's statistics, once their pointer is that of the group. */
+#define STATISTIC_OF(row) ((row) * ROW_GROUPS)
+/* A KERNEL whose struct a has the pointers of its group (select_group, of the kernel's file); without groups as it is given. */
+#if ROW_GROUPS > 1
+#define GROUP_KERNEL(name, threads, blocks, arguments)  \
+	DEVICE void run_group(const struct arguments a); \
+	KERNEL(name, threads, blocks, arguments)         \
+	{                                                \
+		struct arguments of_group = a;           \
+		select_group(&of_group);                 \
+		run_group(of_group);                     \
+	}                                                \
+	DEVICE void run_group(const struct arguments a)
+#else
+#define GROUP_KERNEL KERNEL
+#endif
+/* Moves a pointer to the first element of a group. */
+#define TO_GROUP(pointer, group, bytes) ((pointer) += (i64)(group) * COLS * (bytes))
+#define STATISTICS_TO_GROUP(pointer, group) \
+	((pointer) = (pointer) ? (u8 *)(pointer) + (group) * sizeof(real) : (u8 *)0)
 
 /* Where a thread stands in its row. */
 struct position {
@@ -112,7 +139,8 @@ DEVICE int column(int first, int j)
 }
 
 /* Whether quad j has an element in the row, and element e of it. */
-#define HAS_QUAD(first, j) (CAPACITY == COLS || column(first, j) < COLS)
+enum { ALL_QUADS = CAPACITY == COLS || (UNITS == 1 && COLS == SEGMENT_QUADS * WARP_ELEMENTS) };
+#define HAS_QUAD(first, j) (ALL_QUADS || column(first, j) < COLS)
 #define HAS_ELEMENT(first, j, e)                                                                    \
 	(TAIL_ELEMENTS == 0 || (j) % SEGMENT_QUADS != TAIL_QUAD ? HAS_QUAD(first, j)               \
 								 : column(first, j) + (e) < COLS)

@@ -6,7 +6,8 @@ enum {
 	SUMS = HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS,
 	DBIAS_SUM = HAS_DWEIGHT,
 	DX_BIAS_SUM = HAS_DWEIGHT + HAS_DBIAS,
-	PITCH = (COLS + REALS - 1) / REALS * REALS,
+	GROUP_PITCH = (COLS + REALS - 1) / REALS * REALS,
+	PITCH = ROW_GROUPS * GROUP_PITCH, /* of a row's sums: each group's start at a quad */
 	BLOCK_ROW_THREADS = 32 * ROW_WARPS,            /* threads of a block that share a row */
 	SUM_QUADS = QUADS * PER_QUAD / REALS, /* of one column sum and a thread */
 	THREAD_SUMS_BYTES = THREAD_SUMS_BYTES_OF(SUMS, QUADS, ELEMENT_BYTES, (int)sizeof(real)),
@@ -16,15 +17,20 @@ enum {
 /* Column sums of a thread: [those wanted of dweight, dbias, dx_bias][element]. */
 enum { COLUMN_SUMS = SUMS > 0 ? SUMS : 1, ELEMENTS = QUADS * PER_QUAD };
 
-/* Adds the sums of a chunk to those of its slot and sets them to zero. */
-DEVICE void close_chunk(real *slot_sums, real (*sums)[ELEMENTS])
+/* Adds the sums of a chunk to those of its slot and sets them to zero; of several walkers the first adds those of all, in
+ * order, and what the others add is not used. */
+DEVICE void close_chunk(real *slot_sums, real (*sums)[ELEMENTS], int walkers)
 {
 	UNROLL
 	for (int k = 0; k < SUMS; k++) {
 		UNROLL
 		for (int i = 0; i < ELEMENTS; i++) {
 			real *slot_sum = slot_sums + (k * ELEMENTS + i) * THREADS;
-			store_one(real, slot_sum, load_one(real, slot_sum) + sums[k][i]);
+			real sum = load_one(real, slot_sum) + sums[k][i];
+			NO_UNROLL
+			for (int other = 1; SUB_ROWS > 1 && other < walkers; other++)
+				sum = sum + shuffle_xor(sums[k][i], other * ROW_THREADS);
+			store_one(real, slot_sum, sum);
 			sums[k][i] = 0;
 		}
 	}
@@ -32,11 +38,13 @@ DEVICE void close_chunk(real *slot_sums, real (*sums)[ELEMENTS])
 
 /* ---- the tree over slots: of a warp, of a block, of a cluster ---- */
 
-/* Narrow rows: a warp walks SUB_ROWS slots. */
-DEVICE void fold_warp(real (*sums)[ELEMENTS])
+/* Narrow rows: a warp walks SUB_ROWS slots, or has several walkers for each of fewer. */
+DEVICE void fold_warp(real (*sums)[ELEMENTS], int walkers)
 {
 	UNROLL
 	for (int h = ROW_THREADS; h < 32; h *= 2) {
+		if (h < walkers * ROW_THREADS)
+			continue;
 		UNROLL
 		for (int k = 0; k < SUMS; k++) {
 			UNROLL

@@ -58,6 +58,49 @@ DEVICE void weights_of(real *w, struct weights v)
 		w[e] = 1 + w[e];
 }
 
+enum {
+	GROUP_PITCH = (COLS + REALS - 1) / REALS * REALS,
+	PITCH = ROW_GROUPS * GROUP_PITCH,
+	GROUP_STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS, /* of columns, a quad a thread */
+	STRIPS = ROW_GROUPS * GROUP_STRIPS
+};
+
+/* The strip of columns of a warp of KIND_STAGED_COLUMNS: what KIND_STAGED_ROWS read last is the likeliest in the L2. */
+DEVICE int strip_of_warp(i64 warp)
+{
+	return STRIPS - 1 - (int)(warp % STRIPS);
+}
+
+/* The group of a block or, where warps have strips, of a warp. */
+DEVICE int staged_group(void)
+{
+	return KIND == KIND_STAGED_COLUMNS ? strip_of_warp(block_index() * WALK_WARPS + thread_index() / 32) / GROUP_STRIPS
+					   : GROUP_OF_BLOCK(ROW_BLOCKS);
+}
+
+#if ROW_GROUPS > 1
+DEVICE void select_group(struct staged_arguments *a)
+{
+	const int forward = KIND == KIND_STAGED_FORWARD, group = staged_group();
+	TO_GROUP(a->x, group, BYTES_OF(X_ELEMENT));
+	TO_GROUP(a->dy, group, BYTES_OF(Y_ELEMENT));
+	TO_GROUP(a->y, group, BYTES_OF(RESULT_ELEMENT));
+	TO_GROUP(a->weight, group, WEIGHT_BYTES);
+	TO_GROUP(a->bias, group, WEIGHT_BYTES);
+	STATISTICS_TO_GROUP(a->mean, group);
+	STATISTICS_TO_GROUP(a->rstd, group);
+	STATISTICS_TO_GROUP(a->mean_lo, group);
+	a->numbers = (real *)a->numbers + group * ROW_NUMBERS;
+	a->partials = (real *)a->partials + group * GROUP_PITCH;
+#if HAS_NEIGHBOURS
+	TO_GROUP(a->x_bias, group, WEIGHT_BYTES);
+	TO_GROUP(a->residual, group,
+		 BYTES_OF(HAS_RESIDUAL ? ELEMENT : HAS_GATE ? GATE_ELEMENT : forward ? AFTER_ELEMENT : X_ELEMENT));
+	TO_GROUP(a->h, group, BYTES_OF(forward ? ELEMENT : HAS_GATE ? GATE_ELEMENT : X_ELEMENT));
+#endif
+}
+#endif
+
 #if KIND != KIND_STAGED_COLUMNS
 
 enum {
@@ -235,7 +278,8 @@ DEVICE void add_quad(real (*lanes)[THREAD_LANES], int term, struct row r, const 
 			if (CENTRED)
 				ADD_TERM(lanes[CENTRED], j, e, t);
 		} else {
-			real h = there ? xhat_of(x[e], r.s) : 0, t = activated_gradient(d[e], h, w[e], b[e], factors[e]);
+			real dgate, h = there ? xhat_of(x[e], r.s) : 0;
+			real t = activated_gradient(d[e], h, w[e], b[e], factors[e], &dgate);
 			real g = there ? HAS_WEIGHT ? t * w[e] : t : 0;
 			ADD_PRODUCT(lanes[0], j, e, g, h);
 			if (CENTRED)
@@ -321,6 +365,9 @@ DEVICE struct statistics staged_statistics(const struct staged_arguments *a, str
 		r.m0 = mean_of(sums[0]);
 	}
 	staged_sums(sums, CENTRED ? 2 : 1, SQUARES, pass_of(STATISTICS_PASSES - 1, NOT), r, a, w);
+	sums[0] = mean_of(sums[0]);
+	if (CENTRED)
+		sums[CENTRED] = mean_of(sums[CENTRED]);
 	return statistics_of(r.m0, sums, (real)a->eps);
 }
 
@@ -346,10 +393,10 @@ DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_g
 #else
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		real h = xhat_of(x[e], s), t = activated_gradient(d[e], h, w[e], b[e], factors[e]);
+		real dgate, h = xhat_of(x[e], s), t = activated_gradient(d[e], h, w[e], b[e], factors[e], &dgate);
 		x[e] = dx_of(h, HAS_WEIGHT ? t * w[e] : t, mean_gx, mean_g, s.rstd);
 		if (HAS_GATE)
-			factors[e] = gate_gradient(&x[e], fetched[e], d[e], h, w[e], b[e], factors[e]);
+			factors[e] = GATE_IN ? gate_gradient(&x[e], fetched[e], factors[e]) : dgate;
 	}
 #endif
 }
@@ -421,11 +468,11 @@ DEVICE void write_row(i64 row, struct pass pass, struct statistics s, real mean_
 	}
 }
 
-KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
+GROUP_KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 {
 	const int row_block = ROW_BLOCKS > 1 ? cluster_rank() : 0;
 	const struct position p = position_of(thread_index(), row_block);
-	const i64 number = block_index() / ROW_BLOCKS * BLOCK_ROWS + p.group;
+	const i64 number = BLOCK_IN_GROUP(ROW_BLOCKS) / ROW_BLOCKS * BLOCK_ROWS + p.group;
 	const int speaks = p.unit == 0 && p.lane == 0;
 	struct walk w = walk_of(p, row_block);
 
@@ -441,11 +488,11 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 	struct statistics s = staged_statistics(&a, &w);
 	if (speaks) {
 		if (a.mean)
-			store_real(a.mean, number, s.mean);
+			store_real(a.mean, STATISTIC_OF(number), s.mean);
 		if (a.rstd)
-			store_real(a.rstd, number, s.rstd);
+			store_real(a.rstd, STATISTIC_OF(number), s.rstd);
 		if (a.mean_lo)
-			store_real(a.mean_lo, number, s.mean_lo);
+			store_real(a.mean_lo, STATISTIC_OF(number), s.mean_lo);
 	}
 	write_row(number, pass_of(STATISTICS_PASSES, NOT), s, 0, 0, &a, &w);
 #else
@@ -457,9 +504,9 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 		w.gate = NEIGHBOUR_ROW(&a, residual, number);
 	r.m0 = 0;
 	if (HAS_RSTD) {
-		r.s.rstd = load_real(a.rstd, number);
-		r.s.mean = CENTRED ? load_real(a.mean, number) : 0;
-		r.s.mean_lo = CENTRED && a.mean_lo ? load_real(a.mean_lo, number) : 0;
+		r.s.rstd = load_real(a.rstd, STATISTIC_OF(number));
+		r.s.mean = CENTRED ? load_real(a.mean, STATISTIC_OF(number)) : 0;
+		r.s.mean_lo = CENTRED && a.mean_lo ? load_real(a.mean_lo, STATISTIC_OF(number)) : 0;
 		finish_statistics(&r.s);
 	} else {
 		r.s = staged_statistics(&a, &w);
@@ -470,7 +517,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 	if (HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS == 0) {
 		write_row(number, pass_of(PASSES + 1, AGAIN), r.s, mean_gx, mean_g, &a, &w);
 	} else if (speaks) {
-		real *to = (real *)a.numbers + number * ROW_NUMBERS;
+		real *to = (real *)a.numbers + STATISTIC_OF(number) * ROW_NUMBERS;
 		store_one(real, to + MEAN, r.s.mean);
 		store_one(real, to + RSTD, r.s.rstd);
 		store_one(real, to + SHIFT, r.s.shift);
@@ -485,8 +532,6 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, staged_arguments)
 enum {
 	SUMS = HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS,
 	WALK_TENSORS = 2 + HAS_DH + HAS_GATE,
-	PITCH = (COLS + REALS - 1) / REALS * REALS,
-	STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS, /* of columns, a quad a thread */
 	NUMBER_QUADS = ROW_NUMBERS / REALS,
 	WALK_ROW_BYTES = WALK_ROW_BYTES_OF(WALK_TENSORS, (int)sizeof(real)),
 	WALK_LEVELS = 2                          /* of the tree over the slots of a walk */
@@ -540,7 +585,7 @@ DEVICE void fetch_row(const struct walk *w, i64 row, int stage, const struct sta
 				fetch_strip(to + 2 * 32 * 16, NEIGHBOUR_ROW(a, residual, row), w->c, HAS_GATE ? GATE_ELEMENT : X_ELEMENT);
 		}
 		if (w->lane < NUMBER_QUADS)
-			fetch(to + WALK_TENSORS * 32 * 16, (const real *)a->numbers + row * ROW_NUMBERS + w->lane * REALS);
+			fetch(to + WALK_TENSORS * 32 * 16, (const real *)a->numbers + STATISTIC_OF(row) * ROW_NUMBERS + w->lane * REALS);
 	}
 	fetch_close();
 }
@@ -582,15 +627,14 @@ DEVICE void walk_row(struct sums *sums, const struct walk_columns *columns, stru
 	s.shift = numbers[SHIFT];
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
-		real h = xhat_of(x[e], s);
-		const real dy = d[e];
-		d[e] = activated_gradient(d[e], h, weight[e], bias[e], factors[e]);
+		real dgate, h = xhat_of(x[e], s);
+		d[e] = activated_gradient(d[e], h, weight[e], bias[e], factors[e], &dgate);
 		real g = HAS_WEIGHT && NEEDS_DX ? d[e] * weight[e] : d[e];
 		x[e] = dx_of(h, g, numbers[MEAN_GX], numbers[MEAN_G], s.rstd);
 		if (HAS_DH)
 			x[e] = x[e] + dh[e];
 		if (HAS_GATE)
-			factors[e] = gate_gradient(&x[e], fetched[e], dy, h, weight[e], bias[e], factors[e]);
+			factors[e] = GATE_IN ? gate_gradient(&x[e], fetched[e], factors[e]) : dgate;
 		sums->of[DWEIGHT][e] = fma_real(d[e], ROUND_EACH ? rounded(h, X_ELEMENT) : h, sums->of[DWEIGHT][e]);
 		sums->of[DBIAS][e] = sums->of[DBIAS][e] + d[e];
 		sums->of[DX_BIAS][e] = HAS_DX_BIAS ? sums->of[DX_BIAS][e] + x[e] : 0;
@@ -621,11 +665,11 @@ DEVICE struct sums walk_slot(const struct walk_columns *columns, struct walk *w,
 }
 
 /* A warp walks the rows of walk_slots slots in one strip of columns, and folds them. */
-KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 ? 2 : 3, staged_arguments)
+GROUP_KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 || GATE_IN ? 2 : 3, staged_arguments)
 {
 	const int warp_in_block = thread_index() / 32;
 	const i64 warp = block_index() * WALK_WARPS + warp_in_block, number = warp / STRIPS;
-	const int strip = STRIPS - 1 - (int)(warp % STRIPS); /* what KIND_STAGED_ROWS read last is the likeliest in the L2 */
+	const int strip = strip_of_warp(warp);
 	const i64 walk_rows = a.walk_slots * a.slot_rows;
 	struct sums sums = no_sums(), left[WALK_LEVELS];
 	struct walk_columns columns;
@@ -636,7 +680,7 @@ KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 ? 2 : 3, staged_arguments)
 	w.ring = shared_memory() + warp_in_block * WALK_AHEAD * WALK_ROW_BYTES;
 	w.stage = 0;
 	w.lane = thread_index() % 32;
-	w.c = strip * WARP_ELEMENTS + w.lane * PER_QUAD;
+	w.c = (ROW_GROUPS > 1 ? strip % GROUP_STRIPS : strip) * WARP_ELEMENTS + w.lane * PER_QUAD;
 	wait_for_kernels_before();
 	let_next_kernel_start();
 	if (w.row >= a.rows)

@@ -5,11 +5,11 @@
 /* ---- sums over a row ---- */
 
 /* Adds the terms of quad j to the lanes; the first term of a lane is where it starts. */
-#define LANE(j, e) ((j) % GROUPS_OF_LANES * PER_QUAD + (e))
+#define LANE(j, e) ((j) % MOST_LANE_RUNS * PER_QUAD + (e))
 #define ADD_TERM(lanes, j, e, term) \
-	((lanes)[LANE(j, e)] = (j) < GROUPS_OF_LANES ? (term) : (lanes)[LANE(j, e)] + (term))
+	((lanes)[LANE(j, e)] = (j) < MOST_LANE_RUNS ? (term) : (lanes)[LANE(j, e)] + (term))
 #define ADD_PRODUCT(lanes, j, e, a, b) \
-	((lanes)[LANE(j, e)] = (j) < GROUPS_OF_LANES ? (a) * (b) : fma_real(a, b, (lanes)[LANE(j, e)]))
+	((lanes)[LANE(j, e)] = (j) < MOST_LANE_RUNS ? (a) * (b) : fma_real(a, b, (lanes)[LANE(j, e)]))
 
 /* The tree over n neighbours, n a constant. */
 DEVICE real fold_array(real *a, int n)
@@ -28,7 +28,7 @@ DEVICE real fold_array(real *a, int n)
  * shuffles than one. Two sums of rows that leave no thread idle stay side by side: 2048x4096 .91, shared .89. */
 enum {
 	FILLED = UNITS == 1 ? COLS % WARP_ELEMENTS == 0 : CAPACITY == COLS,
-	SIDE_BY_SIDE = FILLED && GROUPS == 1 && WARP_SEGMENTS == 1 && ROWS_AT_ONCE == 1 ? 2 : 1
+	SIDE_BY_SIDE = FILLED && LANE_RUNS == 1 && WARP_SEGMENTS == 1 && ROWS_AT_ONCE == 1 ? 2 : 1
 };
 
 /* Among how many threads n sums are shared: a power of two, and no more than a row has. */
@@ -93,31 +93,46 @@ DEVICE void spread_sums(real *sums, int n, int lane)
 	spread_step(sums, n, 1, lane);
 }
 
+/* Of n numbers that every thread has, a thread keeps those that fold_threads would leave it. */
+DEVICE void keep_own(real *numbers, int n, int lane)
+{
+	UNROLL
+	for (int h = 1; h < shared_by(n); h *= 2) {
+		UNROLL
+		for (int k = 0; k < n / (2 * h); k++)
+			numbers[k] = (lane & h) != 0 ? numbers[k + n / (2 * h)] : numbers[k];
+	}
+}
+
 /* Folds a thread's own lanes of a segment as soon as they are complete, which frees their registers: each group into its first. */
 DEVICE void close_segment(real *lanes)
 {
 	UNROLL
-	for (int g = 0; g < GROUPS; g++)
+	for (int g = 0; g < LANE_RUNS; g++)
 		lanes[g * PER_QUAD] = fold_array(lanes + g * PER_QUAD, PER_QUAD);
 }
+
+/* LANE_RUNS, up to a power of two. */
+enum { LANE_RUNS_UP = LANE_RUNS <= 1 ? 1 : LANE_RUNS <= 2 ? 2 : LANE_RUNS <= 4 ? 4 : LANE_RUNS <= 8 ? 8 : LANE_RUNS <= 16 ? 16 : 32 };
 
 /* n sums over `segments` closed segments, from lanes[sum][segment][THREAD_LANES], which are left as fold_threads leaves them. Groups of
  * lanes and segments have sums of their own until the threads are folded. */
 DEVICE void fold_lanes(real (*lanes)[THREAD_LANES], real *sums, int n, int segments, int lane)
 {
-	enum { GROUPS_UP = GROUPS == 3 ? 4 : GROUPS };
-	real parts[2 * ROWS_AT_ONCE * WARP_SEGMENTS * GROUPS_UP];
-	const int all = n * segments * GROUPS_UP;
+	real parts[2 * ROWS_AT_ONCE * WARP_SEGMENTS * LANE_RUNS_UP];
+	const int each = segments * LANE_RUNS_UP, all = n * each;
 	UNROLL
 	for (int i = 0; i < all; i++)
-		parts[i] = i % GROUPS_UP < GROUPS ? lanes[i / GROUPS_UP][i % GROUPS_UP * PER_QUAD] : 0;
+		parts[i] = i % LANE_RUNS_UP < LANE_RUNS ? lanes[i / LANE_RUNS_UP][i % LANE_RUNS_UP * PER_QUAD] : 0;
 	fold_threads(parts, all, lane);
+	/* Parts of a sum that a thread has left are neighbours; then those of its neighbours in the tree. */
+	const int held = all / shared_by(all), own = held < each ? held : each;
 	UNROLL
-	for (int h = all / 2; h >= n; h /= 2)
-		parts[0] = parts[0] + shuffle_xor(parts[0], h);
+	for (int k = 0; k < held / own; k++)
+		sums[k] = fold_array(parts + k * own, own);
 	UNROLL
-	for (int k = 0; k < n; k++)
-		sums[k] = parts[k];
+	for (int h = shared_by(all) / 2; h >= n && own < each; h /= 2)
+		sums[0] = sums[0] + shuffle_xor(sums[0], h);
 }
 
 /* Where the warps that share a row put their shares of sums over it: in shared memory, of every block of a cluster. It has two
@@ -217,22 +232,27 @@ DEVICE void take_sums(struct board *b, real *sums, int n, int group, int lane)
 	b->round++;
 }
 
-/* n row sums, from lanes[sum][segment of the warp][THREAD_LANES], all closed; every thread of the row gets them. */
-DEVICE void row_sums(real (*lanes)[THREAD_LANES], real *sums, int n, struct board *b, struct position p)
+/* n row sums over COLS, from lanes[sum][segment of the warp][THREAD_LANES], all closed; every thread of the row gets them.
+ * own: those that fold_threads leaves to a thread, which divides no others. */
+DEVICE void row_means(real (*lanes)[THREAD_LANES], real *means, real *own, int n, struct board *b, struct position p)
 {
-	fold_lanes(lanes, sums, n, WARP_SEGMENTS, p.lane);
+	fold_lanes(lanes, own, n, WARP_SEGMENTS, p.lane);
 	if (UNITS > 1) {
 		open_round(b, n);
 		UNROLL
 		for (int k = 0; k < n / shared_by(n); k++)
-			put_share(b, first_held(n, p.lane) + k, p.unit, sums[k], p.lane / shared_by(n));
-		take_sums(b, sums, n, p.group, p.lane);
+			put_share(b, first_held(n, p.lane) + k, p.unit, own[k], p.lane / shared_by(n));
+		take_sums(b, means, n, p.group, p.lane);
+		UNROLL
+		for (int k = 0; k < n; k++)
+			means[k] = own[k] = mean_of(means[k]);
+		keep_own(own, n, p.lane);
 		return;
 	}
-	spread_sums(sums, n, p.lane);
 	UNROLL
-	for (int k = 0; k < n; k++)
-		sums[k] = sums[k] + 0;
+	for (int k = 0; k < n / shared_by(n); k++)
+		means[k] = own[k] = mean_of(own[k] + 0);
+	spread_sums(means, n, p.lane);
 }
 
 /* ---- statistics: rules 3 and 4 ---- */
@@ -268,14 +288,14 @@ DEVICE real affine(real xhat, real weight, real bias)
 }
 #endif
 
-/* From m0 and the sums of squares and, of LayerNorm, of deviations from m0. */
-DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
+/* From m0 and the means of squares and, of LayerNorm, of deviations from m0. */
+DEVICE struct statistics statistics_of(real m0, const real *means, real eps)
 {
 	struct statistics s;
 	s.mean = s.mean_lo = 0;
-	real var = mean_of(sums[0]);
+	real var = means[0];
 	if (CENTRED) {
-		real c = mean_of(sums[CENTRED]);
+		real c = means[CENTRED];
 		s.mean = m0 + c;
 		s.mean_lo = (m0 - s.mean) + c;
 		real v = fma_real(-c, c, var);
@@ -286,11 +306,58 @@ DEVICE struct statistics statistics_of(real m0, const real *sums, real eps)
 	return s;
 }
 
-/* Of ROWS_AT_ONCE rows from their strips. */
-DEVICE void row_statistics(held (*v)[QUADS], struct statistics *s, real eps, struct board *board, struct position p)
+/* Of several rows at once, a thread computes the statistics of OWN_ROWS, from the row on that own_row says. */
+enum { OWN_ROWS = ROWS_AT_ONCE > ROW_THREADS ? ROWS_AT_ONCE / ROW_THREADS : 1 };
+
+DEVICE int own_row(int lane)
+{
+	return first_held(ROWS_AT_ONCE, lane);
+}
+
+/* The means of squares and deviations of a thread's row k, from those that row_means left it. */
+DEVICE void own_means(real *pair, const real *own, int k, int lane)
+{
+	const int apart = shared_by(ROWS_AT_ONCE * (1 + CENTRED)) > shared_by(ROWS_AT_ONCE);
+	pair[0] = own[apart ? 0 : k * (1 + CENTRED)];
+	if (CENTRED)
+		pair[CENTRED] = own[apart ? 0 : 2 * k + 1];
+	if (CENTRED && apart) { /* the thread with the other one */
+		const int second = (lane & ROWS_AT_ONCE) != 0;
+		real other = shuffle_xor(own[0], ROWS_AT_ONCE);
+		pair[0] = second ? other : own[0];
+		pair[CENTRED] = second ? own[0] : other;
+	}
+}
+
+/* Every thread gets mean, rstd and shift of all rows. */
+DEVICE void spread_statistics(struct statistics *s, const struct statistics *own, int lane)
+{
+	real mean[ROWS_AT_ONCE], rstd[ROWS_AT_ONCE], shift[ROWS_AT_ONCE];
+	UNROLL
+	for (int k = 0; k < OWN_ROWS; k++) {
+		mean[k] = own[k].mean;
+		rstd[k] = own[k].rstd;
+		shift[k] = own[k].shift;
+	}
+	if (CENTRED)
+		spread_sums(mean, ROWS_AT_ONCE, lane);
+	spread_sums(rstd, ROWS_AT_ONCE, lane);
+	if (CENTRED)
+		spread_sums(shift, ROWS_AT_ONCE, lane);
+	UNROLL
+	for (int u = 0; u < ROWS_AT_ONCE; u++) {
+		s[u].mean = CENTRED ? mean[u] : 0;
+		s[u].rstd = rstd[u];
+		s[u].shift = CENTRED ? shift[u] : 0;
+	}
+}
+
+/* Of ROWS_AT_ONCE rows from their strips. own: of a thread's own rows, whole. */
+DEVICE void row_statistics(held (*v)[QUADS], struct statistics *s, struct statistics *own, real eps, struct board *board,
+			   struct position p)
 {
 	real lanes[ROWS_AT_ONCE * (1 + CENTRED) * WARP_SEGMENTS][THREAD_LANES];
-	real m0[ROWS_AT_ONCE], sums[BOARD_SUMS];
+	real m0[ROWS_AT_ONCE], own_m0[ROWS_AT_ONCE], means[BOARD_SUMS], own_of_row[BOARD_SUMS];
 	real x[PER_QUAD];
 	if (CENTRED) {
 		UNROLL
@@ -306,10 +373,7 @@ DEVICE void row_statistics(held (*v)[QUADS], struct statistics *s, real eps, str
 					close_segment(terms);
 			}
 		}
-		row_sums(lanes, m0, ROWS_AT_ONCE, board, p);
-		UNROLL
-		for (int u = 0; u < ROWS_AT_ONCE; u++)
-			m0[u] = mean_of(m0[u]);
+		row_means(lanes, m0, own_m0, ROWS_AT_ONCE, board, p);
 	}
 	UNROLL
 	for (int u = 0; u < ROWS_AT_ONCE; u++) {
@@ -337,8 +401,16 @@ DEVICE void row_statistics(held (*v)[QUADS], struct statistics *s, real eps, str
 				close_segment(deviations);
 		}
 	}
-	row_sums(lanes, sums, ROWS_AT_ONCE * (1 + CENTRED), board, p);
+	row_means(lanes, means, own_of_row, ROWS_AT_ONCE * (1 + CENTRED), board, p);
+	if (ROWS_AT_ONCE == 1) {
+		s[0] = own[0] = statistics_of(m0[0], means, eps);
+		return;
+	}
 	UNROLL
-	for (int u = 0; u < ROWS_AT_ONCE; u++)
-		s[u] = statistics_of(m0[u], sums + u * (1 + CENTRED), eps);
+	for (int k = 0; k < OWN_ROWS; k++) {
+		real pair[2];
+		own_means(pair, own_of_row, k, p.lane);
+		own[k] = statistics_of(own_m0[k], pair, eps);
+	}
+	spread_statistics(s, own, p.lane);
 }
