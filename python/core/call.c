@@ -81,6 +81,9 @@ static void append_all(struct signature *s)
 	for (uint8_t i = 0; i < s->op->choice_count; i++)
 		if (s->op->choice[i])
 			append(s, (struct argument){.role = CHOICE, .choice = i});
+	for (int i = 0; i < s->op->size_count; i++)
+		if (s->op->sizes[i].cuts)
+			append(s, (struct argument){.role = CUT, .name = s->op->sizes[i].name});
 	if (s->op->operands[s->x].dtype != s->op->dtype)
 		append(s, (struct argument){.role = DTYPE, .name = "dtype"});
 }
@@ -193,11 +196,27 @@ int add_result(struct call *call, PyObject *object)
 
 /* ---- calls ---- */
 
+/* Of statistics that will be given; nothing reads them here. */
+static void mark_statistics(struct call *call)
+{
+	static const char there;
+	const struct ek_op *op = call->op;
+	for (int i = op->output_count; i < op->operand_count; i++)
+		if (is_statistic(call->signature, &op->operands[i]) &&
+		    ek_operand_has_kind(&op->operands[i], *(const int *)ek_field(&call->args, op->kind)))
+			ek_operand_set(&op->operands[i], &call->args, (void *)(uintptr_t)&there);
+}
+
+/* Enough for a call with statistics and for one without. */
 static int ask_workspace(struct call *call)
 {
-	size_t bytes;
-	ek_status status = call->op->workspace_bytes(call->context, &call->args, &bytes);
-	return status == EK_OK ? add_result(call, PyLong_FromSize_t(bytes)) : raise_status(status);
+	size_t without, with;
+	ek_status status = call->op->workspace_bytes(call->context, &call->args, &without);
+	mark_statistics(call);
+	if (status == EK_OK)
+		status = call->op->workspace_bytes(call->context, &call->args, &with);
+	return status == EK_OK ? add_result(call, PyLong_FromSize_t(with > without ? with : without))
+			       : raise_status(status);
 }
 
 static int compute(struct call *call)

@@ -11,7 +11,8 @@
 /* ---- signatures ---- */
 
 /* What an argument of a Python function is. DTYPE is the op's, where x has another. */
-enum role { OPERAND, CHOICE, KIND, SHAPE, EPS, DTYPE, STATISTICS, WORKSPACE, THREADS, STREAM, ROLES };
+/* CUT is the size that cuts another: group_cols. */
+enum role { OPERAND, CHOICE, KIND, SHAPE, EPS, CUT, DTYPE, STATISTICS, WORKSPACE, THREADS, STREAM, ROLES };
 
 struct argument {
 	uint8_t role;
@@ -170,6 +171,12 @@ static inline bool has_kind(const struct call *call, uint32_t kinds)
 static inline int64_t size_of(const struct call *call, int size)
 {
 	return ek_size_of(call->op, size, &call->args);
+}
+
+/* Of an operand with one element for each row, or for each piece of a row. */
+static inline int64_t count_of(const struct call *call, const struct ek_operand *operand)
+{
+	return ek_dim_of(call->op, &operand->dims[0], &call->args);
 }
 
 /* Reads the scalars and x, and finds the sizes, the context and the stream (frame.c). */

@@ -42,7 +42,16 @@ extern struct names names;
 /* ---- ops ---- */
 
 /* What a node remembers beside tensors, as Python has it (_autograd.Options); then come the choices of backward. */
-enum option { OPTION_KIND, OPTION_SHAPE, OPTION_EPS, OPTION_ESTIMATE, OPTION_COLUMNS, OPTION_DTYPE, OPTIONS };
+enum option {
+	OPTION_KIND,
+	OPTION_SHAPE,
+	OPTION_EPS,
+	OPTION_ESTIMATE,
+	OPTION_COLUMNS,
+	OPTION_DTYPE,
+	OPTION_CUT,
+	OPTIONS
+};
 
 /* An op as autograd has it. Backward's outputs are the gradients of forward's inputs, in the order of the signatures; its
  * inputs are the gradients of forward's outputs ("dy" of "y"), forward's inputs of the same names, and x. An input that

@@ -203,6 +203,7 @@ static void place_what_is_known(const struct node *node, PyObject **arguments)
 	arguments[backward->at[KIND]] = PyTuple_GetItem(node->options, OPTION_KIND);
 	arguments[backward->at[SHAPE]] = node->shape;
 	arguments[backward->at[DTYPE]] = PyTuple_GetItem(node->options, OPTION_DTYPE);
+	arguments[backward->at[CUT]] = PyTuple_GetItem(node->options, OPTION_CUT);
 	arguments[backward->at[STATISTICS]] = node->tensors[node->op->saved_count];
 	arguments[backward->at[WORKSPACE]] = arguments[backward->at[STREAM]] = Py_None;
 }

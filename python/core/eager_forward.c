@@ -79,6 +79,7 @@ static PyObject *options_of_node(const struct eager_call *call, ek_dtype dtype)
 	PyTuple_SetItem(options, OPTION_ESTIMATE, Py_NewRef(Py_False));
 	PyTuple_SetItem(options, OPTION_COLUMNS, Py_NewRef(Py_None));
 	PyTuple_SetItem(options, OPTION_DTYPE, number);
+	PyTuple_SetItem(options, OPTION_CUT, Py_NewRef(scalar_of_call(call, CUT)));
 	for (int i = 0; i < backward->choice_count; i++)
 		PyTuple_SetItem(options, OPTIONS + i, Py_NewRef(call->given[call->op->choices[i]]));
 	return options;

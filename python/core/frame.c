@@ -126,6 +126,30 @@ static int read_sizes(struct call *call, const struct view *x, PyObject *shape)
 	return 0;
 }
 
+/* The op's size that cuts another; its value is an integer, or None for the whole. */
+static int read_cut(struct call *call, PyObject *number)
+{
+	int cut = 0;
+	if (number == Py_None)
+		return 0;
+	while (cut < call->op->size_count - 1 && !call->op->sizes[cut].cuts)
+		cut++;
+	const struct ek_size *size = &call->op->sizes[cut];
+	const int64_t whole = size_of(call, size->cuts - 1);
+	int overflow;
+	long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+	if (value == -1 && PyErr_Occurred())
+		return refuse_number(size->name, number, "an integer, or None");
+	if (overflow || value <= 0 || whole % value != 0) {
+		PyErr_Format(PyExc_ValueError,
+			     "%s (%S) does not divide %lld, the elements that are normalized", size->name,
+			     number, (long long)whole);
+		return -1;
+	}
+	*(int64_t *)ek_field(&call->args, size->offset) = whole == 0 || value == whole ? 0 : value;
+	return 0;
+}
+
 static int read_x(struct call *call, PyObject *object)
 {
 	int number = call->signature->x;
@@ -149,8 +173,8 @@ int call_open(struct call *call)
 	PyObject *stream = scalar_of(call, STREAM);
 	if (read_kind(call, scalar_of(call, KIND)) || read_stream(call, stream) ||
 	    read_x(call, scalar_of(call, OPERAND)) || read_sizes(call, x, scalar_of(call, SHAPE)) ||
-	    settle_stream(call, stream) || find_context(call, scalar_of(call, THREADS)) ||
-	    read_eps(call, scalar_of(call, EPS)))
+	    read_cut(call, scalar_of(call, CUT)) || settle_stream(call, stream) ||
+	    find_context(call, scalar_of(call, THREADS)) || read_eps(call, scalar_of(call, EPS)))
 		return -1;
 	call->scattered = lay_out(call, operand_of(call, call->signature->x), x) == SCATTERED;
 	return 0;

@@ -113,6 +113,11 @@ KEYWORD_FUNCTION(backward_workspace, norm_backward_workspace)
 		.role = CHOICE, .choice = EK_NORM_H_DTYPE, .name = "residual_dtype" \
 	}
 
+#define GROUPS              \
+	{                   \
+		.role = CUT \
+	}
+
 /* PyTorch's rms_norm takes inference tensors. */
 #define COPIED .copied_kinds = 1u << EK_RMS_NORM
 
@@ -121,13 +126,13 @@ static struct signature plain_forward = {
 	.function = "eager_forward", OF_FORWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.role = SHAPE},
 		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS},
-		  FLAVOURS, OUT_DTYPE,
+		  FLAVOURS, OUT_DTYPE, GROUPS,
 		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
 };
 static struct signature plain_backward = {
 	.function = "eager_backward", OF_BACKWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.role = SHAPE},
-		  {.operand = EK_BACKWARD_WEIGHT}, {.role = STATISTICS}, {.role = EPS}, FLAVOURS,
+		  {.operand = EK_BACKWARD_WEIGHT}, {.role = STATISTICS}, {.role = EPS}, GROUPS, FLAVOURS,
 		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DWEIGHT},
 		  {.operand = EK_BACKWARD_DBIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
 };
@@ -140,7 +145,7 @@ static struct signature add_forward = {
 	.function = "eager_add_forward", OF_FORWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.operand = EK_FORWARD_RESIDUAL}, {.role = SHAPE},
 		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS},
-		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE, RESIDUAL_DTYPE,
+		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE, RESIDUAL_DTYPE, GROUPS,
 		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.operand = EK_FORWARD_H},
 		  {.role = THREADS}, {.role = STREAM}),
 };
@@ -148,7 +153,7 @@ static struct signature add_backward = {
 	.function = "eager_add_backward", OF_BACKWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_DH},
 		  {.operand = EK_BACKWARD_X}, {.role = SHAPE}, {.operand = EK_BACKWARD_WEIGHT},
-		  {.role = STATISTICS}, {.role = EPS}, FLAVOURS, {.role = DTYPE},
+		  {.role = STATISTICS}, {.role = EPS}, GROUPS, FLAVOURS, {.role = DTYPE},
 		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DRESIDUAL},
 		  {.operand = EK_BACKWARD_DWEIGHT}, {.operand = EK_BACKWARD_DBIAS},
 		  {.operand = EK_BACKWARD_DX_BIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
@@ -162,13 +167,13 @@ static struct signature after_forward = {
 	.function = "eager_after_forward", OF_FORWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.operand = EK_FORWARD_RESIDUAL_AFTER}, {.role = SHAPE},
 		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS},
-		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE,
+		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE, GROUPS,
 		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
 };
 static struct signature after_backward = {
 	.function = "eager_after_backward", OF_BACKWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.role = SHAPE},
-		  {.operand = EK_BACKWARD_WEIGHT}, {.role = STATISTICS}, {.role = EPS},
+		  {.operand = EK_BACKWARD_WEIGHT}, {.role = STATISTICS}, {.role = EPS}, GROUPS,
 		  {.operand = EK_BACKWARD_X_BIAS}, FLAVOURS,
 		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DWEIGHT}, {.operand = EK_BACKWARD_DBIAS},
 		  {.operand = EK_BACKWARD_DX_BIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
@@ -183,13 +188,13 @@ static struct signature act_forward = {
 	.function = "eager_act_forward", OF_FORWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.role = SHAPE},
 		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS}, ACTIVATION,
-		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE,
+		  {.operand = EK_FORWARD_X_BIAS}, FLAVOURS, OUT_DTYPE, GROUPS,
 		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
 };
 static struct signature act_backward = {
 	.function = "eager_act_backward", OF_BACKWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.role = SHAPE},
-		  {.operand = EK_BACKWARD_WEIGHT}, {.operand = EK_BACKWARD_BIAS}, {.role = STATISTICS}, {.role = EPS},
+		  {.operand = EK_BACKWARD_WEIGHT}, {.operand = EK_BACKWARD_BIAS}, {.role = STATISTICS}, {.role = EPS}, GROUPS,
 		  {.operand = EK_BACKWARD_X_BIAS}, FLAVOURS, ACTIVATION,
 		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DWEIGHT}, {.operand = EK_BACKWARD_DBIAS},
 		  {.operand = EK_BACKWARD_DX_BIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
@@ -203,14 +208,14 @@ static struct signature gated_forward = {
 	.function = "eager_gated_forward", OF_FORWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_FORWARD_X}, {.operand = EK_FORWARD_GATE}, {.role = SHAPE},
 		  {.operand = EK_FORWARD_WEIGHT}, {.operand = EK_FORWARD_BIAS}, {.role = EPS}, ACTIVATION, GATE_FIRST,
-		  FLAVOURS, OUT_DTYPE,
+		  GROUPS, FLAVOURS, OUT_DTYPE,
 		  {.role = STATISTICS}, {.operand = EK_FORWARD_Y}, {.role = THREADS}, {.role = STREAM}),
 };
 static struct signature gated_backward = {
 	.function = "eager_gated_backward", OF_BACKWARD,
 	ARGUMENTS({.role = KIND}, {.operand = EK_BACKWARD_DY}, {.operand = EK_BACKWARD_X}, {.operand = EK_BACKWARD_GATE},
 		  {.role = SHAPE}, {.operand = EK_BACKWARD_WEIGHT}, {.operand = EK_BACKWARD_BIAS},
-		  {.role = STATISTICS}, {.role = EPS}, FLAVOURS, ACTIVATION, GATE_FIRST,
+		  {.role = STATISTICS}, {.role = EPS}, GROUPS, FLAVOURS, ACTIVATION, GATE_FIRST,
 		  {.operand = EK_BACKWARD_DX}, {.operand = EK_BACKWARD_DGATE}, {.operand = EK_BACKWARD_DWEIGHT},
 		  {.operand = EK_BACKWARD_DBIAS}, {.role = WORKSPACE}, {.role = THREADS}, {.role = STREAM}),
 };

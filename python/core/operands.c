@@ -68,13 +68,14 @@ static int settle_dtype(struct call *call, const struct ek_operand *operand, con
 /* One element for each row, in any shape. */
 static int require_rows(const struct call *call, const struct ek_operand *operand, const struct view *view)
 {
-	int64_t count = 1, rows = size_of(call, operand->dims[0].size);
+	int64_t count = 1, rows = count_of(call, operand);
+	bool in_pieces = rows != size_of(call, operand->dims[0].size);
 	for (int i = 0; i < view->ndim; i++)
 		count *= view->shape[i];
 	if (count == rows)
 		return 0;
-	PyErr_Format(PyExc_ValueError, "%s has %lld elements: it must have %lld, one for each row of x",
-		     view->name, (long long)count, (long long)rows);
+	PyErr_Format(PyExc_ValueError, "%s has %lld elements: it must have %lld, one for each %s of x",
+		     view->name, (long long)count, (long long)rows, in_pieces ? "group of each row" : "row");
 	return -1;
 }
 

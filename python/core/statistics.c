@@ -1,4 +1,4 @@
-/* The statistics of all rows as Python has them: one tensor [count, rows], which autograd saves, or a tuple of a tensor
+/* The statistics of all rows (of all groups of them) as Python has them: one tensor [count, rows], which autograd saves, or a tuple of a tensor
  * each. They are the operands of an op with one element for each row in the type of the arithmetic, in the table's
  * order: mean, rstd, mean_lo of LayerNorm, rstd of RMSNorm. Called by call.c. SPDX-License-Identifier: MIT */
 #include "call.h"
@@ -35,7 +35,7 @@ static ek_dtype dtype_of(const struct call *call, const struct statistics *s)
 
 static int64_t rows_of(const struct call *call, const struct statistics *s)
 {
-	return size_of(call, s->at[0]->operand->dims[0].size);
+	return count_of(call, s->at[0]->operand);
 }
 
 /* The least number of them, from the first on, that have all that they need. */

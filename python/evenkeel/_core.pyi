@@ -72,6 +72,7 @@ def forward(
     rounding: str | None = None,
     activation: str | None = None,
     gate_first: bool | None = None,
+    group_cols: int | None = None,
 ) -> Any: ...  # y, or (y[, h][, stats]); None: make the inputs contiguous and call again
 def backward(
     norm: int,
@@ -107,6 +108,7 @@ def backward(
     rounding: str | None = None,
     activation: str | None = None,
     gate_first: bool | None = None,
+    group_cols: int | None = None,
 ) -> Any: ...  # (dx, dweight, dbias[, dresidual][, dx_bias][, dgate]); None: make the inputs contiguous, call again
 def backward_workspace(
     norm: int,
@@ -161,6 +163,7 @@ def eager_forward(
     weight_offset: float,
     rounding: str,
     out_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_compute(
@@ -173,6 +176,7 @@ def eager_compute(
     weight_offset: float,
     rounding: str,
     out_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, weight, bias), (y, stats, options): y
@@ -190,6 +194,7 @@ def eager_add_forward(
     rounding: str,
     out_dtype: Any,
     residual_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_add_compute(
@@ -205,6 +210,7 @@ def eager_add_compute(
     rounding: str,
     out_dtype: Any,
     residual_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_add_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, residual, weight, bias, x_bias): (y, h)
@@ -221,6 +227,7 @@ def eager_after_forward(
     weight_offset: float,
     rounding: str,
     out_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_after_compute(
@@ -235,6 +242,7 @@ def eager_after_compute(
     weight_offset: float,
     rounding: str,
     out_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_after_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, residual, weight, bias, x_bias): y
@@ -251,6 +259,7 @@ def eager_act_forward(
     weight_offset: float,
     rounding: str,
     out_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_act_compute(
@@ -265,6 +274,7 @@ def eager_act_compute(
     weight_offset: float,
     rounding: str,
     out_dtype: Any,
+    group_cols: int | None,
     /,
 ) -> Any: ...
 def eager_act_keep(ctx: Any, *inputs_and_made: Any) -> Any: ...  # (x, weight, bias, x_bias): y
@@ -279,6 +289,7 @@ def eager_gated_forward(
     eps: float | None,
     activation: str,
     gate_first: bool,
+    group_cols: int | None,
     weight_offset: float,
     rounding: str,
     out_dtype: Any,
@@ -294,6 +305,7 @@ def eager_gated_compute(
     eps: float | None,
     activation: str,
     gate_first: bool,
+    group_cols: int | None,
     weight_offset: float,
     rounding: str,
     out_dtype: Any,

@@ -23,20 +23,22 @@ def layer_norm_forward(
     residual_dtype: Dtype = None,
     activation: str | None = None,
     gate_first: bool = False,
+    group_cols: int | None = None,
     normalized_shape: Shape = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> tuple[Any, ...]:
     """(y, mean, rstd), and mean_lo if asked for: what rounding took from the mean. With a residual, h comes last.
 
-    The statistics have the leading dimensions of x, in f32 (f64, where x is f64). residual_after is the residual of
+    The statistics have the leading dimensions of x, with group_cols also the number of groups, in f32 (f64, where x is
+    f64). residual_after is the residual of
     layer_norm_residual, activation that of layer_norm_act, or with a gate that of layer_norm_gated. The other keywords
     are those of add_layer_norm.
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype, "statistics": 3}
     options |= {"residual_after": residual_after, "gate": gate}
-    options |= {"activation": activation, "gate_first": gate_first or None}
+    options |= {"activation": activation, "gate_first": gate_first or None, "group_cols": group_cols}
     found = forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
     y, *h, mean, rstd, mean_lo = found
     return y, mean, rstd, *((mean_lo,) if return_mean_lo else ()), *h
@@ -57,6 +59,7 @@ def rms_norm_forward(
     residual_dtype: Dtype = None,
     activation: str | None = None,
     gate_first: bool = False,
+    group_cols: int | None = None,
     normalized_shape: Shape = None,
     threads: int = 0,
     stream: int | None = None,
@@ -65,7 +68,7 @@ def rms_norm_forward(
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual": residual, "x_bias": x_bias, "residual_dtype": residual_dtype, "statistics": 1}
     options |= {"residual_after": residual_after, "gate": gate}
-    options |= {"activation": activation, "gate_first": gate_first or None}
+    options |= {"activation": activation, "gate_first": gate_first or None, "group_cols": group_cols}
     found = forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
     y, *h, rstd = found
     return y, rstd, *h
@@ -95,21 +98,23 @@ def layer_norm_backward(
     gate_first: bool = False,
     x_dtype: Dtype = None,
     gradient_dtype: Dtype = None,
+    group_cols: int | None = None,
     normalized_shape: Shape = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> tuple[Any, ...]:
     """(dx, dweight, dbias), each None where it is not needed; then dresidual, dx_bias and dgate, where they are.
 
-    Any mean and rstd will do, one element a row of x; with mean_lo the result is as exact far from zero as near it.
-    Where forward had a residual, x is its h, and dh the gradient of h beside the norm; dy may then be None. Where it
-    had an x_bias and no residual, backward needs it too; where it had an activation and a bias, the bias, but not with
-    gate_first; where it had a gate, the gate. The flavours, the activation and gate_first are those of forward.
+    Any mean and rstd will do, one element a row of x (or a group of it); with mean_lo the result is as exact far from
+    zero as near it. Where forward had a residual, x is its h, and dh the gradient of h beside the norm; dy may then be
+    None. Where it had an x_bias and no residual, backward needs it too; where it had an activation and a bias, the
+    bias, but not with gate_first; where it had a gate, the gate. The flavours, the activation, gate_first and
+    group_cols are those of forward.
     x_dtype: of dx and dgate, by default x's. gradient_dtype: of dweight, dbias and dx_bias, by default that of weight
     (bias, x_bias), or f32.
     """
     flavour: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "activation": activation}
-    flavour["gate_first"] = gate_first or None
+    flavour |= {"gate_first": gate_first or None, "group_cols": group_cols}
     options: dict[str, Any] = {**flavour, "x_dtype": x_dtype, "gradient_dtype": gradient_dtype}
     inputs = {"dy": dy, "x": x, "weight": weight, "dh": dh, "bias": bias, "x_bias": x_bias}
     inputs |= {"gate": gate, "mean": mean, "rstd": rstd}
@@ -140,13 +145,14 @@ def rms_norm_backward(
     gate_first: bool = False,
     x_dtype: Dtype = None,
     gradient_dtype: Dtype = None,
+    group_cols: int | None = None,
     normalized_shape: Shape = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> tuple[Any, ...]:
     """(dx, dweight), then dresidual, dx_bias and dgate where they are needed, as layer_norm_backward."""
     flavour: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "activation": activation}
-    flavour["gate_first"] = gate_first or None
+    flavour |= {"gate_first": gate_first or None, "group_cols": group_cols}
     options: dict[str, Any] = {**flavour, "x_dtype": x_dtype, "gradient_dtype": gradient_dtype}
     inputs = {"dy": dy, "x": x, "weight": weight, "dh": dh, "bias": None, "x_bias": x_bias}
     inputs |= {"gate": gate, "rstd": rstd}

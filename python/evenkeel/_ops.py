@@ -90,6 +90,13 @@ def _fused(
     return _Fused(inputs, options, y_dtype)
 
 
+def _groups(shape: tuple[int, ...], options: dict[str, Any]) -> tuple[int, ...]:
+    """The dimension that groups add to statistics; one group of all is none. The extension says what is wrong."""
+    given, cols = options.get("group_cols", 0), math.prod(shape)
+    group_cols = operator.index(given) if hasattr(given, "__index__") else 0
+    return (cols // group_cols,) if 0 < group_cols < cols and cols % group_cols == 0 else ()
+
+
 def _is_plain(weight_offset: float = 0.0, rounding: str = "once", **others: Any) -> bool:
     return not weight_offset and rounding == "once" and all(value is None for value in others.values())
 
@@ -118,7 +125,7 @@ def forward(
     The others are arguments of _fused.
     """
     shape, whole = _normalized(x, weight, normalized_shape), shape_of(x, "x")
-    leading = whole[: len(whole) - len(shape)]
+    leading = whole[: len(whole) - len(shape)] + _groups(shape, others)
     refuse_masked(x=x, weight=weight, bias=bias, out=out)
     fused = _fused(x, **others) if others and not _is_plain(**others) else None
     kind = kind_of(x)
@@ -169,17 +176,16 @@ def backward(
     **flavour: Any,
 ) -> tuple[Any, ...]:
     """dx, dweight and dbias, each None where it is not needed; then dresidual, dx_bias and dgate, where they are."""
-    x, weight, gate = inputs["x"], inputs["weight"], inputs["gate"]
+    x, weight = inputs["x"], inputs["weight"]
     shape, kind = _normalized(x, weight, normalized_shape), kind_of(x)
     refuse_masked(**inputs)
     names = {"dtype": dtype_named(x_dtype, "x_dtype"), "gradient_dtype": dtype_named(gradient_dtype, "gradient_dtype")}
     made = _empty_gradients(kind, shape, inputs, needs, names)
     options: dict[str, Any] = flavour | {name: _number(dtype) for name, dtype in names.items()}
     columns = needs["dweight"], needs["dbias"], threads
-    wanted = {name: needs[name] for name in ("dx", "dresidual", "dx_bias", "dgate")}
-    workspace = kind.workspace(
-        x, lambda: _core.backward_workspace(norm, x, shape, weight, *columns, gate=gate, **wanted, **options)
-    )
+    others = {name: needs[name] for name in ("dx", "dresidual", "dx_bias", "dgate")}
+    others |= options | {name: inputs[name] for name in ("dy", "dh", "bias", "x_bias", "gate")}
+    workspace = kind.workspace(x, lambda: _core.backward_workspace(norm, x, shape, weight, *columns, **others))
     stream = kind.stream(x) if stream is None else stream
     outputs = made["dx"], made["dweight"], made["dbias"], workspace, threads, stream
     options |= {name: made[name] for name in ("dresidual", "dx_bias", "dgate")}
@@ -220,6 +226,7 @@ def layer_norm(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
@@ -228,12 +235,15 @@ def layer_norm(
     normalized_shape says which: an int or several, by default the shape of weight, else x's last dimension. The result
     goes into `out` if given (x itself is allowed); otherwise it is a new array of x's kind, of NumPy's always a plain
     ndarray. weight_offset 1.0: 1 + weight is used for weight. rounding "each": the normalized values round to x's dtype
-    before they are multiplied by weight. out_dtype: of the result, by default x's. threads: of the CPU, 0 is as many as
-    there are. stream: of CUDA, by default the one on which x's framework works.
+    before they are multiplied by weight. out_dtype: of the result, by default x's. group_cols: so many neighbouring
+    elements share statistics, as if they were a row of their own; it divides the number of those that are normalized,
+    by default all. threads: of the CPU, 0 is as many as there are. stream: of CUDA, by default the one on which x's
+    framework works.
     """
     call = _core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, 0, out
-    if weight_offset or rounding != "once" or out_dtype is not None:
-        return forward(*call, weight_offset=weight_offset, rounding=rounding, out_dtype=out_dtype)
+    if weight_offset or rounding != "once" or out_dtype is not None or group_cols is not None:
+        flavour: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+        return forward(*call, group_cols=group_cols, **flavour)
     return forward(*call)
 
 
@@ -247,6 +257,7 @@ def rms_norm(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
@@ -255,8 +266,9 @@ def rms_norm(
     Without eps it is the epsilon of f32 (of f64, where x is f64).
     """
     call = _core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, 0, out
-    if weight_offset or rounding != "once" or out_dtype is not None:
-        return forward(*call, weight_offset=weight_offset, rounding=rounding, out_dtype=out_dtype)
+    if weight_offset or rounding != "once" or out_dtype is not None or group_cols is not None:
+        flavour: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+        return forward(*call, group_cols=group_cols, **flavour)
     return forward(*call)
 
 
@@ -273,6 +285,7 @@ def add_layer_norm(
     rounding: str = "once",
     out_dtype: Dtype = None,
     residual_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> tuple[Any, Any]:
@@ -283,6 +296,7 @@ def add_layer_norm(
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual": _present(residual, "residual"), "x_bias": x_bias, "residual_dtype": residual_dtype}
+    options["group_cols"] = group_cols
     y, h = forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
     return y, h
 
@@ -299,12 +313,14 @@ def add_rms_norm(
     rounding: str = "once",
     out_dtype: Dtype = None,
     residual_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> tuple[Any, Any]:
     """(y, h) with h = (x + x_bias) + residual and y = rms_norm(h), as add_layer_norm."""
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual": _present(residual, "residual"), "x_bias": x_bias, "residual_dtype": residual_dtype}
+    options["group_cols"] = group_cols
     y, h = forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
     return y, h
 
@@ -322,6 +338,7 @@ def layer_norm_residual(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
@@ -332,6 +349,7 @@ def layer_norm_residual(
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual_after": _present(residual, "residual"), "x_bias": x_bias, "out": out}
+    options["group_cols"] = group_cols
     return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
 
 
@@ -347,12 +365,14 @@ def rms_norm_residual(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
     """residual + rms_norm(x + x_bias), as layer_norm_residual."""
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"residual_after": _present(residual, "residual"), "x_bias": x_bias, "out": out}
+    options["group_cols"] = group_cols
     return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
 
 
@@ -369,6 +389,7 @@ def layer_norm_act(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
@@ -379,6 +400,7 @@ def layer_norm_act(
     """
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"activation": _activation(activation), "x_bias": x_bias, "out": out}
+    options["group_cols"] = group_cols
     return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
 
 
@@ -394,12 +416,14 @@ def rms_norm_act(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
     """activation(rms_norm(x + x_bias)), as layer_norm_act."""
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"activation": _activation(activation), "x_bias": x_bias, "out": out}
+    options["group_cols"] = group_cols
     return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
 
 
@@ -428,6 +452,7 @@ def layer_norm_gated(
     eps: float = 1e-5,
     activation: str = "silu",
     gate_first: bool = False,
+    group_cols: int | None = None,
     *,
     normalized_shape: Shape = None,
     out: Array | None = None,
@@ -446,6 +471,7 @@ def layer_norm_gated(
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"activation": _activation(activation), "gate_first": gate_first, "out": out}
     options["gate"] = _present(gate, "gate")
+    options["group_cols"] = group_cols
     return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
 
 
@@ -456,6 +482,7 @@ def rms_norm_gated(
     eps: float | None = None,
     activation: str = "silu",
     gate_first: bool = False,
+    group_cols: int | None = None,
     *,
     normalized_shape: Shape = None,
     out: Array | None = None,
@@ -469,4 +496,5 @@ def rms_norm_gated(
     options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
     options |= {"activation": _activation(activation), "gate_first": gate_first, "out": out}
     options["gate"] = _present(gate, "gate")
+    options["group_cols"] = group_cols
     return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)

@@ -68,6 +68,7 @@ def norm_of_any_dtype(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """The norm with any dtypes, of which autocast changes nothing. RMSNorm may have a bias."""
     out_dtype = out_dtype or x.dtype
@@ -75,6 +76,7 @@ def norm_of_any_dtype(
         x = x.double()
     weight, bias, offset = columns_for(x, weight, bias, weight_offset)
     options: Any = {"weight_offset": offset, "rounding": rounding, "out_dtype": kernel_dtype(x, out_dtype)}
+    options["group_cols"] = group_cols
     with without_autocast(x):
         if norm == LAYER_NORM:
             y = evenkeel.torch.layer_norm(x, shape, weight, bias, eps, **options)
@@ -97,16 +99,19 @@ def add_rms_norm_of_any_dtype(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    shape: Sequence[int] | None = None,
+    group_cols: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(y, h) with h = x + residual in residual_dtype, as norm_of_any_dtype, over the last dimension."""
+    """(y, h) with h = x + residual in residual_dtype, as norm_of_any_dtype, by default over the last dimension."""
+    shape = x.shape[-1:] if shape is None else shape
     weight, bias, offset = columns_for(x, weight, bias, weight_offset)
     options: Any = {"weight_offset": offset, "rounding": rounding, "out_dtype": kernel_dtype(x, out_dtype)}
     residual = residual_for(x, residual, residual_dtype)
     with without_autocast(x):
         if bias is None:
-            y, h = evenkeel.torch.add_rms_norm(x, residual, x.shape[-1:], weight, eps, **options)
+            y, h = evenkeel.torch.add_rms_norm(x, residual, shape, weight, eps, group_cols=group_cols, **options)
         else:
             serve = _serve_outside_graphs if is_compiling() else _functional.serve
-            rows = x.shape[-1:], weight, bias, eps
-            y, h = serve(ADD_NORM, RMS_NORM, x, residual, *rows, None, *options.values(), None)
+            rows = shape, weight, bias, eps
+            y, h = serve(ADD_NORM, RMS_NORM, x, residual, *rows, None, *options.values(), None, group_cols)
     return y.to(out_dtype or x.dtype), h.to(residual_dtype)

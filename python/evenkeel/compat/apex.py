@@ -100,10 +100,15 @@ def mixed_dtype_fused_rms_norm_affine(
 
 
 def manual_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float) -> Tensor:
-    """RMSNorm in float32 at least; a 16-bit weight gives the result its dtype."""
-    narrow = weight is not None and weight.dtype in (torch.float16, torch.bfloat16)
-    dtype = weight.dtype if weight is not None and narrow else torch.promote_types(input.dtype, torch.float32)
-    return norm_of_any_dtype(RMS_NORM, input, normalized_shape, weight, None, eps, out_dtype=dtype)
+    """RMSNorm in float32 at least; a 16-bit weight gives the result its dtype, and the normalized values round to it
+    before it multiplies them."""
+    row = RMS_NORM, input, normalized_shape
+    if weight is None or weight.dtype not in (torch.float16, torch.bfloat16):
+        dtype = torch.promote_types(input.dtype, torch.float32 if weight is None else weight.dtype)
+        return norm_of_any_dtype(*row, weight, None, eps, out_dtype=dtype)
+    if weight.dtype is input.dtype:
+        return norm_of_any_dtype(*row, weight, None, eps, rounding="each")
+    return weight * norm_of_any_dtype(*row, None, None, eps, out_dtype=weight.dtype)
 
 
 # ---- modules ----

@@ -1,10 +1,10 @@
-"""The norms of liger_kernel.transformers, with Liger's arguments and defaults: eps is 1e-6 in a module, and has no
-default in a function.
+"""LayerNorm, RMSNorm and the fused add of liger_kernel.transformers, with Liger's arguments and defaults: eps is 1e-6
+in a module, and has no default in a function.
 
 casting_mode "llama" rounds the normalized values to the dtype of x before the weight multiplies them; "gemma" rounds
-once, at the end. "none" computes in the dtype of x in Liger's kernels; here it is what "gemma" is. in_place and
-row_mode choose among Liger's kernels: they are accepted and change nothing. Results have the dtype of x, under
-autocast too. SPDX-License-Identifier: MIT
+once, at the end. "none" computes in the dtype of x in Liger's kernels; here it is what "gemma" is. in_place, row_mode,
+impl, mode and backend choose among Liger's kernels: they are accepted and change nothing. Results have the dtype of x,
+under autocast too. SPDX-License-Identifier: MIT
 """
 
 import inspect
@@ -27,6 +27,8 @@ __all__ = [
     "LigerRMSNormForGemma3",
     "LigerRMSNormForGemma4",
     "LigerRMSNormForGlm4",
+    "LigerRMSNormForMuseGlimmer",
+    "LigerRMSNormForMuseGlimmerTextCentered",
     "LigerRMSNormForOlmo2",
     "LigerRMSNormForQwen3Next",
     "liger_fused_add_rms_norm",
@@ -95,17 +97,36 @@ def liger_fused_add_rms_norm(
 class LigerLayerNorm(Module):
     """liger_kernel.transformers.LigerLayerNorm. It always has a bias: zeros, with bias=True random values."""
 
-    def __init__(self, hidden_size: int, eps: float = 1e-6, bias: bool = False, init_fn: str = "ones") -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        eps: float = 1e-6,
+        bias: bool = False,
+        init_fn: str = "ones",
+        impl: str | None = None,
+        mode: str | None = None,
+        backend: str | None = None,
+    ) -> None:
         super().__init__()
+        self.impl, self.mode = backend if impl is None else impl, mode
         self.hidden_size, self.eps, self.variance_epsilon = hidden_size, eps, eps
         self.weight = _initial(self, init_fn, hidden_size)
         self.bias = Parameter(torch.randn(hidden_size) if bias else torch.zeros(hidden_size))
+
+    @property
+    def backend(self) -> str | None:
+        """Another name of impl."""
+        return self.impl
+
+    @backend.setter
+    def backend(self, value: str | None) -> None:
+        self.impl = value
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return liger_layer_norm(hidden_states, self.weight, self.bias, self.variance_epsilon)
 
     def extra_repr(self) -> str:
-        return f"{self.hidden_size}, eps={self.eps}"
+        return f"{self.hidden_size}, eps={self.eps}, impl={self.impl!r}, mode={self.mode!r}"
 
 
 class LigerRMSNorm(Module):
@@ -126,7 +147,7 @@ class LigerRMSNorm(Module):
     ) -> None:
         super().__init__()
         _rounding(type(self).__name__, casting_mode)
-        weight = _initial(self, init_fn, hidden_size)
+        weight = _initial(self, init_fn, hidden_size if elementwise_affine else 0)
         self.register_parameter("weight", weight if elementwise_affine else None)
         self.elementwise_affine, self.variance_epsilon, self.offset = elementwise_affine, eps, offset
         self.casting_mode, self.in_place, self.row_mode = casting_mode, in_place, row_mode
@@ -203,6 +224,11 @@ class LigerRMSNormForQwen3Next(LigerRMSNorm):
     """As for Gemma."""
 
 
+@_with_defaults(eps=1e-6, offset=1.0, casting_mode="gemma", init_fn="zeros", in_place=False, row_mode=None)
+class LigerRMSNormForMuseGlimmerTextCentered(LigerRMSNorm):
+    """As for Gemma."""
+
+
 @_with_defaults(eps=1e-6, offset=0.0, casting_mode="llama", init_fn="ones", in_place=False, row_mode=None)
 class LigerRMSNormForOlmo2(LigerRMSNorm):
     """As LigerRMSNorm."""
@@ -242,4 +268,23 @@ class LigerRMSNormForGemma4(LigerRMSNorm):
         with_scale: bool = True,
     ) -> None:
         super().__init__(dim, eps, offset, casting_mode, init_fn, in_place, elementwise_affine=with_scale)
+        self.with_scale = with_scale
+
+
+class LigerRMSNormForMuseGlimmer(LigerRMSNorm):
+    """As for Gemma 4. Without a weight it needs no size."""
+
+    def __init__(
+        self,
+        dim: int | None = None,
+        eps: float = 1e-6,
+        offset: float = 0.0,
+        casting_mode: str | int = "gemma",
+        init_fn: str = "ones",
+        in_place: bool = False,
+        with_scale: bool = True,
+    ) -> None:
+        if dim is None and with_scale:
+            raise TypeError(f"{type(self).__name__}: dim is None; expected an integer, or with_scale=False")
+        super().__init__(dim or 0, eps, offset, casting_mode, init_fn, in_place, elementwise_affine=with_scale)
         self.with_scale = with_scale

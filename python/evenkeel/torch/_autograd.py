@@ -239,7 +239,7 @@ def _first_order(known: Known, stats: Tensor, options: Options, needs: Gradients
         x, options.shape, columns_dtype(known, options), *map(bool, needs), dtype=dtype
     )
     compute = _only_memory.backward if options.estimate else _kernels.backward
-    names = "weight_offset", "rounding", "activation", "gate_first"
+    names = "weight_offset", "rounding", "activation", "gate_first", "group_cols"
     flavour: Any = {name: getattr(options, name) for name in names}
     more: Any = {"dh": dh, "bias": bias, "x_bias": x_bias, "gate": gate, "dtype": dtype, **flavour}
     return compute(options.norm, dy, x, options.shape, weight, stats, gradients, **more)

@@ -1,5 +1,7 @@
 """A call of a norm and its results, as the parts of this package pass them on. SPDX-License-Identifier: MIT"""
 
+import math
+import operator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -15,6 +17,26 @@ RMS_NORM = _core.RMS_NORM
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 Shape = tuple[int, ...]
+
+
+def groups_of(shape: Shape, group_cols: int | None) -> int:
+    """Groups of a row."""
+    return 1 if group_cols is None else math.prod(shape) // group_cols
+
+
+def check_groups(shape: Shape, group_cols: Any) -> int | None:
+    """As an integer; None where one group is the whole row."""
+    if group_cols is None:
+        return None
+    cols = math.prod(shape)
+    try:
+        number = operator.index(group_cols)
+    except TypeError:
+        given = type(group_cols).__name__
+        raise TypeError(f"group_cols is of type {given}; expected an integer, or None") from None
+    if number <= 0 or cols % number:
+        raise ValueError(f"group_cols ({number}) does not divide {cols}, the elements that are normalized")
+    return None if number == cols else number
 
 
 def number_of(dtype: torch.dtype) -> int:
@@ -42,6 +64,7 @@ class Flavour(NamedTuple):
     out_dtype: torch.dtype | None = None
     activation: str | None = None  # of y, or of the gate, by its name in the extension
     gate_first: bool = False
+    group_cols: int | None = None  # elements that share statistics, a divisor of those that are normalized
 
 
 PLAIN = Flavour()
@@ -73,27 +96,27 @@ class Op:
 
 
 _NORM, _FLAVOUR = ("shape", "weight", "bias", "eps"), ("weight_offset", "rounding", "out_dtype")
-NORM = Op("{}", ("x", *_NORM, *_FLAVOUR))
+NORM = Op("{}", ("x", *_NORM, *_FLAVOUR, "group_cols"))
 ADD_NORM = Op(
     "add_{}",
-    ("x", "residual", *_NORM, "x_bias", *_FLAVOUR, "residual_dtype"),
+    ("x", "residual", *_NORM, "x_bias", *_FLAVOUR, "residual_dtype", "group_cols"),
     outputs=("y", "h"),
     saved=("h", "weight"),
 )
 NORM_RESIDUAL = Op(
     "{}_residual",
-    ("x", "residual_after", *_NORM, "x_bias", *_FLAVOUR),
+    ("x", "residual_after", *_NORM, "x_bias", *_FLAVOUR, "group_cols"),
     saved=("x", "weight", "x_bias"),
     added="residual_after",
 )
 NORM_ACT = Op(
     "{}_act",
-    ("x", *_NORM, "activation", "x_bias", *_FLAVOUR),
+    ("x", *_NORM, "activation", "x_bias", *_FLAVOUR, "group_cols"),
     saved=("x", "weight", "bias", "x_bias"),
 )
 NORM_GATED = Op(
     "{}_gated",
-    ("x", "gate", *_NORM, "activation", "gate_first", *_FLAVOUR),
+    ("x", "gate", *_NORM, "activation", "gate_first", "group_cols", *_FLAVOUR),
     saved=("x", "gate", "weight", "bias"),  # with gate_first, backward does not read bias: it is not saved
 )
 OPS = NORM, ADD_NORM, NORM_RESIDUAL, NORM_ACT, NORM_GATED  # by their numbers in the extension
@@ -132,7 +155,8 @@ class Call(NamedTuple):
 class Outputs(NamedTuple):
     y: Tensor
     h: Tensor | None  # None without a residual
-    stats: Tensor | None  # [3, rows]: mean, rstd, mean_lo; RMSNorm [1, rows]: rstd; None where they are not wanted
+    # [3, rows]: mean, rstd, mean_lo; RMSNorm [1, rows]: rstd; None where they are not wanted. A group counts as a row.
+    stats: Tensor | None
 
     @property
     def results(self) -> Any:
@@ -149,6 +173,7 @@ class Options(NamedTuple):
     estimate: bool  # whether only memory is estimated
     columns_dtype: torch.dtype | None  # of bias and x_bias that come without a weight; None: of what is saved
     dtype: int  # of x
+    group_cols: int | None
     weight_offset: float
     rounding: str
     activation: str | None = None
@@ -165,6 +190,7 @@ def options_of(call: Call, estimate: bool = False) -> Options:
         estimate,
         columns if weight is None else None,
         number_of(x.dtype),
+        call.flavour.group_cols,
         call.flavour.weight_offset,
         call.flavour.rounding,
         call.flavour.activation,

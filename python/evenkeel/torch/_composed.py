@@ -10,7 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evenkeel.torch._call import DTYPES, LAYER_NORM, PLAIN, Call, Gradients, Known, Options, Outputs, Shape
+from evenkeel.torch._call import (
+    DTYPES,
+    LAYER_NORM,
+    PLAIN,
+    Call,
+    Gradients,
+    Known,
+    Options,
+    Outputs,
+    Shape,
+    groups_of,
+)
 
 # ---- activations ----
 
@@ -61,6 +72,29 @@ def _pytorch_norm(
     return y if bias is None else y + bias
 
 
+def _group_norm(
+    norm: int,
+    x: Tensor,
+    shape: Shape,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float | None,
+    group_cols: int | None,
+) -> Tensor:
+    """The norm of each group of a row, times weight, plus bias; without groups PyTorch's own."""
+    if group_cols is None:
+        return _pytorch_norm(norm, x, shape, weight, bias, eps)
+    if tuple(x.shape[x.dim() - len(shape) :]) != tuple(shape):
+        return _pytorch_norm(norm, x, shape, weight, bias, eps)  # which says what is wrong
+    y = _pytorch_norm(norm, _in_groups(x, shape, group_cols), (group_cols,), None, None, eps).reshape(x.shape)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _in_groups(x: Tensor, shape: Shape, group_cols: int) -> Tensor:
+    return x.reshape(*x.shape[: x.dim() - len(shape)], groups_of(shape, group_cols), group_cols)
+
+
 def _require_operands(call: Call) -> None:
     """What PyTorch's norm, which sees no residual, does not look at."""
     operands = {name.removesuffix("_after"): t for name, t in call.inputs._asdict().items() if t is not None}
@@ -70,7 +104,8 @@ def _require_operands(call: Call) -> None:
         if not tensor.is_floating_point():
             raise TypeError(f"{name} is {tensor.dtype}; expected float32, float16, bfloat16 or float64")
     rows = call.inputs.x.shape
-    for name, shape in (("residual", rows), ("gate", rows), ("x_bias", call.shape)):
+    shapes = {"residual": rows, "gate": rows} | dict.fromkeys(("x_bias", "weight", "bias"), call.shape)
+    for name, shape in shapes.items():
         tensor = operands.get(name)
         if tensor is not None and tuple(tensor.shape) != tuple(shape):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {tuple(shape)}")
@@ -81,8 +116,8 @@ def _wide(tensor: Any, dtype: torch.dtype) -> Any:
 
 
 def pytorch(call: Call) -> Outputs:
-    """The same by PyTorch: by its own function, where it has one."""
-    if call.is_plain:
+    """The same by PyTorch: by its own function, where it has one, or where that says what is wrong with the shape."""
+    if call.is_plain or not isinstance(call.shape, (tuple, list)):
         y = _pytorch_norm(call.norm, call.inputs.x, call.shape, call.inputs.weight, call.inputs.bias, call.eps)
         return Outputs(y, None, None)
     _require_operands(call)
@@ -103,10 +138,11 @@ def pytorch(call: Call) -> Outputs:
         wide = h.to(dtype)
     if weight is not None and call.flavour.weight_offset:
         weight = weight + call.flavour.weight_offset
+    group_cols = call.flavour.group_cols
     if call.flavour.rounding == PLAIN.rounding:
-        y = _pytorch_norm(call.norm, wide, call.shape, weight, bias, call.eps)
+        y = _group_norm(call.norm, wide, call.shape, weight, bias, call.eps, group_cols)
     else:
-        y = _pytorch_norm(call.norm, wide, call.shape, None, None, call.eps).to(inner).to(dtype)
+        y = _group_norm(call.norm, wide, call.shape, None, None, call.eps, group_cols).to(inner).to(dtype)
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
         y = y.to(call.out_dtype).to(dtype)
@@ -125,12 +161,20 @@ def columns_dtype(known: Known, options: Options) -> torch.dtype:
     return options.columns_dtype or next(columns, known.x.dtype)
 
 
-def _normalized(x: Tensor, dims: Shape, options: Options) -> tuple[Tensor, Tensor]:
+def _mean(x: Tensor, options: Options) -> Tensor:
+    """Over a row, or over each group of it, in a shape that broadcasts to that of x."""
+    if options.group_cols is None:
+        return x.mean(tuple(range(-len(options.shape), 0)), keepdim=True)
+    groups = _in_groups(x, options.shape, options.group_cols)
+    return groups.mean(-1, keepdim=True).expand(groups.shape).reshape(x.shape)
+
+
+def _normalized(x: Tensor, options: Options) -> tuple[Tensor, Tensor]:
     """xhat and rstd."""
     if options.norm == LAYER_NORM:
-        x = x - x.mean(dims, keepdim=True)
+        x = x - _mean(x, options)
     eps = torch.finfo(x.dtype).eps if options.eps is None else options.eps
-    rstd = (x.square().mean(dims, keepdim=True) + eps).rsqrt()
+    rstd = (_mean(x.square(), options) + eps).rsqrt()
     return x * rstd, rstd
 
 
@@ -138,14 +182,13 @@ def by_formula(known: Known, options: Options) -> Gradients:
     """All gradients, in PyTorch's operations, which have derivatives of every order."""
     dy, dh, x, weight, bias, x_bias, gate = known
     dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
-    count = len(options.shape)
-    dims, rows = tuple(range(-count, 0)), tuple(range(x.dim() - count))
+    rows = tuple(range(x.dim() - len(options.shape)))
     h = x.to(dtype) if x_bias is None else x.to(dtype) + x_bias.to(dtype)
     activation = None if options.activation is None else _ACTIVATIONS[options.activation]
     dgate = None
     gate = None if gate is None else gate.to(dtype)
     factor, slope = (None, None) if activation is None or gate is None else (f(gate) for f in activation)
-    xhat, rstd = _normalized(h * factor if factor is not None and options.gate_first else h, dims, options)
+    xhat, rstd = _normalized(h * factor if factor is not None and options.gate_first else h, options)
     dy = torch.zeros_like(xhat) if dy is None else dy.to(dtype)
     weight = None if weight is None else weight.to(dtype) + options.weight_offset
     if activation is not None and not options.gate_first:
@@ -154,9 +197,9 @@ def by_formula(known: Known, options: Options) -> Gradients:
         dgate = None if slope is None else dy * affine * slope
         dy = dy * (activation.slope(affine) if factor is None else factor)
     g = dy if weight is None else dy * weight
-    inner = g - xhat * (g * xhat).mean(dims, keepdim=True)
+    inner = g - xhat * _mean(g * xhat, options)
     if options.norm == LAYER_NORM:
-        inner = inner - g.mean(dims, keepdim=True)
+        inner = inner - _mean(g, options)
     dx = inner * rstd if dh is None else inner * rstd + dh.to(dtype)
     if factor is not None and slope is not None and options.gate_first:
         dx, dgate = dx * factor, dx * h * slope

@@ -59,6 +59,7 @@ from evenkeel.torch._call import (
     Flavour,
     Inputs,
     Op,
+    check_groups,
     function_name,
 )
 from evenkeel.torch._composed import pytorch
@@ -196,11 +197,13 @@ def _serve(call: Call) -> Any:
 def serve(op: Op, norm: int, *given: Any) -> Any:
     """A call that C has not served; given are the arguments of the op."""
     fields = op.fields_of((*given, None))
-    *inputs, shape, eps, weight_offset, rounding, out_dtype, activation, gate_first, residual_dtype = fields
+    *inputs, shape, eps, weight_offset, rounding, out_dtype, activation, gate_first, group_cols, residual_dtype = fields
     check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
     if op in (NORM_ACT, NORM_GATED):
         check_activation(activation, gate_first)
-    flavour = Flavour(weight_offset, rounding, out_dtype, activation, bool(gate_first))
+    if group_cols is not None and isinstance(shape, (tuple, list)):
+        group_cols = check_groups(tuple(shape), group_cols)
+    flavour = Flavour(weight_offset, rounding, out_dtype, activation, bool(gate_first), group_cols)
     call = Call(norm, Inputs(*inputs), shape, eps, flavour, op)
     if op is ADD_NORM:
         call = with_residual(call, "residual", residual_dtype)
@@ -274,14 +277,17 @@ def layer_norm(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """torch.nn.functional.layer_norm: over the last dimensions of input, which normalized_shape names.
 
     weight_offset 1.0: 1 + weight is used for weight. rounding "each": the normalized values round to the dtype of input
-    before they are multiplied by weight. out_dtype: of the result, by default that of input.
+    before they are multiplied by weight. out_dtype: of the result, by default that of input. group_cols: so many
+    neighbouring elements share statistics, as if they were a row of their own (a group norm); it divides the number of
+    those that are normalized, by default all. weight and bias have normalized_shape all the same.
     """
     run: Callable[..., Tensor] = _forward_outside if is_dynamo_compiling() else eager_forward
-    return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, weight_offset, rounding, out_dtype)
+    return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, weight_offset, rounding, out_dtype, group_cols)
 
 
 def rms_norm(
@@ -293,13 +299,14 @@ def rms_norm(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """torch.nn.functional.rms_norm. Without eps it is the epsilon of float32 (of float64, where input is that).
 
     The keywords are those of layer_norm.
     """
     run: Callable[..., Tensor] = _forward_outside if is_dynamo_compiling() else eager_forward
-    return run(RMS_NORM, input, normalized_shape, weight, None, eps, weight_offset, rounding, out_dtype)
+    return run(RMS_NORM, input, normalized_shape, weight, None, eps, weight_offset, rounding, out_dtype, group_cols)
 
 
 def add_layer_norm(
@@ -315,6 +322,7 @@ def add_layer_norm(
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
     residual_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(y, h) with h = (x + x_bias) + residual and y = layer_norm(h), in one pass over memory.
 
@@ -324,7 +332,19 @@ def add_layer_norm(
     run: Callable[..., Pair] = _add_forward_outside if is_dynamo_compiling() else eager_add_forward
     shape = normalized_shape
     return run(
-        LAYER_NORM, x, residual, shape, weight, bias, eps, x_bias, weight_offset, rounding, out_dtype, residual_dtype
+        LAYER_NORM,
+        x,
+        residual,
+        shape,
+        weight,
+        bias,
+        eps,
+        x_bias,
+        weight_offset,
+        rounding,
+        out_dtype,
+        residual_dtype,
+        group_cols,
     )
 
 
@@ -340,12 +360,25 @@ def add_rms_norm(
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
     residual_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(y, h) with h = (x + x_bias) + residual and y = rms_norm(h), as add_layer_norm."""
     run: Callable[..., Pair] = _add_forward_outside if is_dynamo_compiling() else eager_add_forward
     shape = normalized_shape
     return run(
-        RMS_NORM, x, residual, shape, weight, None, eps, x_bias, weight_offset, rounding, out_dtype, residual_dtype
+        RMS_NORM,
+        x,
+        residual,
+        shape,
+        weight,
+        None,
+        eps,
+        x_bias,
+        weight_offset,
+        rounding,
+        out_dtype,
+        residual_dtype,
+        group_cols,
     )
 
 
@@ -361,6 +394,7 @@ def layer_norm_residual(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """residual + layer_norm(x + x_bias), in one pass over memory and rounded once.
 
@@ -368,7 +402,20 @@ def layer_norm_residual(
     that of x + residual is converted first. The other keywords are those of layer_norm.
     """
     run: Callable[..., Tensor] = _after_forward_outside if is_dynamo_compiling() else eager_after_forward
-    return run(LAYER_NORM, x, residual, normalized_shape, weight, bias, eps, x_bias, weight_offset, rounding, out_dtype)
+    return run(
+        LAYER_NORM,
+        x,
+        residual,
+        normalized_shape,
+        weight,
+        bias,
+        eps,
+        x_bias,
+        weight_offset,
+        rounding,
+        out_dtype,
+        group_cols,
+    )
 
 
 def rms_norm_residual(
@@ -382,10 +429,24 @@ def rms_norm_residual(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """residual + rms_norm(x + x_bias), as layer_norm_residual."""
     run: Callable[..., Tensor] = _after_forward_outside if is_dynamo_compiling() else eager_after_forward
-    return run(RMS_NORM, x, residual, normalized_shape, weight, None, eps, x_bias, weight_offset, rounding, out_dtype)
+    return run(
+        RMS_NORM,
+        x,
+        residual,
+        normalized_shape,
+        weight,
+        None,
+        eps,
+        x_bias,
+        weight_offset,
+        rounding,
+        out_dtype,
+        group_cols,
+    )
 
 
 def layer_norm_act(
@@ -400,6 +461,7 @@ def layer_norm_act(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """activation(layer_norm(input + x_bias)), in one pass over memory and rounded once.
 
@@ -408,7 +470,9 @@ def layer_norm_act(
     """
     run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
     shape = normalized_shape
-    return run(LAYER_NORM, input, shape, weight, bias, eps, activation, x_bias, weight_offset, rounding, out_dtype)
+    return run(
+        LAYER_NORM, input, shape, weight, bias, eps, activation, x_bias, weight_offset, rounding, out_dtype, group_cols
+    )
 
 
 def rms_norm_act(
@@ -422,11 +486,14 @@ def rms_norm_act(
     weight_offset: float = 0.0,
     rounding: str = "once",
     out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """activation(rms_norm(input + x_bias)), as layer_norm_act."""
     run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
     shape = normalized_shape
-    return run(RMS_NORM, input, shape, weight, None, eps, activation, x_bias, weight_offset, rounding, out_dtype)
+    return run(
+        RMS_NORM, input, shape, weight, None, eps, activation, x_bias, weight_offset, rounding, out_dtype, group_cols
+    )
 
 
 def layer_norm_gelu(
@@ -440,7 +507,7 @@ def layer_norm_gelu(
     """layer_norm_act with torch.nn.functional.gelu and its approximate: "none" or "tanh"."""
     run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
     activation = gelu_named(approximate)
-    return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, activation, None, 0.0, "once", None)
+    return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, activation, None, 0.0, "once", None, None)
 
 
 def layer_norm_gated(
@@ -452,6 +519,7 @@ def layer_norm_gated(
     eps: float = 1e-5,
     activation: str = "silu",
     gate_first: bool = False,
+    group_cols: int | None = None,
     *,
     weight_offset: float = 0.0,
     rounding: str = "once",
@@ -464,7 +532,7 @@ def layer_norm_gated(
     those of layer_norm; with rounding "each" its result rounds before it is multiplied by activation(gate).
     """
     run: Callable[..., Tensor] = _gated_forward_outside if is_dynamo_compiling() else eager_gated_forward
-    choices = activation, gate_first, weight_offset, rounding, out_dtype
+    choices = activation, gate_first, group_cols, weight_offset, rounding, out_dtype
     return run(LAYER_NORM, x, gate, normalized_shape, weight, bias, eps, *choices)
 
 
@@ -476,6 +544,7 @@ def rms_norm_gated(
     eps: float | None = None,
     activation: str = "silu",
     gate_first: bool = False,
+    group_cols: int | None = None,
     *,
     weight_offset: float = 0.0,
     rounding: str = "once",
@@ -483,5 +552,5 @@ def rms_norm_gated(
 ) -> Tensor:
     """rms_norm(x) * activation(gate), or with gate_first rms_norm(x * activation(gate)), as layer_norm_gated."""
     run: Callable[..., Tensor] = _gated_forward_outside if is_dynamo_compiling() else eager_gated_forward
-    choices = activation, gate_first, weight_offset, rounding, out_dtype
+    choices = activation, gate_first, group_cols, weight_offset, rounding, out_dtype
     return run(RMS_NORM, x, gate, normalized_shape, weight, None, eps, *choices)

@@ -15,7 +15,7 @@ from torch._prims_common import suggest_memory_format
 from evenkeel import _core
 from evenkeel.torch._call import LAYER_NORM as LAYER_NORM
 from evenkeel.torch._call import RMS_NORM as RMS_NORM
-from evenkeel.torch._call import Call, Gradients, Inputs, Outputs, Shape, number_of
+from evenkeel.torch._call import Call, Gradients, Inputs, Outputs, Shape, groups_of, number_of
 
 # Since PyTorch 2.10 the extension reads tensors, and finds the current stream, in C. Older ones take the way of Python.
 HAS_EXCHANGE = hasattr(Tensor, "__dlpack_c_exchange_api__")
@@ -72,7 +72,7 @@ def empty_outputs(call: Call, statistics: bool) -> Outputs:
         h = torch.empty_like(x, dtype=residual.dtype, memory_format=torch.contiguous_format)
     if not statistics:
         return Outputs(y, h, None)
-    rows = math.prod(x.shape[: x.dim() - len(call.shape)])
+    rows = math.prod(x.shape[: x.dim() - len(call.shape)]) * groups_of(call.shape, call.flavour.group_cols)
     stats = torch.empty((statistics_count(call.norm), rows), dtype=statistics_dtype(x), device=x.device)
     return Outputs(y, h, stats)
 
@@ -100,6 +100,7 @@ def _run_forward(call: Call, inputs: Inputs, outputs: Outputs) -> Any:
         rounding=call.flavour.rounding,
         activation=call.flavour.activation,
         gate_first=call.flavour.gate_first,
+        group_cols=call.flavour.group_cols,
     )
 
 
@@ -187,7 +188,7 @@ def _workspace(
 ) -> Tensor | None:
     """For an extension that cannot ask PyTorch for memory; on the CPU it makes its own.
 
-    The others: a gate, and choices.
+    The others: operands beside x and weight, and choices.
     """
     if not x.is_cuda:
         return None
@@ -214,6 +215,7 @@ def backward(
     rounding: str = "once",
     activation: str | None = None,
     gate_first: bool = False,
+    group_cols: int | None = None,
 ) -> Gradients:
     """Fills the gradients, which empty_gradients made: the statistics as forward returns them, or one by one.
 
@@ -224,8 +226,10 @@ def backward(
     tensors = [*map(_resolved, (dy, dh, x, weight, gate, bias, x_bias, *(stats if is_tuple else ())))]
     if not HAS_EXCHANGE:
         tensors = [*_readable(*tensors)]
-        choices: dict[str, Any] = {"activation": activation, "gate_first": gate_first}
-        workspace = _workspace(norm, tensors[2], shape, tensors[3], gradients, dtype, gate=tensors[4], **choices)
+        others: dict[str, Any] = dict(zip(("dy", "dh", "x", "weight", "gate", "bias", "x_bias"), tensors, strict=False))
+        others |= {"weight_offset": weight_offset, "rounding": rounding, "activation": activation}
+        others |= {"gate_first": gate_first, "group_cols": group_cols}
+        workspace = _workspace(norm, others.pop("x"), shape, others.pop("weight"), gradients, dtype, **others)
     dx, dweight, dbias, dresidual, dx_bias, dgate = gradients
 
     def run(dy: Any, dh: Any, x: Any, weight: Any, gate: Any, bias: Any, x_bias: Any, *statistics: Any) -> Any:
@@ -244,6 +248,7 @@ def backward(
             rounding=rounding,
             activation=activation,
             gate_first=gate_first,
+            group_cols=group_cols,
         )
 
     if run(*tensors) is None:

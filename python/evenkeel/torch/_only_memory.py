@@ -43,8 +43,8 @@ def _workspace(
     shape: Shape,
     weight: Tensor | None,
     gradients: Gradients,
-    dtype: torch.dtype | None = None,
-    gate: Tensor | None = None,
+    dtype: torch.dtype | None,
+    inputs: dict[str, Tensor | None],
     **flavour: Any,
 ) -> Tensor | None:
     """backward's scratch memory on a GPU, where PyTorch allocates it; on the CPU the extension makes its own."""
@@ -55,7 +55,8 @@ def _workspace(
     with _disable_current_modes():
         real = _stand_in(x)
         assert real is not None
-        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted, gate=_stand_in(gate), **others)
+        others |= {name: _stand_in(tensor) for name, tensor in inputs.items()}
+        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted, **others)
     return torch.empty(size, dtype=torch.uint8, device=x.device)
 
 
@@ -82,6 +83,7 @@ def backward(
     **flavour: Any,
 ) -> Gradients:
     copies = _copies(shape, dy, dh, x, gate)
-    workspace = _workspace(norm, x, shape, weight, gradients, dtype, gate, **flavour)
+    inputs = {"dy": dy, "dh": dh, "bias": bias, "x_bias": x_bias, "gate": gate}
+    workspace = _workspace(norm, x, shape, weight, gradients, dtype, inputs, **flavour)
     del copies, workspace  # they have lived at the same time
     return _kernels.with_rows_like_pytorch(norm, x, gradients)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from evenkeel.torch import _kernels
 from evenkeel.torch._autograd import Norm, keep
-from evenkeel.torch._call import Call, Inputs, Shape, options_of
+from evenkeel.torch._call import Call, Flavour, Inputs, Shape, options_of
 
 
 class NormAndStatistics(Norm):
@@ -14,10 +14,14 @@ class NormAndStatistics(Norm):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, options: tuple[int, Shape, float]
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        options: tuple[int, Shape, float, int | None],
     ) -> tuple[Tensor, Tensor]:
-        norm, shape, eps = options
-        call = Call(norm, Inputs(x, weight, bias), shape, eps)
+        norm, shape, eps, group_cols = options
+        call = Call(norm, Inputs(x, weight, bias), shape, eps, Flavour(group_cols=group_cols))
         y, _, stats = _kernels.forward(call, True)
         assert stats is not None
         keep(ctx, options_of(call), x, weight, stats)
