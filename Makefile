@@ -4,14 +4,14 @@
 ## evenkeel: fused normalization kernels in C, the same bits everywhere
 ##
 ##   make run          build, verify bit for bit, benchmark on this machine, its CPU and its GPUs (minutes)
-##   make test         C, the program, Python and PyTorch, one sanitizer: six minutes on two cores
+##   make test         C, the program, Python and PyTorch, one sanitizer: eight minutes on two cores
 ##   make install PREFIX=/usr/local
 ##
 ## More tests
 ##   make test-c       the C tests alone; TEST=NAME runs one of them
 ##   make test-python  the Python tests of make test alone; PyTorch is installed into .venv (5 GB)
 ##   make test-all     make test, then test-rest: larger samples, every sanitizer, clang, NEON under qemu, fuzzing,
-##                     the report, programs that use an installation, all of PyTorch (25 minutes more)
+##                     the report, programs that use an installation, all of PyTorch (35 minutes more)
 ##   make test-slow    the full product of every sweep, and the report's page in Chromium (hours)
 ##                     Sweeps are sampled; SEED=N repeats the sample of a run, which prints its seed.
 ##

@@ -75,12 +75,35 @@ static struct NAME(stats) NAME(statistics)(int norm, const REAL *x, int64_t cols
 	return stats;
 }
 
-/* Rule 4: the normalized row. */
-static void NAME(normalise)(int norm, const REAL *x, int64_t cols, struct NAME(stats) s, REAL *xhat)
+/* Rule 13: columns that share statistics. */
+static int64_t NAME(group_cols)(const struct test_case *c)
 {
-	for (int64_t i = 0; i < cols; i++)
-		xhat[i] = norm == EK_RMS_NORM ? x[i] * s.rstd
-					      : FMA(x[i] - s.mean, s.rstd, -(s.mean_lo * s.rstd));
+	return c->group_cols ? c->group_cols : c->cols;
+}
+
+/* Rule 3 for each group of a row, or what the caller gives: one after another. */
+static struct NAME(stats) *NAME(group_statistics)(const struct test_case *c, const REAL *x, int64_t r,
+						  const REAL *mean, const REAL *lo, const REAL *rstd)
+{
+	int64_t cols = NAME(group_cols)(c), groups = c->cols / cols;
+	struct NAME(stats) *all = list_of(groups, sizeof *all);
+	for (int64_t g = 0; g < groups; g++) {
+		int64_t at = r * groups + g;
+		all[g] = (struct NAME(stats)){mean ? mean[at] : 0, lo ? lo[at] : 0, rstd ? rstd[at] : 0};
+		if (!rstd)
+			all[g] = NAME(statistics)(c->op->kind, x + g * cols, cols, (REAL)c->eps);
+	}
+	return all;
+}
+
+/* Rule 4: the normalized row. */
+static void NAME(normalise)(const struct test_case *c, const REAL *x, const struct NAME(stats) *all, REAL *xhat)
+{
+	for (int64_t i = 0; i < c->cols; i++) {
+		struct NAME(stats) s = all[i / NAME(group_cols)(c)];
+		xhat[i] = c->op->kind == EK_RMS_NORM ? x[i] * s.rstd
+						     : FMA(x[i] - s.mean, s.rstd, -(s.mean_lo * s.rstd));
+	}
 }
 
 static REAL *NAME(widened)(const struct operand *o, int64_t row)
@@ -183,8 +206,9 @@ static void NAME(forward)(const struct test_case *c)
 	for (int64_t r = 0; r < c->rows; r++) {
 		REAL *x = NAME(norm_input)(c, r), *after = NAME(widened)(INPUT("residual_after"), r),
 		     *gate = NAME(widened)(INPUT("gate"), r);
-		struct NAME(stats) s = NAME(statistics)(c->op->kind, x, c->cols, (REAL)c->eps);
-		NAME(normalise)(c->op->kind, x, c->cols, s, xhat);
+		struct NAME(stats) *s = NAME(group_statistics)(c, x, r, NULL, NULL, NULL);
+		int64_t groups = c->cols / NAME(group_cols)(c);
+		NAME(normalise)(c, x, s, xhat);
 		NAME(round_each)(c, xhat);
 		for (int64_t i = 0; i < c->cols; i++) {
 			REAL y = weight && bias ? FMA(xhat[i], weight[i], bias[i])
@@ -199,25 +223,32 @@ static void NAME(forward)(const struct test_case *c)
 					    : NAME(activated)(c, y);
 			put(out, r * out->stride + i, (double)y);
 		}
-		put(ACTUAL("mean"), r, (double)s.mean);
-		put(ACTUAL("rstd"), r, (double)s.rstd);
-		put(ACTUAL("mean_lo"), r, (double)s.mean_lo);
-		free(x), free(after), free(gate);
+		for (int64_t g = 0; g < groups; g++) {
+			put(ACTUAL("mean"), r * groups + g, (double)s[g].mean);
+			put(ACTUAL("rstd"), r * groups + g, (double)s[g].rstd);
+			put(ACTUAL("mean_lo"), r * groups + g, (double)s[g].mean_lo);
+		}
+		free(x), free(after), free(gate), free(s);
 	}
 	free(xhat), free(weight), free(bias);
 }
 
 /* Rules 5 and 8: dx of one row. */
 static void NAME(row_backward)(const struct test_case *c, const REAL *dy, const REAL *xhat,
-			       const REAL *weight, REAL rstd, int64_t r, REAL *dx)
+			       const REAL *weight, const struct NAME(stats) *s, int64_t r, REAL *dx)
 {
-	REAL *g = list_of(c->cols, sizeof(REAL)), n = (REAL)c->cols;
+	int64_t cols = NAME(group_cols)(c);
+	REAL *g = list_of(c->cols, sizeof(REAL)), n = (REAL)cols;
 	for (int64_t i = 0; i < c->cols; i++)
 		g[i] = weight ? dy[i] * weight[i] : dy[i];
-	REAL a = NAME(rowsum)(g, xhat, c->cols) / n, b = NAME(rowsum)(g, NULL, c->cols) / n;
-	for (int64_t i = 0; i < c->cols; i++) {
-		REAL value = c->op->kind == EK_RMS_NORM ? FMA(-xhat[i], a, g[i]) : g[i] - FMA(xhat[i], a, b);
-		dx[i] = value * rstd;
+	for (int64_t first = 0; first < c->cols; first += cols) {
+		REAL a = NAME(rowsum)(g + first, xhat + first, cols) / n,
+		     b = NAME(rowsum)(g + first, NULL, cols) / n;
+		for (int64_t i = first; i < first + cols; i++) {
+			REAL value = c->op->kind == EK_RMS_NORM ? FMA(-xhat[i], a, g[i])
+								: g[i] - FMA(xhat[i], a, b);
+			dx[i] = value * s[first / cols].rstd;
+		}
 	}
 	REAL *dh = NAME(widened)(INPUT("dh"), r);
 	NAME(add)(dx, dh, c->cols);
@@ -272,13 +303,11 @@ static void NAME(backward)(const struct test_case *c)
 	     **dx = list_of(c->rows, sizeof(REAL *));
 	for (int64_t r = 0; r < c->rows; r++) {
 		REAL *x = NAME(norm_input)(c, r);
-		struct NAME(stats) s = {mean ? mean[r] : 0, lo ? lo[r] : 0, rstd ? rstd[r] : 0};
-		if (!rstd)
-			s = NAME(statistics)(c->op->kind, x, c->cols, (REAL)c->eps);
+		struct NAME(stats) *s = NAME(group_statistics)(c, x, r, mean, lo, rstd);
 		dy[r] = INPUT("dy")->present ? NAME(widened)(INPUT("dy"), r) : list_of(c->cols, sizeof(REAL));
 		xhat[r] = list_of(c->cols, sizeof(REAL));
 		dx[r] = list_of(c->cols, sizeof(REAL));
-		NAME(normalise)(c->op->kind, x, c->cols, s, xhat[r]);
+		NAME(normalise)(c, x, s, xhat[r]);
 		REAL *gate = NAME(widened)(INPUT("gate"), r), *dgate = list_of(c->cols, sizeof(REAL));
 		for (int64_t i = 0; c->activation && !c->gate_first && i < c->cols; i++) {
 			REAL t = weight ? xhat[r][i] * weight[i] : xhat[r][i];
@@ -288,7 +317,7 @@ static void NAME(backward)(const struct test_case *c)
 				dgate[i] = (dy[r][i] * t) * NAME(slope)(c, gate[i]);
 			dy[r][i] = dy[r][i] * (gate ? NAME(activated)(c, gate[i]) : NAME(slope)(c, t));
 		}
-		NAME(row_backward)(c, dy[r], xhat[r], weight, s.rstd, r, dx[r]);
+		NAME(row_backward)(c, dy[r], xhat[r], weight, s, r, dx[r]);
 		REAL *given = NAME(widened)(INPUT("x"), r);
 		for (int64_t i = 0; c->gate_first && i < c->cols; i++) {
 			dgate[i] = (dx[r][i] * given[i]) * NAME(slope)(c, gate[i]);
@@ -299,7 +328,7 @@ static void NAME(backward)(const struct test_case *c)
 		NAME(put_row)(ACTUAL("dx"), r, dx[r], c->cols);
 		NAME(put_row)(ACTUAL("dresidual"), r, dx[r], c->cols);
 		NAME(round_each)(c, xhat[r]);
-		free(x);
+		free(x), free(s);
 	}
 	NAME(column_gradient)(c, dy, xhat, ACTUAL("dweight"));
 	NAME(column_gradient)(c, dy, NULL, ACTUAL("dbias"));

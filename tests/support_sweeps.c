@@ -220,3 +220,41 @@ void sweep_choices(sweep_check *check, int64_t one_in)
 			}
 		}
 }
+
+/* Groups of a column, of part of a register, of whole and of odd segments, and all of a row; ops and choices in turn. */
+void sweep_groups(sweep_check *check, int64_t one_in)
+{
+	static const struct {
+		struct shape shape;
+		int64_t group_cols;
+	} groups[] = {{{5, 12}, 1},        {{3, 40}, 5},     {{7, 96}, 32},     {{4, 512}, 64},
+		      {{3, 130}, 65},      {{2, 2100}, 700}, {{33, 768}, 256},  {{2, 6144}, 2048},
+		      {{1027, 6}, 3},      {{40, 260}, 26},  {{3, 77}, 77},     {{3, 9000}, 4500},
+		      {{2, 20480}, 10240}, {{0, 24}, 8},     {{515, 2050}, 205}};
+	static const char *const forms[] = {"all", "all all_in_place",
+					    "dweight dbias dx rstd weight arbitrary",
+					    "residual x_bias h dh dx dresidual dx_bias accumulate"};
+	for (int s = 0; s < COUNT_OF(groups); s++)
+		for (int k = 0; k < OPS + OPEN_OPS * PASS_COUNT * DTYPE_PAIRS; k++) {
+			struct shape shape = groups[s].shape;
+			struct test_case c = op_case(k % OPS, shape.rows, shape.cols);
+			if (k >= OPS) {
+				int open = k - OPS;
+				c = case_make(&open_ops[open % OPEN_OPS],
+					      open / OPEN_OPS % PASS_COUNT ? BACKWARD : FORWARD,
+					      dtype_pairs[open / OPEN_OPS / PASS_COUNT], shape.rows,
+					      shape.cols);
+				case_choose(&c, (int)(random_mixed((uint64_t)(s * 1000 + k)) %
+						      (uint64_t)case_choice_count(&c)));
+				case_set(&c, forms[(s + k) % COUNT_OF(forms)]);
+			}
+			c.group_cols = groups[s].group_cols;
+			for (int i = 0; i < case_op(&c)->operand_count; i++)
+				c.pad[i] = (s + k) % 3 == 1 ? 5 + i : 0;
+			if (c.rows * c.cols > 100000 && k % 7)
+				continue;
+			bool always = k % 5 == s % 5;
+			if (op_in_turn(k, s) && (always || test_sampled(one_in)))
+				check(&c);
+		}
+}

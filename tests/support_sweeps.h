@@ -23,6 +23,8 @@ void sweep_choices(sweep_check *check, int64_t one_in);
 void sweep_special_values(sweep_check *check, int64_t one_in);
 /* Constant rows, rows whose variance is clamped, sums whose sign only the final +0 decides. */
 void sweep_constant_rows_and_signs_of_zero(sweep_check *check);
+/* Groups of columns of rows, with the operands and choices of all ops. */
+void sweep_groups(sweep_check *check, int64_t one_in);
 /* Gaps between rows of each tensor alone and of all, also in place. */
 void sweep_strides(sweep_check *check, int64_t one_in);
 

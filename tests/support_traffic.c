@@ -110,10 +110,15 @@ static struct ek_norm_policy policy_of(const struct call *call)
 	return (c->pass == BACKWARD ? ek_backward_policy : ek_forward_policy)(&form, &call->gpu->limits);
 }
 
+static int64_t groups_of(const struct test_case *c)
+{
+	return ek_norm_groups(c->cols, c->group_cols);
+}
+
 /* Of all partial sums of one slot or of several. */
 static int64_t sums_bytes(const struct test_case *c)
 {
-	return sums_of(c) * quotient_up(c->cols * real_bytes(c), 16) * 16;
+	return sums_of(c) * groups_of(c) * quotient_up(c->cols / groups_of(c) * real_bytes(c), 16) * 16;
 }
 
 static void read_operand(struct launch *launch, const struct test_case *c, const char *name)
@@ -169,7 +174,8 @@ static void read_again(struct launch *launch, const struct call *call, const str
 		       int passes)
 {
 	int64_t warps = policy->row_warps * policy->row_blocks;
-	int64_t turns = quotient_up(ek_policy_units(policy, call->c->cols), warps) * policy->unit_segments;
+	int64_t turns = quotient_up(ek_policy_units(policy, call->c->cols / groups_of(call->c)), warps) *
+			policy->unit_segments;
 	for (int i = 0; i < case_op(call->c)->operand_count; i++)
 		launch->of[i].read_in_all_at_most *= policy->tiles >= turns ? 1 : passes;
 }
@@ -200,13 +206,13 @@ static void read_statistics(struct launch *launch, const struct test_case *c)
 			read_operand(launch, c, case_op(c)->operands[i].name);
 }
 
-/* The tree over the partial sums, 128 at a time. */
+/* The tree over the partial sums, 256 at a time. */
 static void plan_folds(struct plan *plan, const struct test_case *c, int64_t partials)
 {
-	for (; partials > 128; partials = quotient_up(partials, 128)) {
+	for (; partials > 256; partials = quotient_up(partials, 256)) {
 		struct launch *fold = add_launch(plan, "_backward_fold_");
 		fold->of[WORKSPACE] = (struct moved){.read = partials * sums_bytes(c),
-						     .written = quotient_up(partials, 128) * sums_bytes(c),
+						     .written = quotient_up(partials, 256) * sums_bytes(c),
 						     .read_in_all_at_most = partials * sums_bytes(c)};
 	}
 	struct launch *final = add_launch(plan, "_backward_final_");
@@ -219,6 +225,16 @@ static void plan_folds(struct plan *plan, const struct test_case *c, int64_t par
 		}
 }
 
+/* What the main kernel folds the slots into. Narrow rows leave room in a warp for several slots, or for the chunks of fewer. */
+static int64_t partials_of(const struct test_case *c, const struct ek_norm_policy *policy)
+{
+	const int64_t chunks = quotient_up(ek_slot_rows(c->rows, c->cols), CHUNK_ROWS);
+	int walkers = 1;
+	while (walkers < chunks && walkers * policy->row_threads < 32)
+		walkers *= 2;
+	return quotient_up(ek_slot_count(c->rows, c->cols) * walkers, ek_policy_slots(policy));
+}
+
 /* Sums of chunks that shared memory has no room for. */
 static int64_t chunks_of(const struct call *call, const struct ek_norm_policy *policy)
 {
@@ -228,8 +244,7 @@ static int64_t chunks_of(const struct call *call, const struct ek_norm_policy *p
 	if (sums_of(c) == 0 || ek_slot_rows(c->rows, c->cols) <= CHUNK_ROWS ||
 	    ek_backward_shared(policy, &form) + bytes <= call->gpu->limits.shared_bytes)
 		return 0;
-	return bytes * quotient_up(ek_slot_count(c->rows, c->cols), ek_policy_slots(policy)) *
-	       ek_policy_cluster(policy);
+	return bytes * partials_of(c, policy) * ek_policy_cluster(policy) * groups_of(c);
 }
 
 static bool needs_dx(const struct test_case *c)
@@ -242,7 +257,7 @@ static void plan_in_registers(struct plan *plan, const struct call *call, const 
 {
 	const struct test_case *c = call->c;
 	const bool shifted = form_of(c).access == ACCESS_SHIFTED;
-	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), ek_policy_slots(policy));
+	const int64_t partials = partials_of(c, policy);
 	const int64_t chunks = chunks_of(call, policy);
 	struct launch *launch = add_launch(plan, "_backward_");
 	read_all_rows(launch, c, shifted, "");
@@ -262,7 +277,9 @@ static int64_t walked_slots(const struct call *call)
 {
 	const struct test_case *c = call->c;
 	int64_t slots = ek_slot_count(c->rows, c->cols),
-		strips = quotient_up(c->cols * (int64_t)ek_dtype_size(form_of(c).dtype), 512), walk = 1;
+		strips = groups_of(c) *
+			 quotient_up(c->cols / groups_of(c) * (int64_t)ek_dtype_size(form_of(c).dtype), 512),
+		walk = 1;
 	while (walk < MOST_WALK_SLOTS && walk < slots &&
 	       slots * strips / (2 * walk) >= (int64_t)call->gpu->limits.multiprocessors * 16)
 		walk *= 2;
@@ -292,7 +309,7 @@ static void plan_staged(struct plan *plan, const struct call *call, const struct
 		return;
 	}
 	enum { USED_NUMBERS = 5 }; /* of the ROW_NUMBERS that make whole quads */
-	rows->of[WORKSPACE].written = c->rows * USED_NUMBERS * real_bytes(c);
+	rows->of[WORKSPACE].written = c->rows * groups_of(c) * USED_NUMBERS * real_bytes(c);
 	const int64_t partials = quotient_up(ek_slot_count(c->rows, c->cols), walked_slots(call));
 	struct launch *columns = add_launch(plan, "_backward_staged_columns_");
 	read_all_rows(columns, c, false, "");
@@ -301,7 +318,7 @@ static void plan_staged(struct plan *plan, const struct call *call, const struct
 	if (dx || c->activation)
 		read_operand(columns, c, "weight");
 	write_rows(columns, c);
-	columns->of[WORKSPACE] = (struct moved){.read = c->rows * ROW_NUMBERS * real_bytes(c),
+	columns->of[WORKSPACE] = (struct moved){.read = c->rows * groups_of(c) * ROW_NUMBERS * real_bytes(c),
 						.written = partials * sums_bytes(c)};
 	plan_folds(plan, c, partials);
 }

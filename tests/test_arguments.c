@@ -97,6 +97,28 @@ TEST(sizes_and_strides_out_of_range)
 	}
 }
 
+/* Groups that do not fill a row, and more of them than there can be statistics. */
+TEST(groups_of_columns_out_of_range)
+{
+	static const int64_t sizes[] = {COLS - 1, COLS + 1, 2 * COLS, -COLS};
+	for (int n = 0; n < CALLS; n++) {
+		const struct ek_op *op = call_of(n).op;
+		const uint16_t group_cols = op->sizes[EK_NORM_GROUP_COLS].offset;
+		struct call call = call_of(n), many = call;
+		for (int i = 0; i < COUNT_OF(sizes); i++) {
+			char says[96];
+			(void)snprintf(says, sizeof says,
+				       "group_cols (%" PRId64 ") does not divide cols (%d)", sizes[i], COLS);
+			put(&call, group_cols, sizes[i], sizeof(int64_t));
+			refused(&call, EK_ERROR_ARGUMENT, SAYS(says, "expected a divisor of it, or 0"));
+		}
+		put_strides(&many, 0);
+		put(&many, op->sizes[EK_NORM_ROWS].offset, INT64_MAX / 32 / COLS + 1, sizeof(int64_t));
+		put(&many, group_cols, 1, sizeof(int64_t));
+		refused(&many, EK_ERROR_ARGUMENT, SAYS("of group_cols (1), are more than memory can hold"));
+	}
+}
+
 TEST(unknown_kinds_dtypes_and_switches)
 {
 	for (int n = 0; n < CALLS; n++) {
@@ -342,6 +364,26 @@ TEST(operands_that_must_or_must_not_be_there)
 			refused(&call, EK_ERROR_ARGUMENT,
 				SAYS("dx, dweight, dbias, dresidual, dx_bias and dgate are all NULL"));
 	}
+}
+
+/* Values that there are not, and the order of a gate that there is not. */
+TEST(flavours_and_the_order_of_a_gate_are_checked)
+{
+	static const struct {
+		int choice, value;
+		const char *says;
+	} wrong[] = {{EK_NORM_WEIGHT_OFFSET, 2, "weight_offset (2) must be 0 or 1"},
+		     {EK_NORM_WEIGHT_OFFSET, -1, "weight_offset (-1) must be 0 or 1"},
+		     {EK_NORM_ROUNDING, 2, "rounding (2) is neither EK_ROUND_ONCE (0) nor EK_ROUND_EACH (1)"},
+		     {EK_NORM_GATE_FIRST, 1, "gate_first (1) must be 0: gate is NULL"},
+		     {EK_NORM_GATE_FIRST, 2, "gate_first (2) must be 0: gate is NULL"}};
+	for (int n = 0; n < CALLS; n++)
+		for (int i = 0; i < COUNT_OF(wrong); i++) {
+			struct call call = call_of(n);
+			int *value = ek_field(&call.args, call.op->choice[wrong[i].choice]);
+			*value = wrong[i].value;
+			refused(&call, EK_ERROR_ARGUMENT, SAYS(wrong[i].says));
+		}
 }
 
 /* A gradient of y or of h must be there; a residual without h, dresidual without dh, each output alone may be. */

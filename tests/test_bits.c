@@ -154,6 +154,36 @@ TEST(every_choice_of_dtypes_and_options)
 	sweep_choices(case_check_levels, 1);
 }
 
+TEST(groups_of_columns)
+{
+	sweep_groups(check_with_threads, 1);
+}
+
+/* A group has the bits of a row of its own, and one group of all columns those of none. */
+TEST(a_group_is_a_row_of_its_own)
+{
+	static const int64_t widths[] = {5, 64, 1000, 9000};
+	enum { ROWS = 4, GROUPS = 3 };
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < OPS; k++) {
+			if (!op_in_turn(k, w))
+				continue;
+			struct test_case c = op_case(k, ROWS, GROUPS * widths[w]), one = c;
+			case_drop(&c, "weight bias x_bias dweight dbias dx_bias");
+			c.group_cols = widths[w];
+			case_expect(&c);
+			c.rows = ROWS * GROUPS; /* the same memory */
+			c.cols = widths[w];
+			c.group_cols = 0;
+			for (int i = 0; i < level_count(); i++)
+				case_check(&c, (struct setting){level_name(i), 1 + i % 3, PLAIN});
+			case_expect(&one);
+			one.group_cols = one.cols;
+			for (int i = 0; i < level_count(); i++)
+				case_check(&one, (struct setting){level_name(i), 1, PLAIN});
+		}
+}
+
 /* Each output alone has the bits that it has beside all others. */
 TEST(bits_do_not_depend_on_which_outputs_are_asked_for)
 {
@@ -249,6 +279,7 @@ TEST(a_row_does_not_depend_on_the_rows_around_it)
 				continue;
 			struct test_case c = op_case(k, ROWS, widths[w]);
 			case_drop(&c, "dweight dbias dx_bias");
+			c.group_cols = k % 3 == 1 && widths[w] % 5 == 0 ? widths[w] / 5 : 0;
 			case_expect(&c);
 			for (int i = 0; i < level_count(); i++) {
 				ek_context *ctx = context_of((struct setting){level_name(i), 1, PLAIN});

@@ -280,9 +280,9 @@ TEST(evenkeel_has_other_kernels_for_other_shapes)
 	args.batch_size = 1 << 22;
 	args.seq_len = 1;
 	args.hidden_size = 16384;
-	cost = cost_of(&args); /* slots of at most 2048 rows are 2048; folded once they are 16 */
+	cost = cost_of(&args); /* slots of at most 2048 rows are 2048; folded once they are 8 */
 	expect_kernels(cost, "backward backward_fold backward_final");
-	EXPECT(cost->kernels[1].write_bytes == 2 * 16 * 16384 * 4, "%lld bytes of folded sums",
+	EXPECT(cost->kernels[1].write_bytes == 2 * 8 * 16384 * 4, "%lld bytes of folded sums",
 	       (long long)cost->kernels[1].write_bytes);
 	args.absent = EK_NO_WEIGHT | EK_NO_BIAS;
 	expect_kernels(cost_of(&args), "backward");
@@ -521,6 +521,8 @@ TEST(bad_arguments_are_refused_by_name)
 		"gradient_dtype f16 does not go with weight_dtype bf16");
 	REFUSED(weight_offset, 2, EK_ERROR_ARGUMENT, "weight_offset (2) must be 0 or 1");
 	REFUSED(rounding, (ek_rounding)2, EK_ERROR_ARGUMENT, "rounding (2)");
+	REFUSED(group_cols, -1, EK_ERROR_ARGUMENT, "group_cols (-1) does not divide hidden_size (4096)");
+	REFUSED(group_cols, 5, EK_ERROR_ARGUMENT, "group_cols (5) does not divide hidden_size (4096)");
 	REFUSED(arch, -1, EK_ERROR_ARGUMENT, "arch (-1)");
 	REFUSED(multiprocessors, -1, EK_ERROR_ARGUMENT, "multiprocessors (-1)");
 	expect_refused(NULL, EK_ERROR_ARGUMENT, "args is NULL");

@@ -101,6 +101,7 @@ static ek_cost cost_of(const struct call *call, struct priced priced)
 			     .batch_size = 1,
 			     .seq_len = c->rows,
 			     .hidden_size = c->cols,
+			     .group_cols = c->group_cols,
 			     .absent = priced.absent,
 			     .with = priced.with,
 			     .h_dtype = c->h_dtype,
@@ -298,5 +299,31 @@ TEST(fused_calls_move_each_operand_once_as_the_model_says)
 		}
 		set_operands(&c, priced.absent, priced.with);
 		check_priced(*shapes[shape].model, &c, priced);
+	}
+}
+
+/* Groups of part of a warp, of a warp, of several, and of staged.cu. */
+TEST(groups_move_each_operand_once_as_the_model_says)
+{
+	static const struct {
+		int64_t rows, cols, group_cols;
+	} shapes[] = {{70, 64, 16},     {40, 768, 96},         {2050, 24, 8},
+		      {5, 16384, 4096}, {3, 4 * 20000, 20000}, {33, 30, 10}};
+	static const int with[] = {0, EK_WITH_GATE, EK_WITH_X_BIAS, EK_WITH_RESIDUAL};
+	const int each = test_mode == TEST_LONG ? 24 : test_mode == TEST_DEFAULT ? 4 : 1;
+	for (int turn = 0; turn < COUNT_OF(shapes) * each; turn++) {
+		const int shape = turn / each, k = turn % each + shape;
+		struct test_case c = case_make(&open_ops[k / 2 % OPEN_OPS], k & 1 ? BACKWARD : FORWARD,
+					       dtype_pairs[k % 3], shapes[shape].rows, shapes[shape].cols);
+		struct priced priced = {.with = with[k / 2 % COUNT_OF(with)]};
+		c.group_cols = shapes[shape].group_cols;
+		if (priced.with & EK_WITH_GATE) {
+			c.activation = EK_SILU;
+			c.present = ~UINT32_C(0) &
+				    ~(1u << (c.pass == FORWARD ? EK_FORWARD_RESIDUAL : EK_BACKWARD_DH));
+			case_set(&c, "weight bias gate dgate dy dx dweight dbias " STATISTICS);
+		}
+		set_operands(&c, priced.absent, priced.with);
+		check_priced(h200, &c, priced);
 	}
 }

@@ -302,13 +302,14 @@ static void compile_all(void)
 /* What tells it from others of its name. */
 static const char *describe(const struct ek_recipe *recipe)
 {
-	static char text[400];
+	static char text[500];
 	static const char *const names[] = {"WEIGHT_ELEMENT", "ACCESS",     "WEIGHT_ACCESS",
 					    "BYTES",          "HAS_WEIGHT", "HAS_BIAS",
 					    "HAS_RESIDUAL",   "HAS_H",      "HAS_RESIDUAL_AFTER",
 					    "HAS_X_BIAS",     "HAS_DH",     "HAS_DX_BIAS",
 					    "X_ELEMENT",      "Y_ELEMENT",  "DX_ELEMENT",
-					    "HAS_RSTD",       "HAS_DX",     "HAS_DWEIGHT"};
+					    "HAS_RSTD",       "HAS_DX",     "HAS_DWEIGHT",
+					    "HAS_GATE",       "GATE_FIRST", "ACTIVATION"};
 	int length = 0;
 	for (int i = 0; i < COUNT_OF(names); i++)
 		if (recipe_constant(recipe, names[i]) >= 0)
@@ -377,9 +378,9 @@ static void list_fused(void)
 {
 	static const char *const operands[] = {"residual h dh", "residual x_bias h dh dx_bias",
 					       "residual_after x_bias dx_bias", "", "gate dgate"};
-	static const int64_t widths[] = {64, 1000, 1024, 2048, 3336, 4096, 8192, 16384, 65536, 131072};
+	static const int64_t widths[] = {64, 1000, 1024, 1280, 3072, 4096, 8192, 11008, 16384, 65536, 131072};
 	static const struct dtype_pair dtypes[] = {{EK_BF16, EK_BF16}, {EK_F32, EK_F32}, {EK_F16, EK_F32}};
-	static const int steps[] = {17, 5, 1};
+	static const int steps[] = {41, 5, 1};
 	enum { CALLS = OPEN_OPS * PASS_COUNT * COUNT_OF(operands) * COUNT_OF(dtypes) };
 	kernel_count = 0;
 	for (int i = 0; i < CALLS * COUNT_OF(widths); i += steps[test_mode]) {
@@ -394,7 +395,9 @@ static void list_fused(void)
 			struct ek_recipe recipes[MOST_OF_A_CALL];
 			c.activation = k / COUNT_OF(dtypes) >= 3 ? 1 + i % EK_GELU_TANH : EK_NO_ACTIVATION;
 			case_set(&c, operands[k / COUNT_OF(dtypes)]);
-			case_add(&c, "weight bias dy dx dweight dbias " STATISTICS);
+			case_add(&c, "weight bias dy dx dweight dbias");
+			if (i / steps[test_mode] % 3) /* of every third call they are recomputed */
+				case_add(&c, STATISTICS);
 			if (choice > 0)
 				case_choose(&c, choice);
 			else if (case_has(&c, "gate") && i % 2)
@@ -406,6 +409,47 @@ static void list_fused(void)
 				add_kernel(&recipes[r]);
 		}
 	}
+}
+
+/* The same calls of rows of eight groups, which have pointers of their own. */
+static void list_groups(void)
+{
+	static const int64_t widths[] = {40, 64, 128, 256, 512, 1000, 1024, 4096, 8192, 3333, 131072};
+	static const char *const forms[] = {"gate dgate", "gate dgate", "", "residual x_bias h dh dx_bias",
+					    "residual_after x_bias"};
+	static const struct dtype_pair dtypes[] = {{EK_BF16, EK_BF16}, {EK_BF16, EK_F32}, {EK_F32, EK_F32}};
+	static const int steps[] = {37, 5, 1};
+	enum { CALLS = OPEN_OPS * PASS_COUNT * COUNT_OF(forms) * COUNT_OF(dtypes) };
+	kernel_count = 0;
+	for (int i = 0; i < CALLS * COUNT_OF(widths); i += steps[test_mode]) {
+		const int call = i / COUNT_OF(widths), k = call / (OPEN_OPS * PASS_COUNT),
+			  form = k / COUNT_OF(dtypes);
+		const int64_t cols = widths[i % COUNT_OF(widths)];
+		struct test_case c = case_make(&open_ops[call % OPEN_OPS],
+					       call / OPEN_OPS % PASS_COUNT ? BACKWARD : FORWARD,
+					       dtypes[k % COUNT_OF(dtypes)], 1 << 20, 8 * cols);
+		union op_args args;
+		struct ek_recipe recipes[MOST_OF_A_CALL];
+		c.group_cols = cols;
+		c.activation = form < 2 ? EK_SILU : EK_NO_ACTIVATION;
+		case_set(&c, forms[form]);
+		case_add(&c, "weight bias dy dx dweight dbias " STATISTICS);
+		c.gate_first = form == 1;
+		case_normalise(&c);
+		case_args_nowhere(&c, &args);
+		int count = list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);
+		for (int r = 0; r < count; r++)
+			add_kernel(&recipes[r]);
+	}
+}
+
+TEST(kernels_of_groups_for_sm_90_spill_nothing)
+{
+	if (!has_nvrtc())
+		return;
+	arch = MEASURED_ARCH;
+	list_groups();
+	check_listed();
 }
 
 TEST(fused_kernels_for_sm_90_spill_nothing)

@@ -86,7 +86,7 @@ static void check_recipe(const struct plan *p, const struct ek_recipe *recipe)
 	check_constant(p, recipe, "ROW_BLOCKS", 1, most_cluster);
 	check_constant(p, recipe, "WARP_SEGMENTS", 1, 8);
 	check_constant(p, recipe, "ROW_THREADS", 1, 32);
-	check_constant(p, recipe, "ROWS_AT_ONCE", 1, 2);
+	check_constant(p, recipe, "ROWS_AT_ONCE", 1, 4);
 	check_constant(p, recipe, "BLOCKS", 1, 32);
 	check_constant(p, recipe, "BOUND_THREADS", threads, 1024);
 	EXPECT(in_range(threads, 32, 1024), "%s: %s has %d threads", plan_text(p), recipe->name, threads);
@@ -205,11 +205,11 @@ static void check_launches(const char *what, struct ek_step *step, int64_t rows,
 	const unsigned char *x = f.x;
 	int64_t done = 0;
 	for (int64_t left = step->launch.blocks; left > EK_MOST_BLOCKS; left -= EK_MOST_BLOCKS) {
-		step->advance(step->arguments, step->launch_rows, step->real_bytes);
+		step->advance(step->arguments, step->launch_rows, step->statistic_bytes);
 		done += EK_MOST_BLOCKS / step->launch.cluster * cluster_rows;
 		memcpy(&f, step->arguments, sizeof f);
 		EXPECT(f.rows == rows - done && f.x == x + done * f.x_stride &&
-			       (char *)f.rstd == (char *)1 + done * step->real_bytes,
+			       (char *)f.rstd == (char *)1 + done * step->statistic_bytes,
 		       "%s: after %lld rows the next launch starts elsewhere", what, (long long)done);
 	}
 	EXPECT(done > 0 && done < rows && rows - done <= step->launch_rows,

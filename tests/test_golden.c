@@ -99,6 +99,39 @@ static int fused_cases(struct golden *cases, int count, int room, const char *co
 	return count;
 }
 
+/* Groups of columns, of all ops; appended. */
+static int group_cases(struct golden *cases, int count, int room)
+{
+	static const int64_t shapes[][3] = {{3, 6, 1},       {5, 40, 8},       {4, 90, 30},
+					    {3, 514, 257},   {2, 3072, 1024},  {1030, 12, 4},
+					    {2, 4100, 2050}, {1, 36000, 12000}};
+	static const char *const ops[] = {
+		"layer_norm",          "rms_norm",          "add_layer_norm", "add_rms_norm",
+		"layer_norm_residual", "rms_norm_residual", "layer_norm_act", "rms_norm_act",
+		"layer_norm_gated",    "rms_norm_gated"};
+	static const char *const forms[] = {
+		("weight bias h x_bias dh dx dresidual dweight dbias dx_bias dgate arbitrary " STATISTICS),
+		"weight bias x_bias dx dweight dbias dx_bias dgate"};
+	const struct ek_op_entry *op = ek_ops;
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < PASS_COUNT * COUNT_OF(ops) && count < room; k++) {
+			for (op = ek_ops; strcmp(op->name, ops[k / 2]) != 0;)
+				op++;
+			struct test_case c = case_make(op, k % 2 ? BACKWARD : FORWARD,
+						       dtype_pairs[(s + k * 5 / 2) % DTYPE_PAIRS],
+						       shapes[s][0], shapes[s][1]);
+			c.group_cols = shapes[s][2];
+			c.activation = op->usual[EK_NORM_ACTIVATION] ? 1 + (s + k) % EK_GELU_TANH : 0;
+			c.gate_first = (s + k / 2) % 2;
+			c.weight_offset = (s + k) % 5 == 0;
+			c.filling = (s + k) % 4 == 3 ? FILL_OFFSET : FILL_NORMAL;
+			c.seed = (uint64_t)count;
+			case_set(&c, forms[(s + k / 2) % COUNT_OF(forms)]);
+			cases[count++].c = c;
+		}
+	return count;
+}
+
 static uint64_t digest_case(const struct test_case *c, const char *level)
 {
 	ek_context *ctx = context_of((struct setting){level, strcmp(level, "reference") == 0 ? 1 : 2, PLAIN});
@@ -149,6 +182,7 @@ SETUP()
 	count = fused_cases(cases, count, COUNT_OF(cases), after, COUNT_OF(after));
 	count = fused_cases(cases, count, COUNT_OF(cases), activated, COUNT_OF(activated));
 	count = fused_cases(cases, count, COUNT_OF(cases), gated, COUNT_OF(gated));
+	count = group_cases(cases, count, COUNT_OF(cases));
 	if (test_update)
 		write_file();
 }

@@ -110,7 +110,9 @@ static void check_form(struct test_case forward, const char *words, int flavour,
  * changes nothing. */
 TEST(gradients_are_finite_differences)
 {
-	static const int64_t shapes[][2] = {{1, 2}, {3, 5}, {7, 13}, {40, 3}, {2, 33}};
+	/* rows, columns, columns of a group or 0 */
+	static const int64_t shapes[][3] = {{1, 2, 0},  {3, 5, 0},  {7, 13, 0}, {40, 3, 0},
+					    {2, 33, 0}, {3, 12, 4}, {5, 10, 5}};
 	static const char *const forms[] = {
 		("weight bias dy dx dweight dbias " STATISTICS),
 		"weight bias dy dx dweight dbias",
@@ -129,6 +131,7 @@ TEST(gradients_are_finite_differences)
 				level = l < 0 ? "reference" : level_name(l);
 				struct test_case c = case_make(&open_ops[k % 2], FORWARD, dtype_pairs[3],
 							       shapes[s][0], shapes[s][1]);
+				c.group_cols = shapes[s][2];
 				c.eps = 0.01; /* keeps two-element rows from standing on a cliff */
 				c.seed = (uint64_t)(s * 8 + k);
 				check_form(c, forms[k / 2], (s + k / 2) % 4, (s + k) % (EK_GELU_TANH + 1));

@@ -85,6 +85,11 @@ TEST(choices_of_dtypes_and_options)
 	sweep_choices(check_alone, 4);
 }
 
+TEST(groups_of_columns)
+{
+	sweep_groups(check_alone, 4);
+}
+
 TEST(strided_rows)
 {
 	sweep_strides(check_non_temporal, 2);

@@ -7,33 +7,33 @@
 #include "core/require.h"
 #include "support_runner.h"
 
-/* out[b][s][h][d] of q; sums[h] of it. */
+/* out[b][s][h][d] of q; sums[h] of it, of each part of d. */
 struct rotate_args {
 	size_t size;
 	int kind;
 	ek_dtype dtype, out_dtype;
-	int64_t batch, seq, heads, dim;
+	int64_t batch, seq, heads, dim, part;
 	int64_t q_batch, q_seq, q_head, out_batch, out_seq, out_head;
 	const void *q, *table;
 	void *out, *sums;
 	void *stream;
 };
 
-enum { BATCH, SEQ, HEADS, DIM, SIZES };
+enum { BATCH, SEQ, HEADS, DIM, PART, SIZES };
 enum { OUT, SUMS, OUTPUTS, Q = OUTPUTS, TABLE, OPERANDS };
 
 #define FIELD(field) offsetof(struct rotate_args, field)
-#define SIZE(field)                                    \
-	{                                              \
-#field, FIELD(field), 0, 1 << 20, NULL \
+#define SIZE(field)                                                     \
+	{                                                               \
+		.name = #field, .offset = FIELD(field), .most = 1 << 20 \
 	}
-#define STRIDED(size, field)               \
-	{                                  \
-		size, FIELD(field), #field \
+#define STRIDED(number, field)                                                  \
+	{                                                                       \
+		.size = (number), .stride = FIELD(field), .stride_name = #field \
 	}
-#define DENSE(size)           \
-	{                     \
-		size, 0, NULL \
+#define DENSE(number)            \
+	{                        \
+		.size = (number) \
 	}
 
 static const struct ek_operand operands[OPERANDS] = {
@@ -49,7 +49,7 @@ static const struct ek_operand operands[OPERANDS] = {
 		  .pointer = FIELD(sums),
 		  .flags = EK_OUTPUT | EK_OPTIONAL,
 		  .rank = 1,
-		  .dims = {DENSE(HEADS)}},
+		  .dims = {{HEADS, 0, NULL, .pieces = PART + 1}}},
 	[Q] = {.name = "q",
 	       .pointer = FIELD(q),
 	       .dtype = FIELD(dtype),
@@ -67,7 +67,8 @@ static const struct ek_op op = {.function = "ek_rotate",
 				.args_size = sizeof(struct rotate_args),
 				.first_args_size = FIELD(stream),
 				.size_count = SIZES,
-				.sizes = {SIZE(batch), SIZE(seq), SIZE(heads), SIZE(dim)},
+				.sizes = {SIZE(batch), SIZE(seq), SIZE(heads),
+					  SIZE(dim), [PART] = {"part", FIELD(part), .cuts = DIM + 1}},
 				.operands = operands,
 				.operand_count = OPERANDS,
 				.output_count = OUTPUTS,
@@ -209,6 +210,30 @@ TEST(rules_are_said_by_name)
 	args = args_of();
 	args.seq = -1;
 	expect("a negative size", &args, EK_ERROR_ARGUMENT, "seq (-1) must not be negative");
+}
+
+TEST(a_size_may_cut_another)
+{
+	static const int64_t wrong[] = {3, 16, -1, -8, INT64_MIN, INT64_MAX};
+	struct rotate_args args = args_of(), resolved;
+	args.sums = memory + 2048;
+	args.part = 2;
+	EXPECT(check(&args, &resolved) == EK_OK && resolved.part == 2, "%s", ek_error(NULL));
+	EXPECT(ek_operand_elements(&op, &operands[SUMS], &resolved) == 16 &&
+		       ek_operand_bytes(&op, &operands[SUMS], &resolved) == 16 * 4 &&
+		       ek_operand_stride(&op, &operands[SUMS], 0, &resolved) == 4,
+	       "sums of four heads in four parts each");
+	args.table = memory + 2048 + 15;
+	expect("sums whose last overlaps a table", &args, EK_ERROR_OVERLAP, "overlaps table [");
+	args.table = memory + 2048 + 16;
+	expect("sums before a table", &args, EK_OK, NULL);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		args.part = wrong[i];
+		expect("a part that does not divide", &args, EK_ERROR_ARGUMENT,
+		       "does not divide dim (8); expected a divisor");
+	}
+	args.part = 8;
+	EXPECT(check(&args, &resolved) == EK_OK && resolved.part == 0, "one part is none");
 }
 
 TEST(structs_of_earlier_versions_are_prefixes)

@@ -91,6 +91,11 @@ TEST(choices_of_dtypes_and_options)
 	sweep_choices(check, 1);
 }
 
+TEST(groups_of_columns)
+{
+	sweep_groups(check, 1);
+}
+
 TEST(special_values)
 {
 	sweep_special_values(check, 2);

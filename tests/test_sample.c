@@ -104,6 +104,12 @@ static struct test_case random_case(uint64_t *state)
 		c.rows = c.cols;
 		c.cols = rows > 0 ? rows : 1;
 	}
+	if (random_below(state, 4) == 0) {
+		int64_t groups = 1 + random_below(state, 9);
+		c.group_cols = c.cols;
+		c.cols *= groups;
+		c.rows = c.rows / groups + 1;
+	}
 	c.present = (uint32_t)random_bits(state) & plain_or_all(&c, state);
 	case_choose(&c, random_below(state, 3) ? (int)random_below(state, case_choice_count(&c)) : 0);
 	c.accumulate = random_below(state, 2);

@@ -11,12 +11,22 @@ class Mutation(typing.NamedTuple):
     new: str
     why: str
     needs: str = ""  # a flag of /proc/cpuinfo without which the changed code does not run
+    tests: str = ""  # a pattern of tests that run for it, if not those of the reference and the CPU
 
 
 STATS = "src/ops/norm/cpu_stats.inc.h"
 FORWARD = "src/ops/norm/cpu_forward.inc.h"
 BACKWARD = "src/ops/norm/cpu_backward.inc.h"
 REFERENCE = "src/ops/norm/reference.inc.h"
+FUSED = "src/ops/norm/cpu_fused.inc.h"
+FUSED_FORWARD = "src/ops/norm/cpu_fused_forward.inc.h"
+FUSED_BACKWARD = "src/ops/norm/cpu_fused_backward.inc.h"
+STREAM = "src/ops/norm/cpu_fused_stream.inc.h"
+STREAM_DTYPE = "src/ops/norm/cpu_fused_stream_dtype.inc.h"
+ACTIVATION_CU = "src/ops/norm/kernels/activation.cu"
+SLOTS_CU = "src/ops/norm/kernels/slots.cu"
+SUMS_CU = "src/ops/norm/kernels/sums.cu"
+ON_STANDIN = "^cuda_bits$"
 
 MUTATIONS = [
     # ---- the contract itself: reference and kernels together, or the reference alone ----
@@ -101,7 +111,7 @@ MUTATIONS = [
              "real *to = in_leaf >= 2 * CHUNK_ROWS ?", "the second chunk of a slot is not a chunk"),
     Mutation("slots_of_one_row", BACKWARD, "sums->task->slot_rows == 1 ? COLUMNS_SLOTS : COLUMNS_CHAIN", "COLUMNS_CHAIN",
              "two slots of one row added as one slot of two"),
-    Mutation("group_over_a_chunk", BACKWARD, "count = smaller(count, N(rows_in_chunk)(&sums, row));", "count += 0;",
+    Mutation("group_over_a_chunk", BACKWARD, "smaller(count, N(rows_in_chunk)(sums, row)) : count;", "count : count;",
              "rows that go together cross the end of a chunk"),
     Mutation("task_tree", BACKWARD, "for (int64_t task = 0; task + h < count; task += 2 * h)",
              "for (int64_t task = 0; task + h < count; task += 4 * h)", "a step of the tree over tasks"),
@@ -109,7 +119,63 @@ MUTATIONS = [
              "no +0 at the end of a column sum"),
     Mutation("accumulate_ignored", BACKWARD, "if (accumulate)", "if (0)", "dweight and dbias are overwritten"),
 
+    # ---- residuals, biases, flavours, activations and gates ----
+    Mutation("reference_h_not_rounded", REFERENCE,
+             "h = NAME(rounded)(r->h_dtype, h + NAME(element)(&r->residual, i));",
+             "h = h + NAME(element)(&r->residual, i);", "x + residual does not round to h's dtype in the reference"),
+    Mutation("reference_dgate_order", REFERENCE, "return (du * NAME(element)(&r->x, i)) * slope;",
+             "return du * (NAME(element)(&r->x, i) * slope);",
+             "dgate of a gate that comes first by another order of the product, in the reference"),
+    Mutation("reference_dweight_each", REFERENCE, "NAME(rounded_xhat)(&r, in_group), acc)",
+             "NAME(xhat)(&r, in_group), acc)",
+             "dweight takes xhat before it rounds, in the reference"),
+    Mutation("x_bias_columns", FORWARD, "C(load2)(f.bias + (i & f.bias_mask), c);", "C(load2)(f.bias, c);",
+             "x_bias of a segment's first columns is added to all of them"),
+    Mutation("dh_of_tail", BACKWARD,
+             "A(store_part)(r.dx + i, has_dh ? V(add)(dx, A(load_part)(r.dh + i, n)) : dx, n);",
+             "A(store_part)(r.dx + i, dx, n);", "dh is not added in a tail"),
+    Mutation("gate_of_tail", FORWARD, "y[0] = V(mul)(y[0], gate[0]);", "(void)gate;",
+             "the gate does not multiply a tail of y"),
+    Mutation("gate_of_other_row", FORWARD, "stride = a->gate ? a->gate_stride : a->residual_stride;\n\tresidual",
+             "stride = a->gate ? a->x_stride : a->residual_stride;\n\tresidual", "a gate that comes first is taken to lie like x"),
+    Mutation("weight_offset_dropped", FUSED, "w->numbers[i] = 1 + w->numbers[i];", "w->numbers[i] = w->numbers[i] - 0;",
+             "weight for 1 + weight"),
+    Mutation("xhat_not_rounded", FUSED_FORWARD, "\tN(conversions)[dtype].round(numbers, n);\n", "\t(void)dtype;\n",
+             "with several roundings xhat is multiplied before it rounds"),
+    Mutation("dx_bias_of_segment", FUSED_BACKWARD, "N(add_dx_columns)(dx, &c, n);", "N(add_dx_columns)(dx, &c, n - 1);",
+             "dx_bias loses the last column of each segment"),
+    Mutation("dgate_slope", FUSED_BACKWARD, "N(multiply)(factor, slope, n, factor);",
+             "N(multiply)(factor, value, n, factor);", "dgate has the activation for its derivative"),
+    Mutation("streamed_sets", STREAM, "kept + i * (N(STREAMED) / 2)", "kept + 0 * i",
+             "what is kept of the rows before is overwritten by the rows at hand"),
+    Mutation("streamed_head", STREAM, "if (start == 0 && r->head)", "if (start != 0 && r->head)",
+             "what lies before the first whole line of dx is not written"),
+    Mutation("streamed_dgate_order", STREAM_DTYPE,
+             "V(mul)(V(mul)(dy, P(affine)(x, stats, f, i, n)), slope)",
+             "V(mul)(dy, V(mul)(P(affine)(x, stats, f, i, n), slope))",
+             "dgate by another order of the product"),
+    Mutation("streamed_tail", STREAM_DTYPE, "N(put)(s->dt + i, dt, n);",
+             "N(put)(s->dt + i, n == N(W) ? dt : dy, n);", "dy for dt in a tail"),
+    Mutation("cuda_dgate_order", ACTIVATION_CU, "*dgate = dy * affine(xhat, weight, bias) * slope;",
+             "*dgate = dy * (affine(xhat, weight, bias) * slope);", "dgate by another order of the product, on a GPU",
+             tests=ON_STANDIN),
+    Mutation("cuda_dgate_first_order", ACTIVATION_CU, "return du * x * slope;", "return du * (x * slope);",
+             "the same of a gate that comes first", tests=ON_STANDIN),
+    Mutation("cuda_walkers_order", SLOTS_CU, "other * ROW_THREADS)", "(walkers - other) * ROW_THREADS)",
+             "the chunks of a slot's walkers added in the wrong order, on a GPU", tests=ON_STANDIN),
+    Mutation("cuda_own_means", SUMS_CU, "pair[0] = second ? other : own[0];", "pair[0] = own[0];",
+             "half of the threads take the mean of the deviations for that of the squares, on a GPU", tests=ON_STANDIN),
+    Mutation("cuda_affine_not_rounded", ACTIVATION_CU, "ACTIVATE(ROUND_EACH ? rounded(t, Y_ELEMENT) : t)", "ACTIVATE(t)",
+             "with several roundings the activation is applied before the affine result rounds, on a GPU",
+             tests=ON_STANDIN),
+
     # ---- the door ----
+    Mutation("gate_first_alone", "src/ops/norm/op.c", "gate_first == 0 || (gate_first == 1 && gate)",
+             "gate_first == 0 || gate_first == 1", "gate_first is let in without a gate"),
+    Mutation("unknown_activation", "src/ops/norm/op.c", "(unsigned)activation <= EK_GELU_TANH",
+             "(unsigned)activation <= EK_GELU_TANH + 1", "an activation that there is not is let in"),
+    Mutation("unknown_rounding", "src/ops/norm/op.c", "rounding == EK_ROUND_ONCE || rounding == EK_ROUND_EACH",
+             "(int)rounding >= 0", "a rounding that there is not is let in"),
     Mutation("short_stride", "src/core/check_op.h", "*stride < inner ||", "*stride < inner - 1 ||",
              "rows that overlap by one element are let in"),
     Mutation("too_many_columns", "src/ops/norm/op.c", "FIELD(cols), 1, EK_MAX_COLS,", "FIELD(cols), 1, EK_MAX_COLS + 1,",

@@ -175,9 +175,18 @@ static ek_dtype dtype_of(const struct call *call, const struct ek_operand *opera
 	return (ek_dtype)dtype;
 }
 
+/* Whether the library reads a field: an earlier version's struct, which .size tells, ends before the later ones. */
+static bool has_field(const struct call *call, size_t offset, size_t bytes)
+{
+	bool earlier = call->args.size >= call->op->first_args_size && call->args.size < call->op->args_size;
+	return !earlier || offset + bytes <= call->args.size;
+}
+
+/* Fields that the library does not read stay zero. */
 static void set(struct call *call, uint16_t offset, const void *value, size_t bytes)
 {
-	memcpy(ek_field(&call->args, offset), value, bytes);
+	if (has_field(call, offset, bytes))
+		memcpy(ek_field(&call->args, offset), value, bytes);
 }
 
 static bool is_kind(const struct call *call, int kind)
@@ -194,6 +203,20 @@ static int64_t product(int64_t a, int64_t b)
 {
 	int64_t result;
 	return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+}
+
+/* The pieces into which a size cuts another; of a size that must be refused, 1. */
+static int64_t pieces_of(const struct call *call, int size)
+{
+	int64_t piece = ek_size_of(call->op, size, &call->args);
+	int64_t of = ek_size_of(call->op, call->op->sizes[size].cuts - 1, &call->args);
+	return piece > 0 && of > 0 && of % piece == 0 ? of / piece : 1;
+}
+
+static int64_t dim_of(const struct call *call, const struct ek_dim *dim)
+{
+	int64_t size = ek_size_of(call->op, dim->size, &call->args);
+	return dim->pieces ? product(size, pieces_of(call, dim->pieces - 1)) : size;
 }
 
 /* The distance of neighbours in a dimension: as given, or such that they follow each other. */
@@ -215,7 +238,7 @@ static int64_t extent(const struct call *call, const struct ek_operand *operand)
 {
 	int64_t elements = 1;
 	for (int dim = 0; dim < operand->rank; dim++) {
-		int64_t size = ek_size_of(call->op, operand->dims[dim].size, &call->args);
+		int64_t size = dim_of(call, &operand->dims[dim]);
 		if (size <= 0)
 			return size < 0 ? INT64_MAX : 0;
 		int64_t span = product(size - 1, stride_of(call, operand, dim));
@@ -262,7 +285,7 @@ static void take_dtypes(struct input *in, struct call *call)
 					       : take_enum(in, choice->most);
 		if (how >= 100 && how < 200) /* mostly what may be */
 			value = choice->is_dtype ? (int)EK_F32 : 1;
-		if (!op->choice[i])
+		if (!op->choice[i] || !has_field(call, op->choice[i], sizeof value))
 			continue;
 		set(call, op->choice[i], &value, sizeof value);
 		int of = choice->follows ? chosen_dtype(call, choice->follows - 1) : dtype;
@@ -271,13 +294,32 @@ static void take_dtypes(struct input *in, struct call *call)
 	}
 }
 
+/* Mostly 0 or a divisor. */
+static void take_cut(struct input *in, struct call *call, int number)
+{
+	const struct ek_size *size = &call->op->sizes[number];
+	int64_t of = ek_size_of(call->op, size->cuts - 1, &call->args), pieces = 1 + below(in, 12);
+	int64_t value = take(in, 1) % 2 ? 0 : unusual(in, of > 0 && of % pieces == 0 ? of / pieces : 0);
+	if (!has_field(call, size->offset, sizeof value))
+		return;
+	set(call, size->offset, &value, sizeof value);
+	bool divides = value > 0 && of > 0 && of % value == 0;
+	call->wrong = call->wrong || (value != 0 && !divides) ||
+		      product(ek_size_of(call->op, 0, &call->args), pieces_of(call, number)) >
+			      call->op->sizes[0].most;
+}
+
 static void take_sizes(struct input *in, struct call *call)
 {
 	const struct ek_op *op = call->op;
 	bool tall = take(in, 1) % 2;
 	for (int i = 0; i < op->size_count; i++) {
-		bool last = i == op->size_count - 1;
+		bool last = i == op->size_count - 1 || op->sizes[i + 1].cuts;
 		int64_t usual = last ? 1 + below(in, tall ? 130 : 2100) : below(in, tall ? 80 : 6);
+		if (op->sizes[i].cuts) {
+			take_cut(in, call, i);
+			continue;
+		}
 		int64_t size = unusual(in, usual);
 		set(call, op->sizes[i].offset, &size, sizeof size);
 		call->wrong = call->wrong || size < op->sizes[i].least || size > op->sizes[i].most;
@@ -330,7 +372,8 @@ static bool take_presence(struct input *in, const struct call *call, int i, uint
 static void place(struct input *in, struct call *call, int i)
 {
 	uint64_t choice = take(in, 1);
-	if (!take_presence(in, call, i, choice))
+	if (!take_presence(in, call, i, choice) ||
+	    !has_field(call, call->op->operands[i].pointer, sizeof(void *)))
 		return;
 	int64_t bytes = extent(call, &call->op->operands[i]);
 	size_t offset = call->used + take(in, 1) % 65;
@@ -462,7 +505,7 @@ static void level_nans(const struct call *call, const struct ek_operand *operand
 {
 	ek_dtype dtype = dtype_of(call, operand);
 	size_t size = ek_dtype_size(dtype);
-	int64_t count = ek_size_of(call->op, operand->dims[dim].size, &call->args);
+	int64_t count = dim_of(call, &operand->dims[dim]);
 	for (int64_t i = 0; i < count; i++) {
 		unsigned char *element = at + (size_t)(i * stride_of(call, operand, dim)) * size;
 		if (dim < operand->rank - 1)

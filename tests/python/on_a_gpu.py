@@ -83,6 +83,24 @@ def arrays_without_the_exchange_api_do_too():
     check_ops(gpu_arrays.ndarray)
 
 
+def workspaces_are_as_large_as_backward_needs():
+    """Without the exchange API they are asked for ahead of the call; which operands it has decides."""
+    for cols, groups, options in (
+        (1032, (), {"bias": True, "activation": "gelu"}),
+        (1032, (), {"x_bias": True}),
+        (8192, (2,), {"bias": True, "gate": True, "activation": "silu", "group_cols": 4096}),
+        (1032, (2,), {"gate": True, "gate_first": True, "activation": "silu", "group_cols": 516}),
+    ):
+        x, column, stats = array((100, cols)), array((cols,)), array((100, *groups))
+        arrays = {"gate": x, "bias": column, "x_bias": column}
+
+        def backward(make, options=options, arrays=arrays, given=(x, x, stats, stats, column)):
+            named = {name: make(arrays[name]) if name in arrays else value for name, value in options.items()}
+            return evenkeel.layer_norm_backward(*map(make, given), **named)
+
+        same(backward(gpu_arrays.ndarray), backward(np.asarray))
+
+
 def work_goes_on_the_framework_s_stream():
     x = array((4, 8))
     Tensor.stream = new_stream()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import evenkeel.torch
-from compat_cases import DTYPES, bare_signature, check, check_both, layer_norm, operands, rms_norm, tensor
+from compat_cases import DTYPES, bare_signature, check, check_both, layer_norm, operands, rms_norm, rounded, tensor
 from evenkeel.compat import apex
 from torch_cases import DEVICE
 
@@ -165,6 +165,20 @@ def test_manual_rms_norm_promotes_as_apex_s():
         out = apex.manual_rms_norm(x, (40,), w, 1e-5)
         assert out.dtype is expected
         check(out, rms_norm(1e-5)(x.double(), None if w is None else w.double()), weight_dtype or "f32")
+    assert apex.manual_rms_norm(tensor((6, 40), "bf16"), (40,), torch.ones(40).double(), 1e-5).dtype is torch.float64
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weight_dtype", ["f16", "bf16"])
+def test_manual_rms_norm_rounds_to_the_dtype_of_a_16_bit_weight_first(dtype, weight_dtype):
+    x, w = tensor((6, 5, 40), dtype, grad=True), tensor((5, 40), weight_dtype, 1, grad=True)
+
+    def theirs(x, w):
+        return rounded(x * torch.rsqrt(x.square().mean((-2, -1), keepdim=True) + 1e-5), DTYPES[weight_dtype]) * w
+
+    coarse = max(dtype, weight_dtype, key=["f32", "f16", "bf16"].index)
+    out = check_both(lambda x, w: apex.manual_rms_norm(x, (5, 40), w, 1e-5), theirs, (x, w), coarse)
+    assert torch.equal(out, theirs(x.detach().double(), w.detach().double()).to(out.dtype))
 
 
 @pytest.mark.parametrize("module", [*LAYER_MODULES, *RMS_MODULES])

@@ -30,7 +30,11 @@ SIGNATURES = {
     "in_place=False, row_mode=None)",
     "LigerRMSNormForQwen3Next": "(hidden_size, eps=1e-06, offset=1.0, casting_mode='gemma', init_fn='zeros', "
     "in_place=False, row_mode=None)",
-    "LigerLayerNorm": "(hidden_size, eps=1e-06, bias=False, init_fn='ones')",
+    "LigerRMSNormForMuseGlimmer": "(dim=None, eps=1e-06, offset=0.0, casting_mode='gemma', init_fn='ones', "
+    "in_place=False, with_scale=True)",
+    "LigerRMSNormForMuseGlimmerTextCentered": "(hidden_size, eps=1e-06, offset=1.0, casting_mode='gemma', "
+    "init_fn='zeros', in_place=False, row_mode=None)",
+    "LigerLayerNorm": "(hidden_size, eps=1e-06, bias=False, init_fn='ones', impl=None, mode=None, backend=None)",
     "LigerFusedAddRMSNorm": "(hidden_size, eps=1e-06, offset=0.0, casting_mode='llama', init_fn='ones', "
     "in_place=False)",
     "liger_layer_norm": "(X, W, B, eps)",
@@ -154,10 +158,20 @@ def test_a_module_computes_with_the_defaults_of_its_model(name):
 
 
 def test_modules_without_a_weight():
-    for module in (liger.LigerRMSNorm(64, elementwise_affine=False), liger.LigerRMSNormForGemma4(64, with_scale=False)):
+    for module in (
+        liger.LigerRMSNorm(64, elementwise_affine=False),
+        liger.LigerRMSNorm(None, elementwise_affine=False),
+        liger.LigerRMSNormForGemma4(64, with_scale=False),
+        liger.LigerRMSNormForMuseGlimmer(with_scale=False),
+    ):
         x = tensor((3, 64))
         assert module.weight is None and "weight_shape=None" in repr(module)
         check(module(x), rms_norm(1e-6)(x.double()))
+
+
+def test_a_weight_without_a_size_is_refused():
+    with pytest.raises(TypeError, match="LigerRMSNormForMuseGlimmer: dim is None; expected an integer, or with_scale"):
+        liger.LigerRMSNormForMuseGlimmer()
 
 
 def test_arguments_of_a_module_come_in_liger_s_order():
@@ -170,11 +184,21 @@ def test_arguments_of_a_module_come_in_liger_s_order():
 def test_liger_layer_norm_is_a_module():
     module, x = liger.LigerLayerNorm(64), tensor((3, 64))
     assert module.hidden_size == 64 and module.eps == module.variance_epsilon == 1e-6
-    assert list(module.state_dict()) == ["weight", "bias"] and repr(module) == "LigerLayerNorm(64, eps=1e-06)"
+    assert list(module.state_dict()) == ["weight", "bias"]
+    assert repr(module) == "LigerLayerNorm(64, eps=1e-06, impl=None, mode=None)"
     assert not module.bias.any() and module.weight.equal(torch.ones(64))
     check(module(x), layer_norm(1e-6)(x.double()))
     module = liger.LigerLayerNorm(64, bias=True, init_fn="zeros")
     assert module.bias.any() and torch.equal(module(x), module.bias.expand(3, 64))
+
+
+def test_the_names_of_liger_s_kernels_are_accepted_and_kept():
+    x, named = tensor((3, 64)), liger.LigerLayerNorm(64, 1e-6, False, "ones", "nvidia-triton", "persistent")
+    assert (named.impl, named.mode, named.backend) == ("nvidia-triton", "persistent", "nvidia-triton")
+    assert repr(named) == "LigerLayerNorm(64, eps=1e-06, impl='nvidia-triton', mode='persistent')"
+    assert torch.equal(named(x), liger.LigerLayerNorm(64)(x))
+    named.backend = "nvidia-cutile"
+    assert named.impl == "nvidia-cutile" and liger.LigerLayerNorm(64, backend="triton").impl == "triton"
 
 
 def test_liger_fused_add_rms_norm_is_a_module():

@@ -151,6 +151,13 @@ def test_quack_rms_norm_is_a_module():
     assert quack.QuackRMSNorm(64, elementwise_affine=False).weight is None
 
 
+def test_quack_rms_norm_with_a_weight_per_head():
+    layer, x = quack.QuackRMSNorm((3, 64)), tensor((2, 5, 3, 64), "bf16")
+    torch.nn.init.normal_(layer.weight)
+    check(layer(x), rms_norm(1e-6)(x.double()) * layer.weight.double(), "bf16")
+    assert torch.equal(layer(x), quack.rmsnorm(x, layer.weight))
+
+
 # ---- quack's rmsnorm with a residual and other dtypes ----
 
 
@@ -299,8 +306,12 @@ def test_compiled_code_calls_the_same_functions(call):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda x, w: quack.rmsnorm(x, torch.ones(3, 64)), r"rmsnorm: weight is a tensor of shape \(3, 64\).*per head"),
-        (lambda x, w: quack.rmsnorm(x, w, torch.ones(3, 64)), r"bias is a tensor of shape \(3, 64\)"),
+        (lambda x, w: quack.rmsnorm(x, torch.ones(4, 64)), r"weight is a tensor of shape \(4, 64\).*must be \(3, 64\)"),
+        (
+            lambda x, w: quack.rmsnorm(x, w, torch.ones(3, 64)),
+            r"weight is a tensor of shape \(64,\).*must be \(3, 64\)",
+        ),
+        (lambda x, w: quack.rmsnorm(x, torch.ones(1, 3, 64)), "one row, or one for each head"),
         (lambda x, w: quack.layernorm(x, torch.ones(3, 64)), "layernorm: weight"),
         (lambda x, w: quack.layernorm_bwd(x, torch.ones(3, 64), x, x, x), "layernorm_bwd: weight"),
     ],
@@ -325,3 +336,22 @@ def test_wrong_operands_are_refused():
         quack.layernorm(x, torch.ones(512), return_mean=True)
     with pytest.raises(ValueError, match="weight_offset is 1.0 and weight is None"):
         quack.rmsnorm(x, weight_offset=1.0)
+
+
+@pytest.mark.parametrize("name", ["out_dtype", "residual_dtype"])
+@pytest.mark.parametrize("call", [quack.rmsnorm, quack.rmsnorm_fwd])
+def test_a_result_of_integers_is_refused(call, name):
+    x, words = tensor((3, 64)), f"{call.__name__}: {name} is torch.int32; expected a floating-point dtype"
+    with pytest.raises(TypeError, match=words):
+        call(x, residual=x, **{name: torch.int32})
+
+
+def test_gradients_of_another_shape_are_named_as_quack_does():
+    x, w, rstd, wrong = tensor((3, 64)), torch.ones(64), torch.ones(3), tensor((2, 64))
+    words = r"has shape \(2, 64\): it must have \(3, 64\)"
+    with pytest.raises(ValueError, match=f"rmsnorm_bwd: dout {words}"):
+        quack.rmsnorm_bwd(x, w, wrong, rstd)
+    with pytest.raises(ValueError, match=f"rmsnorm_bwd: dresidual_out {words}"):
+        quack.rmsnorm_bwd(x, w, x, rstd, wrong)
+    with pytest.raises(ValueError, match=f"layernorm_bwd: dout {words}"):
+        quack.layernorm_bwd(x, w, wrong, rstd, rstd)

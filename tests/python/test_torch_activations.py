@@ -12,9 +12,23 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import jvp, vmap
 
 import evenkeel.torch as ek
-from fused_cases import CASES, Case
+from fused_cases import Case
 from reference import TOLERANCE
-from test_torch_fused import ACTIVATIONS, EVERY_ACT, F32, Operands, composed, fused_norm, gradients, operands
+from test_torch_fused import (
+    ACTIVATIONS,
+    BF16,
+    EVERY_ACT,
+    F32,
+    F64,
+    IN_F32,
+    Operands,
+    call_of,
+    composed,
+    either_way,
+    fused_norm,
+    gradients,
+    operands,
+)
 from test_torch_transforms import under_autocast
 from torch_cases import (
     DEVICE,
@@ -31,31 +45,9 @@ from torch_cases import (
 )
 
 every_act = pytest.mark.parametrize("norm", EVERY_ACT, ids=str)
-either_way = pytest.mark.parametrize("way", ["c", "python"])
-F64, BF16 = Case(*["f64"] * 4), Case(*["bf16"] * 4)
-IN_F32 = Case("bf16", "f32", "bf16", "f32")
-
-
-def call_of(norm, case=F32, **options):
-    return lambda inputs: fused_norm(norm, inputs, case, **options)
 
 
 # ---- values ----
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-@every_act
-def test_results_and_gradients_are_those_of_float64(norm, case):
-    inputs, (dy,) = operands(norm, case, (12, 70))
-    (y,), (expected,) = fused_norm(norm, inputs, case), composed(norm, wide(*inputs), case)
-    assert y.dtype is DTYPES[case.y]
-    close(y, expected, case.coarsest)
-    found = gradients(call_of(norm, case), inputs, dy)
-    exact = gradients(lambda i: composed(norm, i, case), wide(*inputs), *wide(dy))
-    for a, b, leaf in zip(found, exact, inputs, strict=True):
-        if leaf is not None:
-            assert a.dtype == leaf.dtype
-            close(a, b, case.coarsest)
 
 
 @every_dtype

@@ -371,6 +371,10 @@ def test_the_composition_has_the_order_of_the_contract(norm, case):
 MISTAKES = {
     "residual has shape (4, 7): it must have (4, 8)": (ValueError, lambda add, x: add(x, x[:, :7], (8,))),
     "x_bias has shape (7,): it must have (8,)": (ValueError, lambda add, x: add(x, x, (8,), x_bias=x[0, :7])),
+    "weight has shape (7,): it must have (8,)": (
+        ValueError,
+        lambda add, x: add(x, x, (8,), weight=x[0, :7], rounding="each"),
+    ),
     "x is of type list and residual of type Tensor; expected tensors": (TypeError, lambda add, x: add([1.0], x, (8,))),
     "x is of type Tensor and residual of type NoneType; expected tensors": (
         TypeError,

@@ -13,9 +13,22 @@ from torch.func import jvp, vmap
 
 import evenkeel.torch as ek
 from evenkeel.torch import _kernels
-from fused_cases import CASES, Case
+from fused_cases import Case
 from reference import TOLERANCE
-from test_torch_fused import EVERY_GATE, F32, Operands, composed, fused_norm, gradients, operands
+from test_torch_fused import (
+    BF16,
+    EVERY_GATE,
+    F32,
+    F64,
+    IN_F32,
+    Operands,
+    call_of,
+    composed,
+    either_way,
+    fused_norm,
+    gradients,
+    operands,
+)
 from test_torch_transforms import under_autocast
 from torch_cases import (
     DTYPES,
@@ -33,31 +46,9 @@ from torch_cases import (
 every_gate = pytest.mark.parametrize("norm", EVERY_GATE, ids=str)
 silu_gates = pytest.mark.parametrize("norm", [g for g in EVERY_GATE if g.activation == "silu"], ids=str)
 either_order = pytest.mark.parametrize("first", [False, True], ids=["gated result", "gated x"])
-either_way = pytest.mark.parametrize("way", ["c", "python"])
-F64, BF16 = Case(*["f64"] * 4), Case(*["bf16"] * 4)
-IN_F32 = Case("bf16", "f32", "bf16", "f32")
-
-
-def call_of(norm, case=F32, **options):
-    return lambda inputs: fused_norm(norm, inputs, case, **options)
 
 
 # ---- values ----
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-@every_gate
-def test_results_and_gradients_are_those_of_float64(norm, case):
-    inputs, (dy,) = operands(norm, case, (12, 70))
-    (y,), (expected,) = fused_norm(norm, inputs, case), composed(norm, wide(*inputs), case)
-    assert y.dtype is DTYPES[case.y]
-    close(y, expected, case.coarsest)
-    found = gradients(call_of(norm, case), inputs, dy)
-    exact = gradients(lambda i: composed(norm, i, case), wide(*inputs), *wide(dy))
-    for a, b, leaf in zip(found, exact, inputs, strict=True):
-        if leaf is not None:
-            assert a.dtype == leaf.dtype
-            close(a, b, case.coarsest)
 
 
 @every_dtype
@@ -403,10 +394,11 @@ def test_a_torch_function_sees_the_call():
 
     x = torch.ones(2, 8).as_subclass(Noting)
     assert ek.layer_norm_gated(x, torch.ones(2, 8), (8,), activation="gelu", rounding="each") == "seen"
-    given = {"weight": None, "bias": None, "eps": 1e-5, "activation": "gelu", "gate_first": False, "rounding": "each"}
+    columns = {"weight": None, "bias": None, "eps": 1e-5}
+    given = {**columns, "activation": "gelu", "gate_first": False, "group_cols": None, "rounding": "each"}
     assert calls.pop() == (ek.layer_norm_gated, ((8,),), given)
     assert ek.rms_norm_gated(torch.ones(2, 8), x, (8,), gate_first=True) == "seen"
-    given = {"weight": None, "eps": None, "activation": "silu", "gate_first": True}
+    given = {"weight": None, "eps": None, "activation": "silu", "gate_first": True, "group_cols": None}
     assert calls == [(ek.rms_norm_gated, ((8,),), given)]
 
 

@@ -174,9 +174,10 @@ def test_on_a_gpu_the_workspace_of_backward_is_counted(monkeypatch):
     with FakeTensorMode():
         x, weight = torch.empty(500, 512, device="cuda"), torch.empty(512, device="cuda")
         gradients = _kernels.empty_gradients(x, (512,), x.dtype, True, True, False)
-        workspace = _only_memory._workspace(_kernels.RMS_NORM, x, (512,), weight, gradients)
-    real = torch.empty(500, 512), (512,), torch.empty(512)
-    assert workspace.is_cuda and workspace.nbytes == _kernels.workspace_bytes(_kernels.RMS_NORM, *real, True, False)
+        workspace = _only_memory._workspace(_kernels.RMS_NORM, x, (512,), weight, gradients, None, {"dy": x})
+    rows, column = torch.empty(500, 512), torch.empty(512)
+    size = _kernels.workspace_bytes(_kernels.RMS_NORM, rows, (512,), column, True, False, dx=True, dy=rows)
+    assert workspace.is_cuda and workspace.nbytes == size
 
 
 def test_on_a_gpu_sizes_are_those_of_its_blocks():

@@ -58,7 +58,8 @@ def _compared(backend, device, op, direction, dtype, rows, cols):
     return _cell(device, op, direction, dtype, rows, cols) | {
         "backend": backend, "weight_dtype": dtype, "weight": 1, "bias": 1,
         "model": 'GPT <2> & "friends"' * (cols == 768), "set": "models",
-        "seconds": seconds, "host_seconds": seconds + 5e-6, "bytes": 1, "copy_seconds": copy,
+        "seconds": seconds, "host_seconds": seconds + 5e-6, "copy_seconds": copy,
+        "bytes": int(2 * COPIES[direction]) * rows * cols * ELEMENT[dtype],
         "of_copy": copy / seconds, "status": "ok", "note": "",
     }  # fmt: skip
 

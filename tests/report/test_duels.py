@@ -1,5 +1,7 @@
 """Times faster: the ratio of shares of a copy, both of one run. SPDX-License-Identifier: MIT"""
 
+import json
+
 import pytest
 from samples import write_samples
 
@@ -47,3 +49,13 @@ def test_cells_come_in_the_order_of_their_bytes(tmp_path):
     found = duels(select(all_rows(reading), "gpu", "layer_norm", "bf16", "forward"))
     sizes = [duel.ours.bytes for duel in found]
     assert len(sizes) == 7 and sizes == sorted(sizes)
+
+
+def test_the_bytes_of_a_fused_op_are_those_its_file_says(tmp_path):
+    paths = write_samples(tmp_path, ["compare-h200"])
+    data = json.loads(paths[0].read_text())
+    plain = data["results"][0]
+    data["results"].append({**plain, "op": "add_rms_norm", "bias": 0, "bytes": 2 * plain["bytes"]})
+    paths[0].write_text(json.dumps(data))
+    rows = all_rows(read_files(paths, "0.1.0", tmp_path))
+    assert rows[-1].bytes == 2 * rows[0].bytes and rows[-1].affine

@@ -31,6 +31,7 @@ const struct standin_target standin_target = {__CUDA_ARCH__ / 10, STANDIN_FINAL}
 #define DEVICE static inline __attribute__((unused))
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLL
+#define NO_UNROLL
 
 /* A kernel has one parameter, the struct a; the driver calls it through a pointer to one. */
 #define KERNEL(name, most_threads, blocks, type) STANDIN_KERNEL(name, most_threads, type)

@@ -132,7 +132,7 @@ ROWS: dict[str, dict[str, dict[str, Check]]] = {
         "results": _CELL
         | {"backend": TEXT, "status": STATUS, "seconds?": _or_null(POSITIVE)}
         | {"of_copy?": _or_null(NUMBER), "note?": _or_null(TEXT), "model?": _or_null(TEXT), "set?": _or_null(TEXT)}
-        | {"weight?": WHOLE, "bias?": WHOLE},
+        | {"weight?": WHOLE, "bias?": WHOLE, "bytes?": WHOLE},
         "accuracy?": _SHAPE | {"backend": TEXT} | _ERRORS,
         "offsets?": {"backend": TEXT, "op": TEXT, "dtype": TEXT, "cols?": COUNT, "offset": NUMBER}
         | {"error": _or_null(NUMBER)},

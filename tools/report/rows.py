@@ -9,7 +9,7 @@ from . import theme
 from .read import Reading, Source, shape_of
 
 ELEMENT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
-TENSORS = {"forward": 2, "backward": 3, "both": 5}  # read or written once by a pass
+TENSORS = {"forward": 2, "backward": 3, "both": 5}  # read or written once by a pass of a norm alone
 LARGE = 8 << 20  # bytes of a pass from which a shape counts as large: launches and caches no longer decide
 
 
@@ -37,6 +37,7 @@ class Row:
     note: str = ""
     date: str = ""
     cached: bool = False  # data in the caches: no copy to compare with
+    moved_bytes: int = 0  # what the pass reads and writes, where the file says so
 
     @property
     def shape(self) -> str:
@@ -48,7 +49,8 @@ class Row:
 
     @property
     def bytes(self) -> int:
-        return self.rows * self.cols * ELEMENT_BYTES.get(self.dtype, 4) * TENSORS[self.direction]
+        alone = self.rows * self.cols * ELEMENT_BYTES.get(self.dtype, 4) * TENSORS[self.direction]
+        return self.moved_bytes or alone
 
     @property
     def limit_seconds(self) -> float | None:
@@ -57,7 +59,7 @@ class Row:
     @property
     def affine(self) -> bool:
         """With all operands that its op has, as models use it: what panels and tables compare."""
-        return self.weight == 1 and (self.bias == 1 or self.op == "rms_norm")
+        return self.weight == 1 and (self.bias == 1 or "rms_norm" in self.op)
 
     @property
     def usable(self) -> bool:
@@ -112,6 +114,7 @@ def _of_comparison(source: Source, record: dict[str, Any]) -> Row:
         model=record.get("model") or "",
         group=record.get("set") or "",
         note=note,
+        moved_bytes=record.get("bytes") or 0,
         **fields,
     )
 
