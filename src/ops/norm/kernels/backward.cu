@@ -273,12 +273,11 @@ DEVICE void input_of(real *xs, quad x, const real *factors, const struct kept_op
 }
 
 /* What stays in registers between the passes, in binary32, where x and dy do: g, the gradient of xhat, where a derivative of 20
- * to 32 instructions is behind it; xhat, where x_bias is (29.7 -> 25.6 instructions an element at 4096 columns). Else, and
- * where the gate multiplied x, the second pass computes them again. The gradient of a gate of the result needs no sum, and
- * the first pass writes it. */
-enum { HOLDS_GRADIENT = ACTIVATION && KEEP && !GATE_IN, HOLDS_XHAT = LATE_X_BIAS && KEEP };
+ * to 32 instructions is behind it. Else, and where the gate multiplied x, the second pass computes it again. The gradient of
+ * a gate of the result needs no sum, and the first pass writes it. */
+enum { HOLDS_GRADIENT = ACTIVATION && KEEP && !GATE_IN };
 struct held_row {
-	real g[HOLDS_GRADIENT ? ELEMENTS : 1], xhat[HOLDS_XHAT ? ELEMENTS : 1];
+	real g[HOLDS_GRADIENT ? ELEMENTS : 1];
 };
 
 /* Past the end of the row, where x is 0, xhat shall be 0. */
@@ -316,8 +315,6 @@ DEVICE void add_quad(quad x, real *d, quad gate, real *dgate, struct held_row *h
 			real g = HAS_WEIGHT ? d[e] * w[e] : d[e];
 			if (HOLDS_GRADIENT)
 				held->g[HOLDS_GRADIENT ? at : 0] = g;
-			if (HOLDS_XHAT)
-				held->xhat[HOLDS_XHAT ? at : 0] = h;
 			ADD_PRODUCT(lanes[segment], in, e, g, h);
 			if (CENTRED)
 				ADD_TERM(lanes[segment + WARP_SEGMENTS], in, e, g);
@@ -340,8 +337,7 @@ DEVICE void gradient(real *xs, quad x, const real *d, const struct held_row *hel
 		     struct statistics s, real mean_gx, real mean_g, const struct kept_operands *kept, int first)
 {
 	real w[PER_QUAD], b[PER_QUAD];
-	if (!HOLDS_XHAT)
-		input_of(xs, x, factors, kept, first, j);
+	input_of(xs, x, factors, kept, first, j);
 	if (HAS_WEIGHT && !HOLDS_GRADIENT)
 		kept_weights(w, kept, first, j);
 	if (HAS_BIAS && !HOLDS_GRADIENT)
@@ -350,7 +346,7 @@ DEVICE void gradient(real *xs, quad x, const real *d, const struct held_row *hel
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		const int at = j * PER_QUAD + e;
-		real dgate, h = HOLDS_XHAT ? held->xhat[HOLDS_XHAT ? at : 0] : xhat_of(xs[e], s), g;
+		real dgate, h = xhat_of(xs[e], s), g;
 		if (HOLDS_GRADIENT) {
 			g = held->g[HOLDS_GRADIENT ? at : 0];
 		} else {
