@@ -274,30 +274,43 @@ sanitizer() {
 	done
 }
 
+# sanitize TOOL NAME ARGUMENT …: evenkeel under a tool of $program; under `compile`, alone
+sanitize() {
+	local tool=$1 name=$2 command=()
+	shift 2
+	[ "$tool" = compile ] ||
+		command=("$program" --tool "$tool" --num-cuda-barriers 200000 --error-exitcode 9 --report-api-errors no)
+	job "$tool-$name" "quick-${name%%-*}-${name#*-}" "${command[@]}" "$build/evenkeel" "$@"
+}
+
 # The quick list has every policy: one warp a row, several, clusters, rows that are read again, column sums of several
 # slots. Its kernels are compiled first: the compiler is not to be watched. racecheck has shapes of its own: where warps of
 # a block pass different numbers of named barriers, as those of slots without a row do, it loses count of them, and what
 # the barriers of the whole block keep apart it takes for races.
 part_sanitize() {
-	local program tool pass dtype list command
+	local program tool pass dtype list dtypes op
 	program=$(sanitizer)
 	if [ -z "$program" ]; then
 		skip "sanitize: compute-sanitizer is not there: install it with the CUDA toolkit, or set CUDA_HOME"
 		return
 	fi
-	for tool in compile racecheck memcheck initcheck synccheck; do
+	for tool in compile memcheck initcheck synccheck; do
 		for pass in backward forward; do
 			for dtype in bf16 f16 f32 f64; do
-				list=(--quick)
-				[ $tool != racecheck ] || list=(--shapes "16x100,16x1000,16x2047,16x5000,16x12288,2x40000")
-				command=("$build/evenkeel" verify "${list[@]}" --device cuda --dtype "$dtype" --pass "$pass")
-				[ $tool = compile ] ||
-					command=("$program" --tool "$tool" --num-cuda-barriers 200000 --error-exitcode 9
-						--report-api-errors no "${command[@]}")
-				job "$tool-$pass-$dtype" "quick-$pass-$dtype" "${command[@]}"
+				sanitize "$tool" "$pass-$dtype" verify --quick --device cuda --dtype "$dtype" --pass "$pass"
 			done
 		done
 		[ $tool != compile ] || wait
+	done
+	list=16x100,16x1000,16x2047,16x5000,16x12288,2x40000 dtypes=(bf16 f16 f32 f64)
+	[ "$mode" != short ] || list=16x1000,16x5000 dtypes=(bf16 f32)
+	for pass in backward forward; do
+		for dtype in "${dtypes[@]}"; do
+			for op in $(ops); do
+				sanitize racecheck "$pass-$dtype-$op" verify "$op" --shapes "$list" --device cuda --dtype "$dtype" \
+					--pass "$pass"
+			done
+		done
 	done
 }
 
@@ -334,6 +347,20 @@ python_package() {
 	done
 }
 
+# pytest_slices PYTHON FILE: in one process, or in several where most tests compile kernels of their own. A short run
+# has two slices of those, and no test that runs other tests.
+pytest_slices() {
+	local name slices=1 slice marks=()
+	name=$(basename "$2" .py)
+	[ "$name" != test_torch_fused ] || slices=16
+	[ "$mode" != short ] || marks=(-m "not slow")
+	for ((slice = 0; slice < slices; slice++)); do
+		[ "$mode" != short ] || ((slice < 2)) || break
+		job "$name-$slice-of-$slices" "python-$slice" env EVENKEEL_TEST_DEVICE=cuda "EVENKEEL_TEST_SLICE=$slice/$slices" \
+			"PYTHONPATH=$build/package" "$1" -m pytest -q -p no:cacheprovider "${marks[@]}" "$2"
+	done
+}
+
 part_python() {
 	local python=${PYTHON:-python3} file
 	if ! "$python" -c "import pytest, torch; assert torch.cuda.is_available()" >/dev/null 2>&1; then
@@ -342,8 +369,7 @@ part_python() {
 	fi
 	python_package || echo "  the extension could not be built: $logs/build.txt"
 	for file in "$root"/tests/python/test_torch_*.py "$root"/tests/python/test_{compat*,bench_compare}.py; do
-		job "$(basename "$file" .py)" python env EVENKEEL_TEST_DEVICE=cuda "PYTHONPATH=$build/package" \
-			"$python" -m pytest -q -p no:cacheprovider "$file"
+		pytest_slices "$python" "$file"
 	done
 }
 

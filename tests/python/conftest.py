@@ -1,12 +1,19 @@
 """Fixtures of the tests of evenkeel.torch; what needs PyTorch is left out where there is none.
 SPDX-License-Identifier: MIT"""
 
+import os
 from importlib.util import find_spec
 
 import pytest
 
 NEED_PYTORCH = ["test_torch_*.py", "test_compat*.py", "test_bench_compare.py", "test_examples.py"]
 collect_ignore_glob = [] if find_spec("torch") else NEED_PYTORCH
+
+
+def pytest_collection_modifyitems(items):
+    """EVENKEEL_TEST_SLICE=I/N: every Nth test from the Ith on, as in the C tests; the slices of a file can run at once."""
+    first, _, count = os.environ.get("EVENKEEL_TEST_SLICE", "0/1").partition("/")
+    items[:] = items[int(first) :: int(count)]
 
 
 @pytest.fixture
