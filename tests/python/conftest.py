@@ -11,7 +11,7 @@ collect_ignore_glob = [] if find_spec("torch") else NEED_PYTORCH
 
 
 def pytest_collection_modifyitems(items):
-    """EVENKEEL_TEST_SLICE=I/N: every Nth test from the Ith on, as in the C tests; the slices of a file can run at once."""
+    """EVENKEEL_TEST_SLICE=I/N: every Nth test from the Ith on, so that the slices of a file can run at once."""
     first, _, count = os.environ.get("EVENKEEL_TEST_SLICE", "0/1").partition("/")
     items[:] = items[int(first) :: int(count)]
 
