@@ -71,7 +71,10 @@ void case_lay_out(struct test_case *c, int access, int choice)
 		const int turned = (choice + i) % 4;
 		int *offset = &c->offset[matrices[i]];
 		int64_t *pad = &c->pad[matrices[i]];
-		if (access == ACCESS_QUADS) {
+		if (access == ACCESS_STRIPS) {
+			*offset = 16 * turned + 4 * (int)ek_dtype_size(operand_dtype(c, matrices[i])) % 16;
+			*pad = 4 * (choice * i % 3);
+		} else if (access == ACCESS_QUADS) {
 			*offset = 16 * turned;
 			*pad = (16 - c->cols * element % 16) % 16 / element + 16 / element * (choice * i % 3);
 		} else {

@@ -73,10 +73,15 @@ static int64_t real_bytes(const struct test_case *c)
 static int alignment_of(const struct test_case *c)
 {
 	int64_t bits = 0;
+	bool strips = (c->group_cols ? c->group_cols : c->cols) % 8 == 4;
 	for (int i = 0; i < case_op(c)->operand_count; i++)
-		if (case_op(c)->operands[i].rank > 1 && c->present >> i & 1)
-			bits |= c->offset[i] | stride_bytes(c, i);
+		if (case_op(c)->operands[i].rank > 1 && c->present >> i & 1) {
+			int64_t at = c->offset[i] | stride_bytes(c, i);
+			strips = strips && at % (4 * (int64_t)ek_dtype_size(operand_dtype(c, i))) == 0;
+			bits |= at;
+		}
 	return bits % 16 == 0                 ? ACCESS_QUADS
+	       : strips                       ? ACCESS_STRIPS
 	       : bits % element_bytes(c) == 0 ? ACCESS_SHIFTED
 					      : ACCESS_ELEMENTS;
 }

@@ -239,6 +239,39 @@ TEST(backward_of_rows_that_stay_in_registers)
 	}
 }
 
+/* 16-bit rows that kernels for rows of binary32 read, 8 bytes at a time. */
+TEST(rows_at_multiples_of_8_bytes)
+{
+	static const char *const forms[] = {"weight bias dy dx dweight dbias",
+					    "weight bias residual h dy dh dx dresidual dweight dbias",
+					    "weight bias residual h x_bias dy dh dx dx_bias all_in_place",
+					    "weight bias residual_after x_bias dy dx dweight dbias dx_bias",
+					    "weight bias gate dy dx dgate dweight dbias"};
+	static const int64_t widths[] = {4, 12, 60, 100, 252, 500, 700, 1020, 1500, 2052, 4100, 8196, 33796};
+	enum { FORMS = COUNT_OF(forms) };
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int k = 0; k < 2 * PASS_COUNT * FORMS; k++) {
+			const int form = k / 4, turn = k + w + k / 4;
+			const enum pass pass = k & 1 ? BACKWARD : FORWARD;
+			static const struct dtype_pair dtypes[] = {
+				{EK_BF16, EK_BF16}, {EK_F16, EK_F16}, {EK_BF16, EK_F32}, {EK_F16, EK_F32}};
+			if (test_mode == TEST_SHORT ? (k * 7 + w) % 10 > 0
+						    : test_mode != TEST_LONG && (k + w) % 3 > 0)
+				continue;
+			struct test_case c = case_make(&open_ops[k / 2 % 2], pass, dtypes[turn % 4],
+						       rows_for(widths[w]), widths[w]);
+			c.activation = form == 4 || (form < 3 && turn % 5 == 4) ? 1 + turn % EK_GELU_TANH
+										: EK_NO_ACTIVATION;
+			c.rounding = turn % 3 == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE;
+			case_set(&c, forms[form]);
+			case_add(&c, turn % 4 == 3 ? "" : STATISTICS);
+			c.gate_first = form == 4 && turn % 2;
+			case_normalise(&c);
+			case_lay_out(&c, ACCESS_STRIPS, turn % 4);
+			check_on(models[turn % COUNT_OF(models)], &c);
+		}
+}
+
 TEST(every_policy_of_shifted_rows)
 {
 	sweep_access(ACCESS_SHIFTED);
@@ -499,9 +532,9 @@ static void check_pairs(bool backward, const int values[AXES], uint64_t seed)
 TEST(operand_forms_in_pairs)
 {
 	static const int forward[AXES] = {
-		2, DTYPE_PAIRS, NEIGHBOUR_FORMS, 8, 4, 4, 6, 6, 3, 2, 3, 4, 4, 4, 5, 1, 4, 4, 4, 1};
+		2, DTYPE_PAIRS, NEIGHBOUR_FORMS, 8, 4, 4, 6, 6, 3, 2, 4, 4, 4, 4, 5, 1, 4, 4, 4, 1};
 	static const int backward[AXES] = {
-		2, DTYPE_PAIRS, NEIGHBOUR_FORMS, 8, 4, 4, 6, 6, 3, 2, 3, 4, 4, 4, 5, 7, 4, 1, 4, 4};
+		2, DTYPE_PAIRS, NEIGHBOUR_FORMS, 8, 4, 4, 6, 6, 3, 2, 4, 4, 4, 4, 5, 7, 4, 1, 4, 4};
 	for (uint64_t seed = 1; seed <= (test_mode == TEST_LONG ? 4 : 1); seed++) {
 		check_pairs(false, forward, seed);
 		check_pairs(true, backward, seed);

@@ -373,30 +373,34 @@ TEST(kernels_for_sm_90_spill_nothing)
 	check_arch(90);
 }
 
-/* Of norms with their neighbours: every so many-th of the usual calls and, in long mode, of the choices of dtypes. */
-static void list_fused(void)
+/* Of norms with their neighbours: every step-th of the usual calls from the first on and, in long mode, all choices of each.
+ * 16-bit rows of some widths start at multiples of 8 bytes. */
+static void list_fused(int first, int step)
 {
-	static const char *const operands[] = {"residual h dh", "residual x_bias h dh dx_bias",
-					       "residual_after x_bias dx_bias", "", "gate dgate"};
-	static const int64_t widths[] = {64, 1000, 1024, 1280, 3072, 4096, 8192, 11008, 16384, 65536, 131072};
-	static const struct dtype_pair dtypes[] = {{EK_BF16, EK_BF16}, {EK_F32, EK_F32}, {EK_F16, EK_F32}};
-	static const int steps[] = {41, 5, 1};
-	enum { CALLS = OPEN_OPS * PASS_COUNT * COUNT_OF(operands) * COUNT_OF(dtypes) };
+	static const char *const operands[] = {
+		"residual h dh", "residual x_bias h dh dx_bias", "residual_after x_bias dx_bias", "", "",
+		"gate dgate"};
+	enum { FIRST_WITH_ACTIVATION = 4 };
+	static const int64_t widths[] = {20,   64,   100,  700,   1000,  1024,  1280,  1500,  3072,
+					 4096, 4100, 8192, 11008, 16384, 33796, 65536, 131072};
+	enum { CALLS = OPEN_OPS * PASS_COUNT * COUNT_OF(operands) * DTYPE_PAIRS };
 	kernel_count = 0;
-	for (int i = 0; i < CALLS * COUNT_OF(widths); i += steps[test_mode]) {
-		const int call = i / COUNT_OF(widths), k = call / (OPEN_OPS * PASS_COUNT);
+	for (int i = first; i < CALLS * COUNT_OF(widths); i += step) {
+		const int call = i / COUNT_OF(widths), k = call / (OPEN_OPS * PASS_COUNT),
+			  form = k / DTYPE_PAIRS;
 		struct test_case plain = case_make(
 			&open_ops[call % OPEN_OPS], call / OPEN_OPS % PASS_COUNT ? BACKWARD : FORWARD,
-			dtypes[k % COUNT_OF(dtypes)], 1 << 20, widths[i % COUNT_OF(widths)]);
+			dtype_pairs[k % DTYPE_PAIRS], 1 << 20, widths[i % COUNT_OF(widths)]);
 		const int choices = test_mode == TEST_LONG ? case_choice_count(&plain) : 1;
 		for (int choice = 0; choice < choices; choice++) {
 			struct test_case c = plain;
 			union op_args args;
 			struct ek_recipe recipes[MOST_OF_A_CALL];
-			c.activation = k / COUNT_OF(dtypes) >= 3 ? 1 + i % EK_GELU_TANH : EK_NO_ACTIVATION;
-			case_set(&c, operands[k / COUNT_OF(dtypes)]);
+			c.activation =
+				form >= FIRST_WITH_ACTIVATION ? 1 + i % EK_GELU_TANH : EK_NO_ACTIVATION;
+			case_set(&c, operands[form]);
 			case_add(&c, "weight bias dy dx dweight dbias");
-			if (i / steps[test_mode] % 3) /* of every third call they are recomputed */
+			if (i / step % 3) /* of every third call they are recomputed */
 				case_add(&c, STATISTICS);
 			if (choice > 0)
 				case_choose(&c, choice);
@@ -412,16 +416,15 @@ static void list_fused(void)
 }
 
 /* The same calls of rows of eight groups, which have pointers of their own. */
-static void list_groups(void)
+static void list_groups(int first, int step)
 {
 	static const int64_t widths[] = {40, 64, 128, 256, 512, 1000, 1024, 4096, 8192, 3333, 131072};
 	static const char *const forms[] = {"gate dgate", "gate dgate", "", "residual x_bias h dh dx_bias",
 					    "residual_after x_bias"};
 	static const struct dtype_pair dtypes[] = {{EK_BF16, EK_BF16}, {EK_BF16, EK_F32}, {EK_F32, EK_F32}};
-	static const int steps[] = {37, 5, 1};
 	enum { CALLS = OPEN_OPS * PASS_COUNT * COUNT_OF(forms) * COUNT_OF(dtypes) };
 	kernel_count = 0;
-	for (int i = 0; i < CALLS * COUNT_OF(widths); i += steps[test_mode]) {
+	for (int i = first; i < CALLS * COUNT_OF(widths); i += step) {
 		const int call = i / COUNT_OF(widths), k = call / (OPEN_OPS * PASS_COUNT),
 			  form = k / COUNT_OF(dtypes);
 		const int64_t cols = widths[i % COUNT_OF(widths)];
@@ -443,22 +446,35 @@ static void list_groups(void)
 	}
 }
 
-TEST(kernels_of_groups_for_sm_90_spill_nothing)
+static void check_some(void (*list)(int first, int step), int capability, int first, int step)
 {
 	if (!has_nvrtc())
 		return;
-	arch = MEASURED_ARCH;
-	list_groups();
+	arch = capability;
+	list(first, step);
 	check_listed();
+}
+
+TEST(kernels_of_groups_for_sm_90_spill_nothing)
+{
+	static const int steps[] = {37, 5, 1};
+	check_some(list_groups, MEASURED_ARCH, 0, steps[test_mode]);
 }
 
 TEST(fused_kernels_for_sm_90_spill_nothing)
 {
-	if (!has_nvrtc())
-		return;
-	arch = MEASURED_ARCH;
-	list_fused();
-	check_listed();
+	static const int steps[] = {157, 13, 1};
+	check_some(list_fused, MEASURED_ARCH, 0, steps[test_mode]);
+}
+
+/* A part of them, another one for each. */
+TEST(fused_kernels_compile_for_other_gpus)
+{
+	static const int archs[] = {80, 86, 89, 100, 120}, steps[] = {1201, 211, 11};
+	for (int i = 0; i < COUNT_OF(archs); i++) {
+		check_some(list_fused, archs[i], 40 * i, steps[test_mode]);
+		check_some(list_groups, archs[i], 11 * i, steps[test_mode]);
+	}
 }
 
 TEST(kernels_compile_for_sm_80)

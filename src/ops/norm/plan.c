@@ -10,7 +10,9 @@
 
 struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args)
 {
-	struct ek_alignment found = {0, 0, false};
+	struct ek_alignment found = {
+		.strips = ek_norm_has_strips(ek_norm_group_cols(ek_size_of(op, EK_NORM_COLS, args),
+								ek_size_of(op, EK_NORM_GROUP_COLS, args)))};
 	for (int i = 0; i < op->operand_count; i++) {
 		const struct ek_operand *operand = &op->operands[i];
 		size_t element = ek_bytes_of_dtype(ek_operand_dtype(op, operand, args));
@@ -23,9 +25,10 @@ struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args)
 		if (operand->dims[operand->rank - 1].size == EK_NORM_COLS) /* groups start there, too */
 			bits |= (uintptr_t)ek_size_of(op, EK_NORM_GROUP_COLS, args) * element;
 		found.bytes |= bits % element != 0;
-		if (operand->rank > 1)
+		if (operand->rank > 1) {
 			found.matrices |= bits;
-		else if (!(operand->flags & EK_OUTPUT) && operand->dims[0].size == EK_NORM_COLS)
+			found.strips &= bits % (4 * element) == 0;
+		} else if (!(operand->flags & EK_OUTPUT) && operand->dims[0].size == EK_NORM_COLS)
 			found.weights |= bits;
 	}
 	return found;
@@ -42,7 +45,9 @@ static uint32_t constants_of(const struct ek_op *op, const void *args)
 
 int ek_norm_access(const struct ek_alignment *found)
 {
-	return found->bytes ? ACCESS_ELEMENTS : found->matrices % 16 == 0 ? ACCESS_QUADS : ACCESS_SHIFTED;
+	if (found->bytes)
+		return ACCESS_ELEMENTS;
+	return found->matrices % 16 == 0 ? ACCESS_QUADS : found->strips ? ACCESS_STRIPS : ACCESS_SHIFTED;
 }
 
 struct ek_norm_key ek_norm_key_of(const struct ek_op *op, const void *args, const struct ek_norm_form *form,
@@ -212,20 +217,26 @@ static ek_dtype row_dtype(const ek_norm_forward_args *a)
 	return a->residual || a->residual_after ? a->h_dtype : a->dtype;
 }
 
+int ek_norm_kernel_access(int access, bool one_dtype)
+{
+	if (access == ACCESS_SHIFTED && !one_dtype)
+		return ACCESS_ELEMENTS;
+	return access == ACCESS_STRIPS ? ACCESS_QUADS : access;
+}
+
 /* Trays of shifted rows have rows of one dtype. */
-static bool has_strips(const ek_norm_forward_args *a)
+static bool has_other_dtypes(const ek_norm_forward_args *a)
 {
 	return a->residual || a->residual_after || a->x_bias || a->gate || a->y_dtype != a->dtype;
 }
 
 struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int access)
 {
-	return (struct ek_norm_form){.dtype = row_dtype(a),
+	return (struct ek_norm_form){.dtype = access == ACCESS_STRIPS ? ek_real_of(a->dtype) : row_dtype(a),
 				     .weight_dtype = a->weight_dtype,
 				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
 				     .groups = ek_norm_groups(a->cols, a->group_cols),
-				     .access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS
-											 : access,
+				     .access = ek_norm_kernel_access(access, !has_other_dtypes(a)),
 				     .flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH ||
 						  a->y_dtype != a->dtype || a->residual_after,
 				     .after = a->residual_after || (a->gate && !a->gate_first),

@@ -155,7 +155,7 @@ static size_t most_workspace(const struct ek_norm_policy *policy, const struct e
 }
 
 /* The policies of a call for every alignment of its tensors: each is derived once. */
-enum { ACCESSES = 3 };
+enum { ACCESSES = ACCESS_STRIPS + 1 };
 struct policies {
 	struct ek_norm_form form[ACCESSES];
 	struct ek_norm_policy policy[ACCESSES];
@@ -170,7 +170,7 @@ static ek_dtype row_dtype(const ek_norm_backward_args *a)
 }
 
 /* Trays of shifted rows have x and dy of one dtype, and dx. */
-static bool has_strips(const ek_norm_backward_args *a)
+static bool has_other_dtypes(const ek_norm_backward_args *a)
 {
 	return a->x_bias || a->dh || a->dresidual || a->gate || !a->dy || a->h_dtype != a->dtype ||
 	       a->y_dtype != a->dtype;
@@ -178,12 +178,11 @@ static bool has_strips(const ek_norm_backward_args *a)
 
 struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *a, int access)
 {
-	return (struct ek_norm_form){.dtype = row_dtype(a),
+	return (struct ek_norm_form){.dtype = access == ACCESS_STRIPS ? ek_real_of(a->dtype) : row_dtype(a),
 				     .weight_dtype = a->weight_dtype,
 				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
 				     .groups = ek_norm_groups(a->cols, a->group_cols),
-				     .access = access == ACCESS_SHIFTED && has_strips(a) ? ACCESS_ELEMENTS
-											 : access,
+				     .access = ek_norm_kernel_access(access, !has_other_dtypes(a)),
 				     .given = a->rstd != NULL,
 				     .sums = (a->dweight != NULL) + (a->dbias != NULL) + (a->dx_bias != NULL),
 				     .kept = 1 + (a->x_bias != NULL) + (a->bias != NULL),
@@ -196,6 +195,9 @@ static struct policies policies_of(const ek_norm_backward_args *a, const struct 
 {
 	struct policies all = {.workspace_bytes = 0};
 	for (int access = 0; access < ACCESSES; access++) {
+		if (access == ACCESS_STRIPS &&
+		    !ek_norm_has_strips(ek_norm_group_cols(a->cols, a->group_cols)))
+			continue;
 		all.form[access] = ek_norm_backward_form(a, access);
 		all.policy[access] = ek_backward_policy(&all.form[access], limits);
 		size_t bytes = most_workspace(&all.policy[access], &all.form[access], limits, a->rows);

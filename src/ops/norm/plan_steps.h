@@ -9,11 +9,20 @@
 /* The lowest bits of all addresses and strides tell their common alignment. */
 struct ek_alignment {
 	uintptr_t matrices, weights;
-	bool bytes; /* some pointer is not a multiple of its element size */
+	bool bytes;  /* some pointer is not a multiple of its element size */
+	bool strips; /* all matrices start at multiples of four elements */
 };
 struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args);
+/* Whether ACCESS_STRIPS is for rows of such a width: dense rows of 16 bits start at multiples of 8 bytes and not of 16. */
+static inline bool ek_norm_has_strips(int64_t cols)
+{
+	return cols % 8 == 4;
+}
+
 /* ACCESS_… */
 int ek_norm_access(const struct ek_alignment *found);
+/* The same as a kernel's constant: one that has rows of several dtypes has no trays for shifted ones. */
+int ek_norm_kernel_access(int access, bool one_dtype);
 
 /* All but kind and policy. */
 struct ek_norm_key ek_norm_key_of(const struct ek_op *op, const void *args, const struct ek_norm_form *form,

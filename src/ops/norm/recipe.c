@@ -108,7 +108,7 @@ static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 	ek_recipe_define(recipe, "X_ELEMENT", key->x_dtype);
 	ek_recipe_define(recipe, "Y_ELEMENT", key->y_dtype);
 	ek_recipe_define(recipe, "DX_ELEMENT", key->dx_dtype);
-	ek_recipe_define(recipe, "AFTER_ELEMENT", key->dx_dtype);
+	ek_recipe_define(recipe, "NEIGHBOUR_ELEMENT", key->dx_dtype);
 	ek_recipe_define(recipe, "WEIGHT_OFFSET", (key->flavour & FLAVOUR_WEIGHT_OFFSET) != 0);
 	ek_recipe_define(recipe, "ROUND_EACH", (key->flavour & FLAVOUR_ROUND_EACH) != 0);
 	ek_recipe_define(recipe, "ACTIVATION", ACTIVATION_OF(key->flavour));

@@ -8,7 +8,7 @@ enum {
 	IS_MADE = HAS_RESIDUAL || HAS_X_BIAS || GATE_IN || X_ELEMENT != ELEMENT,
 	HAS_AFTER = HAS_RESIDUAL_AFTER || GATE_OUT,
 	HOLDS_GATE = HOLDS_GATE_OF(GATE_OUT, ELEMENT_BYTES, WARP_SEGMENTS, ACCESS),
-	INPUT_ELEMENT = HAS_RESIDUAL ? ELEMENT : X_ELEMENT
+	INPUT_ELEMENT = HAS_RESIDUAL ? NEIGHBOUR_ELEMENT : X_ELEMENT
 };
 
 /* A row's strips of the residual after the norm, or of the gate. */
@@ -25,7 +25,7 @@ DEVICE quad after_quad(const struct after *from, const u8 *tray, int j)
 DEVICE void add_after(real *y, quad after)
 {
 	real add[PER_QUAD];
-	widen_strip(strip_of_quad(after), AFTER_ELEMENT, add);
+	widen_strip(strip_of_quad(after), NEIGHBOUR_ELEMENT, add);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real from = ROUND_EACH ? rounded(y[e], Y_ELEMENT) : y[e];
@@ -84,9 +84,21 @@ DEVICE void load_parts(struct parts *from, i64 row, const struct forward_argumen
 			continue;
 		from->x[j] = load_strip_as(a->x + row * a->x_stride, c, X_ELEMENT);
 		if (HAS_RESIDUAL || GATE_IN)
-			from->residual[j] = load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, HAS_RESIDUAL ? ELEMENT : GATE_ELEMENT);
+			from->residual[j] = load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, NEIGHBOUR_ELEMENT);
 	}
 }
+
+#if HAS_H
+/* h as it is in memory. */
+DEVICE struct strip strip_of_h(quad v)
+{
+	real h[PER_QUAD];
+	if (NEIGHBOUR_ELEMENT == ELEMENT)
+		return strip_of_quad(v);
+	widen(v, h);
+	return narrow_strip(h, NEIGHBOUR_ELEMENT);
+}
+#endif
 
 /* A row of h = (x + x_bias) + residual, or of x times the gate: all loads before the first of its stores. */
 DEVICE void make_row(held *v, const struct parts *from, i64 row, const struct forward_arguments *a, struct position p)
@@ -105,13 +117,13 @@ DEVICE void make_row(held *v, const struct parts *from, i64 row, const struct fo
 				h[e] = h[e] + add[e];
 		}
 		if (HAS_RESIDUAL) {
-			widen_strip(from->residual[j], ELEMENT, add);
+			widen_strip(from->residual[j], NEIGHBOUR_ELEMENT, add);
 			UNROLL
 			for (int e = 0; e < PER_QUAD; e++)
-				h[e] = h[e] + add[e];
+				h[e] = NEIGHBOUR_ELEMENT == ELEMENT ? h[e] + add[e] : rounded(h[e] + add[e], NEIGHBOUR_ELEMENT);
 		}
 		if (GATE_IN) {
-			widen_strip(from->residual[j], GATE_ELEMENT, add);
+			widen_strip(from->residual[j], NEIGHBOUR_ELEMENT, add);
 			UNROLL
 			for (int e = 0; e < PER_QUAD; e++)
 				h[e] = h[e] * gate_of(add[e]);
@@ -122,7 +134,7 @@ DEVICE void make_row(held *v, const struct parts *from, i64 row, const struct fo
 	UNROLL
 	for (int j = 0; j < QUADS; j++)
 		if (HAS_QUAD(p.first, j))
-			store_strip(NEIGHBOUR_ROW(a, h, row), v[j], column(p.first, j));
+			store_strip_as(NEIGHBOUR_ROW(a, h, row), strip_of_h(v[j]), column(p.first, j), NEIGHBOUR_ELEMENT);
 #endif
 }
 
@@ -134,10 +146,10 @@ DEVICE void fetch_after(struct after *to, u8 *tray, i64 row, const struct forwar
 		if (HAS_QUAD(p.first, j))
 #if HAS_GATE
 			if (HOLDS_GATE)
-				to->held[HOLDS_GATE ? j : 0] = quad_of_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), column(p.first, j), AFTER_ELEMENT));
+				to->held[HOLDS_GATE ? j : 0] = quad_of_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), column(p.first, j), NEIGHBOUR_ELEMENT));
 			else
 #endif
-				fetch_strip(tray + j * TRAY_STEP, NEIGHBOUR_ROW(a, residual, row), column(p.first, j), AFTER_ELEMENT);
+				fetch_strip(tray + j * TRAY_STEP, NEIGHBOUR_ROW(a, residual, row), column(p.first, j), NEIGHBOUR_ELEMENT);
 }
 
 /* The rows in hand, from the first on; zeros where there is none. */
@@ -297,8 +309,8 @@ DEVICE void select_group(struct forward_arguments *a)
 	STATISTICS_TO_GROUP(a->mean_lo, group);
 #if HAS_NEIGHBOURS
 	TO_GROUP(a->x_bias, group, WEIGHT_BYTES);
-	TO_GROUP(a->residual, group, BYTES_OF(HAS_RESIDUAL ? ELEMENT : HAS_GATE ? GATE_ELEMENT : AFTER_ELEMENT));
-	TO_GROUP(a->h, group, ELEMENT_BYTES);
+	TO_GROUP(a->residual, group, BYTES_OF(NEIGHBOUR_ELEMENT));
+	TO_GROUP(a->h, group, BYTES_OF(NEIGHBOUR_ELEMENT));
 #endif
 }
 #endif

@@ -31,6 +31,9 @@
 #define ACCESS_QUADS 0    /* at multiples of 16 bytes */
 #define ACCESS_SHIFTED 1  /* at multiples of the element size */
 #define ACCESS_ELEMENTS 2 /* anywhere */
+/* To plan.c alone: rows of 16 bits at multiples of 8 bytes, of a width that keeps them from those of 16. The kernels hold them
+ * in binary32, as ACCESS_QUADS, and a thread's four neighbours are an access of 8 bytes. */
+#define ACCESS_STRIPS 3
 
 /* Flavours of a norm; a kernel may combine them. */
 #define FLAVOUR_WEIGHT_OFFSET 1 /* 1 + weight for weight */

@@ -6,6 +6,7 @@
  *   KIND              of the kernel (layout.h)
  *   ELEMENT           of the activations as the kernel holds them: DTYPE_… (layout.h)
  *   X_ELEMENT         of x, Y_ELEMENT of y: where they are not ELEMENT, that of a row as the kernel holds it
+ *   NEIGHBOUR_ELEMENT forward: of the residual, before or after, and of h; or of the gate
  *   WEIGHT_ELEMENT    of weight, bias and their gradients
  *   COLS              elements in a row; of a kernel with groups, in a group
  *   ROW_GROUPS        groups of COLS columns in a row (rule 13): each is a row to the kernel, of a block of its own

@@ -21,7 +21,9 @@ enum { MEAN, RSTD, SHIFT, MEAN_GX, MEAN_G };
 #endif
 enum {
 	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS || HAS_DGATE,
-	RESULT_ELEMENT = KIND == KIND_STAGED_FORWARD ? Y_ELEMENT : DX_ELEMENT
+	RESULT_ELEMENT = KIND == KIND_STAGED_FORWARD ? Y_ELEMENT : DX_ELEMENT,
+	/* of residual and h, or of the gate; in backward of dh and dresidual, or of gate and dgate */
+	BESIDE_ELEMENT = KIND == KIND_STAGED_FORWARD ? NEIGHBOUR_ELEMENT : HAS_GATE ? GATE_ELEMENT : X_ELEMENT
 };
 
 /* The numbers of x as the norm takes it, of a strip that was fetched: with bias and residual, or times the gate. */
@@ -36,10 +38,10 @@ DEVICE void make_input(real *x, quad fetched, quad second, struct weights bias)
 			x[e] = x[e] + add[e];
 	}
 	if (HAS_RESIDUAL) {
-		widen(second, add);
+		widen_strip(strip_of_quad(second), NEIGHBOUR_ELEMENT, add);
 		UNROLL
 		for (int e = 0; e < PER_QUAD; e++)
-			x[e] = rounded(x[e] + add[e], ELEMENT);
+			x[e] = rounded(x[e] + add[e], NEIGHBOUR_ELEMENT);
 	}
 	if (GATE_IN) {
 		widen_gate(second, add);
@@ -81,7 +83,7 @@ DEVICE int staged_group(void)
 #if ROW_GROUPS > 1
 DEVICE void select_group(struct staged_arguments *a)
 {
-	const int forward = KIND == KIND_STAGED_FORWARD, group = staged_group();
+	const int group = staged_group();
 	TO_GROUP(a->x, group, BYTES_OF(X_ELEMENT));
 	TO_GROUP(a->dy, group, BYTES_OF(Y_ELEMENT));
 	TO_GROUP(a->y, group, BYTES_OF(RESULT_ELEMENT));
@@ -94,9 +96,8 @@ DEVICE void select_group(struct staged_arguments *a)
 	a->partials = (real *)a->partials + group * GROUP_PITCH;
 #if HAS_NEIGHBOURS
 	TO_GROUP(a->x_bias, group, WEIGHT_BYTES);
-	TO_GROUP(a->residual, group,
-		 BYTES_OF(HAS_RESIDUAL ? ELEMENT : HAS_GATE ? GATE_ELEMENT : forward ? AFTER_ELEMENT : X_ELEMENT));
-	TO_GROUP(a->h, group, BYTES_OF(forward ? ELEMENT : HAS_GATE ? GATE_ELEMENT : X_ELEMENT));
+	TO_GROUP(a->residual, group, BYTES_OF(BESIDE_ELEMENT));
+	TO_GROUP(a->h, group, BYTES_OF(BESIDE_ELEMENT));
 #endif
 }
 #endif
@@ -108,7 +109,7 @@ enum {
 	MADE_OF_TWO = HAS_RESIDUAL || GATE_IN, /* the norm's input */
 	TENSORS = FORWARD ? 1 + MADE_OF_TWO : 2 + HAS_GATE,
 	SECOND = TENSORS > 1, /* the tile of the residual, of dy, or of forward's gate */
-	SECOND_ELEMENT = !FORWARD ? Y_ELEMENT : HAS_RESIDUAL ? ELEMENT : GATE_ELEMENT,
+	SECOND_ELEMENT = FORWARD ? NEIGHBOUR_ELEMENT : Y_ELEMENT,
 	GATE = FORWARD ? SECOND : TENSORS - 1, /* the gate's tile */
 	SEGMENTS = (COLS + SEGMENT - 1) / SEGMENT,
 	TEAM = ROW_WARPS * ROW_BLOCKS,
@@ -387,7 +388,7 @@ DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_g
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real xhat = xhat_of(x[e], s);
-		x[e] = affine(ROUND_EACH ? rounded(xhat, HAS_RESIDUAL ? ELEMENT : X_ELEMENT) : xhat, w[e], b[e]);
+		x[e] = affine(ROUND_EACH ? rounded(xhat, HAS_RESIDUAL ? NEIGHBOUR_ELEMENT : X_ELEMENT) : xhat, w[e], b[e]);
 		x[e] = activated(x[e]);
 	}
 #else
@@ -405,9 +406,8 @@ DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_g
  * row. */
 DEVICE void add_beside(real *result, const struct staged_arguments *a, i64 row, int c)
 {
-	const int dtype = HAS_RESIDUAL_AFTER ? AFTER_ELEMENT : X_ELEMENT; /* that of a gate, too */
 	real add[PER_QUAD];
-	widen_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, dtype), dtype, add);
+	widen_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, BESIDE_ELEMENT), BESIDE_ELEMENT, add);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real from = FORWARD && ROUND_EACH ? rounded(result[e], RESULT_ELEMENT) : result[e];
@@ -437,7 +437,7 @@ DEVICE void write_segment(i64 row, struct statistics s, real mean_gx, real mean_
 		make_input(x, take_quad(first_tile, first, j), MADE_OF_TWO ? take_quad(FORWARD ? second : gate, first, j) : no_quad(),
 			   x_bias[j % BATCH]);
 		if (HAS_H)
-			store_strip(NEIGHBOUR_ROW(a, h, row), narrow(x), c);
+			store_strip_as(NEIGHBOUR_ROW(a, h, row), narrow_strip(x, NEIGHBOUR_ELEMENT), c, NEIGHBOUR_ELEMENT);
 		if (!FORWARD)
 			take_dy(d, second, first, j);
 		if (!FORWARD && HAS_GATE) {
