@@ -271,6 +271,19 @@ static const struct N(pair) N(pairs)[dtype_end][dtype_end] = {FUSED_PAIRS(ROW)};
 #undef ROW
 #undef PAIR
 
+#define OUTER ACT
+#include "cpu_fused_gate_dtype.inc.h"
+#ifdef FUSED_16_BIT
+#define OUTER f16
+#include "cpu_fused_gate_dtype.inc.h"
+#define OUTER bf16
+#include "cpu_fused_gate_dtype.inc.h"
+#endif
+#define ROW(d) [dtype_##d] = PASTE(widen_gated, PASTE(ACT, d)),
+static void (*const N(gates)[dtype_end])(const void *x, const void *gate, int64_t n, real *to,
+					 ek_activation activation) = {FUSED_DTYPES(ROW)};
+#undef ROW
+
 struct N(input) {
 	struct N(tensor) x, residual, h; /* h: where it is written */
 	struct N(tensor) gate;           /* that multiplies x (rule 11) */
@@ -288,11 +301,7 @@ INLINE const real *N(make_input)(const struct N(input) *input, int64_t start, in
 	if (input->as_it_is)
 		return N(from)(&input->x, start);
 	if (input->gate.at) {
-		real gate[SEGMENT];
-		N(widen)(&input->gate, start, n, gate);
-		N(activations)[input->activation].apply(gate, n);
-		N(widen)(&input->x, start, n, h);
-		N(multiply)(h, gate, n, h);
+		N(gates)[input->x.dtype](N(from)(&input->x, start), N(from)(&input->gate, start), n, h, input->activation);
 		return h;
 	}
 	const real *x_bias = input->x_bias ? N(wide_at)(input->x_bias, input->first + start, n) : NULL;
