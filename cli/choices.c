@@ -7,16 +7,16 @@
 #include "cli.h"
 #include "options.h"
 
-/* By number. An operand that ops must have for the choice to mean something; NULL: all have it. */
+/* By number. What ops must have for the choice to mean something, an operand or the choice itself; NULL: all have it. */
 static const struct {
-	const char *option, *operand;
+	const char *option, *of;
 } names[EK_NORM_CHOICES] = {[EK_NORM_WEIGHT_DTYPE] = {"--weight-dtype", NULL},
 			    [EK_NORM_H_DTYPE] = {"--residual-dtype", "residual"},
 			    [EK_NORM_Y_DTYPE] = {"--out-dtype", NULL},
 			    [EK_NORM_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
 			    [EK_NORM_WEIGHT_OFFSET] = {"--weight-offset", NULL},
 			    [EK_NORM_ROUNDING] = {"--rounding", NULL},
-			    [EK_NORM_ACTIVATION] = {"--activation", NULL},
+			    [EK_NORM_ACTIVATION] = {"--activation", "activation"},
 			    [EK_NORM_GATE_FIRST] = {"--gate-first", "gate"}};
 
 const char *const rounding_names[2] = {"once", "each"};
@@ -69,39 +69,47 @@ static int check_dtype(const struct options *options, ek_dtype dtype)
 	return STATUS_FINE;
 }
 
-/* A residual before or after the norm, or any other operand by its name. */
-static bool has_operand(const struct ek_op_entry *op, const char *operand)
+/* A choice that some ops alone have, a residual before or after the norm, or any other operand, by its name. */
+static bool has(const struct ek_op_entry *op, const char *name)
 {
-	return op_has(op, operand) || (strcmp(operand, "residual") == 0 && op_has(op, "residual_after"));
+	for (int i = 0; i < EK_NORM_CHOICES; i++)
+		if (strcmp(choice_at(i)->name, name) == 0)
+			return op->open_choices >> i & 1;
+	return op_has(op, name) || (strcmp(name, "residual") == 0 && op_has(op, "residual_after"));
 }
 
-/* What an operand's option needs: ops that have the operand. */
-static int check_operand(const struct options *options, const char *option, const char *operand)
+/* What an option needs: ops that have what it is about. */
+static int check_ops(const struct options *options, const char *option, const char *name)
 {
-	const struct ek_op_entry *without = NULL;
+	const struct ek_op_entry *without = NULL, *example = ek_ops;
 	for (int i = 0; i < options->op_count && !without; i++)
-		without = has_operand(options->ops[i], operand) ? NULL : options->ops[i];
+		without = has(options->ops[i], name) ? NULL : options->ops[i];
 	if (options->op_count && !without)
 		return STATUS_FINE;
-	return complain(STATUS_USAGE, "%s: must come with an op that has %s, such as add_layer_norm%s%s%s",
-			option, operand, without ? "; " : "", without ? without->name : "",
+	while (!has(example, name))
+		example++;
+	return complain(STATUS_USAGE, "%s: must come with an op that has %s, such as %s%s%s%s", option, name,
+			example->name, without ? "; " : "", without ? without->name : "",
 			without ? " has none" : "");
 }
 
-/* Choices that some ops alone have. */
-static int check_ops(const struct options *options)
+/* layer_norm_gelu has not all of them. */
+static int check_activation(const struct options *options)
 {
-	for (int i = 0; i < EK_NORM_CHOICES; i++)
-		for (int k = 0; k < (options->op_count ? options->op_count : 1) && chosen(options, i); k++) {
-			const struct ek_op_entry *op = options->op_count ? options->ops[k] : &ek_ops[0];
-			if (!(op->open_choices >> i & 1))
-				return complain(
-					STATUS_USAGE,
-					"%s: must come with an op that has an %s, such as layer_norm_act; "
-					"%s has none",
-					names[i].option, choice_at(i)->name, op->name);
-		}
-	return STATUS_FINE;
+	int activation = chosen(options, EK_NORM_ACTIVATION), i = 0;
+	while (i < options->op_count && options->ops[i]->activations >> activation & 1)
+		i++;
+	if (!activation || i == options->op_count)
+		return STATUS_FINE;
+	char allowed[64] = "";
+	for (int k = EK_NO_ACTIVATION; k <= EK_GELU_TANH; k++) {
+		size_t length = strlen(allowed);
+		if (options->ops[i]->activations >> k & 1)
+			(void)snprintf(allowed + length, sizeof allowed - length, "%s%s",
+				       length ? " or " : "", activation_names[k]);
+	}
+	return complain(STATUS_USAGE, "--activation %s: of %s it must be %s", activation_names[activation],
+			options->ops[i]->name, allowed);
 }
 
 static int check_groups(const struct options *options)
@@ -125,12 +133,12 @@ int choices_check(const struct options *options)
 	for (int i = 0; i < options->dtype_count && status == STATUS_FINE; i++)
 		status = check_dtype(options, options->dtypes[i]);
 	for (int i = 0; i < EK_NORM_CHOICES && status == STATUS_FINE; i++)
-		if (names[i].operand && chosen(options, i))
-			status = check_operand(options, names[i].option, names[i].operand);
-	if (status == STATUS_FINE)
-		status = check_ops(options);
+		if (names[i].of && chosen(options, i))
+			status = check_ops(options, names[i].option, names[i].of);
 	if (status == STATUS_FINE && options->x_bias_given)
-		status = check_operand(options, "--x-bias", "x_bias");
+		status = check_ops(options, "--x-bias", "x_bias");
+	if (status == STATUS_FINE)
+		status = check_activation(options);
 	if (status == STATUS_FINE)
 		status = check_groups(options);
 	return status;

@@ -35,7 +35,7 @@ static const struct command_entry commands[] = {
 	 "share of a copy's speed: a copy of the same bytes is the limit, 1.00. OP is layer_norm or rms_norm;\n"
 	 "add_layer_norm or add_rms_norm: h = x + residual, y = the norm of h, both returned;\n"
 	 "layer_norm_residual or rms_norm_residual: y = residual + the norm of x;\n"
-	 "layer_norm_act (or layer_norm_gelu) or rms_norm_act: y = an activation of the norm of x, GELU by default;\n"
+	 "layer_norm_act or rms_norm_act: y = an activation of the norm of x, GELU by default; layer_norm_gelu: a GELU;\n"
 	 "layer_norm_gated or rms_norm_gated: y = the norm of x times an activation of a gate, SiLU by default.\n"
 	 "On a GPU also what a call costs with the host's part, and the first call with a new width.\n\n"
 	 "Examples\n"

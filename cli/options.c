@@ -350,9 +350,9 @@ static const struct option table[] = {
 	{"--bias", "0|1", TO_KERNELS, BY(set_bias), "with a bias, and its gradient (1)"},
 	{"--bias", "0|1", TO_EXPLAIN, BY(set_bias), "with a bias, and its gradient (1; rms_norm: 0)"},
 	{"--x-bias", "0|1", TO_EXPLAIN | (TO_KERNELS & ~COMMAND_VERIFY), BY(set_x_bias),
-	 "of ops with a residual: with a bias of x, and its gradient (0)"},
+	 "of ops with a residual or an activation: with a bias of x, and its gradient (0)"},
 	{"--x-bias", "0|1", COMMAND_VERIFY, BY(set_x_bias),
-	 "of ops with a residual: with a bias of x, and its gradient (1)"},
+	 "of ops with a residual or an activation: with a bias of x, and its gradient (1)"},
 	{"--weight-offset", "0|1", TO_KERNELS | TO_EXPLAIN, BY(set_weight_offset),
 	 "1: the norm multiplies by 1 + weight, as Gemma does (0)"},
 	{"--rounding", "once|each", TO_KERNELS | TO_EXPLAIN, BY(set_rounding),
@@ -450,12 +450,12 @@ static int parse_option(struct options *options, enum command command, int argc,
 
 const char *ops_text(void)
 {
-	static char text[64 * EK_OP_COUNT];
+	static char text[64 * EK_OP_NAMES];
 	size_t length = 0;
-	for (int i = 0; i < EK_OP_COUNT; i++)
+	for (int i = 0; i < EK_OP_NAMES; i++)
 		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
 					   i == 0                 ? ""
-					   : i == EK_OP_COUNT - 1 ? " or "
+					   : i == EK_OP_NAMES - 1 ? " or "
 								  : ", ",
 					   ek_ops[i].name);
 	return text;
@@ -464,9 +464,8 @@ const char *ops_text(void)
 /* before: the option that ends where name begins; NULL: an op, or nothing, does. */
 static int parse_op(struct options *options, const char *name, const struct option *before)
 {
-	for (int i = 0; i < EK_OP_COUNT; i++)
-		if (strcmp(ek_ops[i].name, name) == 0 ||
-		    (ek_ops[i].alias && strcmp(ek_ops[i].alias, name) == 0)) {
+	for (int i = 0; i < EK_OP_NAMES; i++)
+		if (strcmp(ek_ops[i].name, name) == 0) {
 			for (int k = 0; k < options->op_count; k++)
 				if (options->ops[k] == &ek_ops[i])
 					return complain(STATUS_USAGE, "%s: named twice", name);

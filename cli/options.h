@@ -29,7 +29,7 @@ extern const char *const variant_names[3];
 
 struct options {
 	enum command command;
-	const struct ek_op_entry *ops[EK_OP_COUNT]; /* in the order given */
+	const struct ek_op_entry *ops[EK_OP_NAMES]; /* in the order given */
 	int op_count;                               /* 0: all */
 	bool pass[PASS_COUNT];                      /* both false: the command's default */
 	int64_t rows, cols;                         /* 0: not given */

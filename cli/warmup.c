@@ -34,7 +34,7 @@ struct warmup {
 /* ---- the calls ---- */
 
 enum {
-	MOST_CALLS = EK_OP_COUNT * 4 * MAX_SHAPES * 3
+	MOST_CALLS = EK_OP_NAMES * 4 * MAX_SHAPES * 3
 }; /* ops, dtypes, widths; forward, backward in two ways */
 
 /* Without the statistics that forward returns, which need no kernel of their own; backward with given and with recomputed statistics. */

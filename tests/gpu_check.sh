@@ -135,9 +135,9 @@ part_build() {
 	job compile none cmake --build "$build" -j "$most_jobs"
 }
 
-# The ops of the registry, from its source.
+# The ops of the registry, from its source; without the names for a part of one.
 ops() {
-	sed -n 's/^\t[A-Z_]*("\([a-z0-9_]*\)",.*/\1/p' "$root/src/ops/registry.c"
+	sed -n '/^\t\/\*/q; s/^\t[A-Z_]*("\([a-z0-9_]*\)",.*/\1/p' "$root/src/ops/registry.c"
 }
 
 # in_turn OP DTYPES: a short run has the pairs of 16-bit dtypes by turns, two for each norm

@@ -12,13 +12,10 @@ enum { PLAIN_NORMS = 2 };
 
 struct operands case_inputs, case_expected, case_actual;
 
-#define OPEN_OP(name, kind)                                                                     \
-	{                                                                                       \
-		name, NULL, &ek_norm_forward_op, &ek_norm_backward_op, kind, {~UINT32_C(0), 0}, \
-			{~UINT32_C(0), 0}, ~UINT32_C(0),                                        \
-		{                                                                               \
-			0                                                                       \
-		}                                                                               \
+#define OPEN_OP(name, kind)                                                                                  \
+	{                                                                                                    \
+		name, &ek_norm_forward_op, &ek_norm_backward_op, kind, {~UINT32_C(0), 0}, {~UINT32_C(0), 0}, \
+			~UINT32_C(0), {0}, 0                                                                 \
 	}
 const struct ek_op_entry open_ops[OPEN_OPS] = {OPEN_OP("any_layer_norm", EK_LAYER_NORM),
 					       OPEN_OP("any_rms_norm", EK_RMS_NORM)};

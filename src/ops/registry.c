@@ -30,31 +30,34 @@ enum {
 		PLAIN_BACKWARD | BIT(EK_BACKWARD_BIAS) | BIT(EK_BACKWARD_GATE) | BIT(EK_BACKWARD_DGATE)
 };
 /* clang-format off */
-#define NORM(name, alias, kind, FORWARD, needed, BACKWARD, needed_backward, act)                                         \
-	{name, alias, &ek_norm_forward_op, &ek_norm_backward_op, kind, {FORWARD, needed}, {BACKWARD, needed_backward},   \
+#define NORM(name, kind, FORWARD, needed, BACKWARD, needed_backward, act, allowed)                                       \
+	{name, &ek_norm_forward_op, &ek_norm_backward_op, kind, {FORWARD, needed}, {BACKWARD, needed_backward},          \
 	 ~(((act) ? 0 : BIT(EK_NORM_ACTIVATION)) | ((FORWARD) & BIT(EK_FORWARD_GATE) ? 0 : BIT(EK_NORM_GATE_FIRST))),     \
-	 {[EK_NORM_ACTIVATION] = (act)}}
-#define PLAIN(name, kind) NORM(name, NULL, kind, PLAIN_FORWARD, 0, PLAIN_BACKWARD, BIT(EK_BACKWARD_DY), 0)
-#define ADD(name, kind) \
-	NORM(name, NULL, kind, ADD_FORWARD, BIT(EK_FORWARD_RESIDUAL), ADD_BACKWARD, BIT(EK_BACKWARD_DY), 0)
+	 {[EK_NORM_ACTIVATION] = (act)}, allowed}
+#define PLAIN(name, kind) NORM(name, kind, PLAIN_FORWARD, 0, PLAIN_BACKWARD, BIT(EK_BACKWARD_DY), 0, 0)
+#define ADD(name, kind) NORM(name, kind, ADD_FORWARD, BIT(EK_FORWARD_RESIDUAL), ADD_BACKWARD, BIT(EK_BACKWARD_DY), 0, 0)
 #define AFTER(name, kind) \
-	NORM(name, NULL, kind, AFTER_FORWARD, BIT(EK_FORWARD_RESIDUAL_AFTER), AFTER_BACKWARD, BIT(EK_BACKWARD_DY), 0)
-#define ACT(name, alias, kind) NORM(name, alias, kind, ACT_FORWARD, 0, ACT_BACKWARD, BIT(EK_BACKWARD_DY), EK_GELU)
+	NORM(name, kind, AFTER_FORWARD, BIT(EK_FORWARD_RESIDUAL_AFTER), AFTER_BACKWARD, BIT(EK_BACKWARD_DY), 0, 0)
+#define ACT(name, kind, allowed) NORM(name, kind, ACT_FORWARD, 0, ACT_BACKWARD, BIT(EK_BACKWARD_DY), EK_GELU, allowed)
 #define GATED(name, kind)                                                              \
-	NORM(name, NULL, kind, GATED_FORWARD, BIT(EK_FORWARD_GATE), GATED_BACKWARD,    \
-	     BIT(EK_BACKWARD_DY) | BIT(EK_BACKWARD_GATE), EK_SILU)
+	NORM(name, kind, GATED_FORWARD, BIT(EK_FORWARD_GATE), GATED_BACKWARD,          \
+	     BIT(EK_BACKWARD_DY) | BIT(EK_BACKWARD_GATE), EK_SILU, ALL_ACTIVATIONS)
+#define GELUS (BIT(EK_GELU) | BIT(EK_GELU_TANH))
+#define ALL_ACTIVATIONS (BIT(EK_SIGMOID) | BIT(EK_SILU) | GELUS)
 
-const struct ek_op_entry ek_ops[EK_OP_COUNT] = {
+const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	PLAIN("layer_norm", EK_LAYER_NORM),
 	PLAIN("rms_norm", EK_RMS_NORM),
 	ADD("add_layer_norm", EK_LAYER_NORM),
 	ADD("add_rms_norm", EK_RMS_NORM),
 	AFTER("layer_norm_residual", EK_LAYER_NORM),
 	AFTER("rms_norm_residual", EK_RMS_NORM),
-	ACT("layer_norm_act", "layer_norm_gelu", EK_LAYER_NORM),
-	ACT("rms_norm_act", NULL, EK_RMS_NORM),
+	ACT("layer_norm_act", EK_LAYER_NORM, ALL_ACTIVATIONS),
+	ACT("rms_norm_act", EK_RMS_NORM, ALL_ACTIVATIONS),
 	GATED("layer_norm_gated", EK_LAYER_NORM),
 	GATED("rms_norm_gated", EK_RMS_NORM),
+	/* names for a part of one before */
+	ACT("layer_norm_gelu", EK_LAYER_NORM, GELUS),
 };
 /* clang-format on */
 

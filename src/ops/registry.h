@@ -5,8 +5,7 @@
 #include "core/operand.h"
 
 struct ek_op_entry {
-	const char *name;  /* "layer_norm" */
-	const char *alias; /* another one, or NULL */
+	const char *name; /* "layer_norm" */
 	const struct ek_op *forward, *backward;
 	int kind; /* of their field .kind */
 	/* Operands that the op of that name has, and those of them that are always there, optional ones too. */
@@ -16,12 +15,14 @@ struct ek_op_entry {
 	/* Choices that may be made for it, a bit each, and the values of those that are not made. */
 	uint32_t open_choices;
 	uint8_t usual[EK_MOST_CHOICES];
+	uint32_t activations; /* that it may have, a bit each */
 };
 
 /* The first byte of the keys of GPU kernels (gpu/recipe.h). */
 enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS };
 
-enum { EK_OP_COUNT = 10 };
-extern const struct ek_op_entry ek_ops[EK_OP_COUNT];
+/* The first EK_OP_COUNT are all that there is to compute; the others are names for a part of one of these. */
+enum { EK_OP_COUNT = 10, EK_OP_NAMES };
+extern const struct ek_op_entry ek_ops[EK_OP_NAMES];
 
 #endif

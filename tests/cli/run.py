@@ -222,6 +222,16 @@ def check_bench_list(program, checks):
     checks.check("and the small calls", cached == [(1, 1), (1, 4096), (8, 768), (512, 768)], cached)
 
 
+def check_names(program, checks):
+    """An op that is a part of another writes its own name."""
+    op, small = "layer_norm_gelu", ["--dtype", "f32", "--threads", "1", "--json", "-"]
+    run = program.run(["run", op, "--rows", "3", "--cols", "5", *small])
+    bench = program.run(["bench", op, "--quick", "--shapes", "5x33", "--pass", "forward", *small])
+    names = [explain(program, op)["op"],
+             *[result["op"] for done in (run, bench) for result in json.loads(done.stdout)["results"]]]
+    checks.check(f"run, explain and bench --json name {op}", names == [op] * 3, names)
+
+
 def check_csv(program, checks):
     done = program.run(["bench", "--quick", "layer_norm", "--shapes", "5x33", "--dtype", "f64", "--csv", "-"])
     rows = [line.split(",") for line in done.stdout.splitlines()]
@@ -459,6 +469,7 @@ def main():
         data = check_bench_json(program, checks)
         check_compare(program, checks, data)
         check_bench_list(program, checks)
+        check_names(program, checks)
         check_csv(program, checks)
         check_info(program, checks)
         check_full_disk(program, checks)
