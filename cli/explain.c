@@ -65,6 +65,14 @@ static ek_activation activation_of(const struct options *options)
 							    : options->ops[0]->usual[EK_NORM_ACTIVATION]);
 }
 
+/* evenkeel.torch's functions with a residual after the norm return the dtype of the sum. */
+static ek_dtype result_dtype(const struct options *options)
+{
+	int with = with_of(options), asked = options->choices[EK_NORM_Y_DTYPE];
+	return (ek_dtype)(asked || !(with & EK_WITH_RESIDUAL_AFTER) ? asked
+								    : options->choices[EK_NORM_H_DTYPE]);
+}
+
 static ek_cost_args arguments_of(const struct options *options)
 {
 	bool rows = options->rows > 0;
@@ -83,7 +91,7 @@ static ek_cost_args arguments_of(const struct options *options)
 			      .weight_dtype = options->weight_dtype,
 			      .with = with_of(options),
 			      .h_dtype = (ek_dtype)options->choices[EK_NORM_H_DTYPE],
-			      .y_dtype = (ek_dtype)options->choices[EK_NORM_Y_DTYPE],
+			      .y_dtype = result_dtype(options),
 			      .gradient_dtype = (ek_dtype)options->choices[EK_NORM_GRADIENT_DTYPE],
 			      .weight_offset = options->choices[EK_NORM_WEIGHT_OFFSET],
 			      .rounding = (ek_rounding)options->choices[EK_NORM_ROUNDING],

@@ -50,16 +50,21 @@ static PRINTF_LIKE(4, 5) void add(struct assumption *assumptions, int *count, co
 /* Of the reference alone. */
 static void add_widths(const ek_cost_args *a, struct assumption *assumptions, int *count)
 {
-	bool wide_h = a->with & EK_WITH_RESIDUAL && a->h_dtype && a->h_dtype != a->dtype;
-	bool casts = wide_h || (a->y_dtype && a->y_dtype != a->dtype) ||
-		     (a->compute_dtype && a->compute_dtype != a->dtype);
+	bool forward = a->pass == EK_FORWARD;
+	ek_dtype compute = a->compute_dtype ? a->compute_dtype : a->dtype;
+	ek_dtype read = a->with & EK_WITH_RESIDUAL && a->h_dtype ? a->h_dtype : a->dtype;
+	bool in = compute != read, out = compute != (a->y_dtype ? a->y_dtype : a->dtype);
 	add(assumptions, count, "--compute-dtype TYPE", "reference: computes in %s, %s",
-	    ek_dtype_name(a->compute_dtype ? a->compute_dtype : a->dtype),
-	    casts ? "with casts at both ends" : "no casts");
+	    ek_dtype_name(compute),
+	    in && (out || !forward) ? "with casts at both ends"
+	    : in                    ? "with a cast of what the norm reads"
+	    : out && forward        ? "with a cast to y"
+	    : out                   ? "with a cast of dy"
+				    : "no casts");
 	add(assumptions, count, "--stats-dtype TYPE", "reference: statistics as wide as %s%s",
 	    ek_dtype_name(a->stats_dtype ? a->stats_dtype : a->dtype),
 	    a->stats_dtype || ek_dtype_size(a->dtype) > 2 ? "" : ", the activation (in truth f32)");
-	if (casts)
+	if (in || out)
 		add(assumptions, count, "--intermediate-dtype TYPE",
 		    "reference: tensors between casts as wide as %s%s",
 		    ek_dtype_name(a->intermediate_dtype ? a->intermediate_dtype : a->dtype),
@@ -104,7 +109,8 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 	    no_weight || forward ? "" : gradient);
 	add(assumptions, &count, "--bias 0|1", "%s bias%s", no_bias ? "no" : "a",
 	    no_bias || forward ? "" : gradient);
-	if (a->with & (EK_WITH_RESIDUAL | EK_WITH_RESIDUAL_AFTER))
+	if (a->with & (EK_WITH_RESIDUAL | EK_WITH_RESIDUAL_AFTER) ||
+	    (a->activation && !(a->with & EK_WITH_GATE)))
 		add(assumptions, &count, "--x-bias 0|1", "%s bias of x%s",
 		    a->with & EK_WITH_X_BIAS ? "a" : "no",
 		    a->with & EK_WITH_X_BIAS && !forward ? gradient : "");

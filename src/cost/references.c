@@ -135,7 +135,8 @@ static const char *formula(const struct expansion *e, const struct known *refere
 	args.variant = reference->variant;
 	args.norm = reference->norm;
 	args.pass = reference->pass;
-	args.with = 0;
+	args.with = args.gate_first = 0;
+	args.activation = EK_NO_ACTIVATION;
 	if (args.norm == EK_RMS_NORM)
 		args.absent |= EK_NO_BIAS;
 	ek_norm_facts(&facts, &args, false);

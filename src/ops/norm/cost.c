@@ -1,7 +1,8 @@
 /* What each variant launches, forward and backward, LayerNorm and RMSNorm in one table each. docs/cost.md explains the
  * counts. Names (cost_facts.c says what they are for given arguments): elements, rows and hidden are sizes; a, t, s and w the
  * bytes of an activation, of what lies between casts, of a statistic, of a weight; h of a residual, n of what the norm
- * reads, y of the result, g of a weight's gradient; inputs, outputs, gradients, statistics_inputs and dh_inputs the bytes of
+ * reads, p of its result with a residual behind it, y of the result, v of what an activation is applied to, g of a
+ * weight's gradient; inputs, outputs, gradients, statistics_inputs and dh_inputs the bytes of
  * operands, by the op's table; the others are 0 or 1, or small numbers. SPDX-License-Identifier: MIT */
 #include "cost/tables.h"
 
@@ -12,16 +13,32 @@
 
 /* clang-format off */
 
+/* The kernel of the activation that there is, by its name in a variant. */
+#define ACTIVATION(sigmoid, silu, gelu, when, flops, read, written)                                        \
+	{sigmoid, "elementwise", "=torch.sigmoid", "(" when ")*sigmoid", {flops, read, written}},          \
+	{silu, "elementwise", "=torch.nn.functional.silu", "(" when ")*silu", {flops, read, written}},     \
+	{gelu, "elementwise", "=torch.nn.functional.gelu", "(" when ")*gelu", {flops, read, written}}
+#define VALUE(sigmoid, silu, gelu, when, width) \
+	ACTIVATION(sigmoid, silu, gelu, when, "value_flops*elements", "elements*" width, "elements*" width)
+#define SLOPE(sigmoid, silu, gelu, when, width) \
+	ACTIVATION(sigmoid, silu, gelu, when, "(1 + slope_flops)*elements", "2*elements*" width, "elements*" width)
+
 /* ---- reference: every step of the formula a kernel of its own ---- */
 
+#define STEP_VALUE(when) VALUE("sigmoid", "silu", "gelu", when, "v")
+#define STEP_SLOPE(when) SLOPE("sigmoid_backward", "silu_backward", "gelu_backward", when, "v")
+
 static const struct ek_cost_row reference_forward[] = {
+	STEP_VALUE("gate_in"),
+	{"gate", "elementwise", "=torch.mul", "gate_in",
+	 {"elements", "2*elements*a", "elements*a"}},
 	{"add_bias", "elementwise", "=torch.add", "x_bias",
 	 {"elements", "elements*a + hidden*w", "elements*a"}},
 	{"add_residual", "elementwise", "=torch.add", "residual",
 	 {"elements", "elements*a + elements*h", "elements*h"}},
 	{"offset", "elementwise", "=torch.add", "offset",
 	 {"hidden", "hidden*w", "hidden*w"}},
-	{"cast_in", "cast", "torch.Tensor.to", "casts",
+	{"cast_in", "cast", "torch.Tensor.to", "cast_in",
 	 {"0", "elements*n", "elements*t"}},
 	{"var_mean", "reduction", "torch.var_mean", "centred",
 	 {"4*elements", "elements*t", "2*rows*s"}},
@@ -39,34 +56,25 @@ static const struct ek_cost_row reference_forward[] = {
 	 {"elements", "elements*t + hidden*w", "elements*t"}},
 	{"affine", "elementwise", "torch.add", "bias - weight*bias",
 	 {"elements", "elements*t + hidden*w", "elements*t"}},
-	{"cast_out", "cast", "torch.Tensor.to", "casts",
+	{"cast_out", "cast", "torch.Tensor.to", "cast_out",
 	 {"0", "elements*t", "elements*y"}},
 	{"add_residual", "elementwise", "=torch.add", "residual_after",
 	 {"elements", "elements*y + elements*h", "elements*y"}},
-	{"sigmoid", "elementwise", "=torch.sigmoid", "sigmoid",
-	 {"value_flops*elements", "elements*y", "elements*y"}},
-	{"silu", "elementwise", "=torch.nn.functional.silu", "silu",
-	 {"value_flops*elements", "elements*y", "elements*y"}},
-	{"gelu", "elementwise", "=torch.nn.functional.gelu", "gelu",
-	 {"value_flops*elements", "elements*y", "elements*y"}},
-	{"gate", "elementwise", "=torch.mul", "gate",
-	 {"elements", "2*elements*y", "elements*y"}},
+	STEP_VALUE("1 - gate_in"),
+	{"gate", "elementwise", "=torch.mul", "gate_out",
+	 {"elements", "elements*y + elements*a", "elements*y"}},
 	END,
 };
 
 static const struct ek_cost_row reference_backward[] = {
-	{"gate_backward", "elementwise", "=torch.mul", "gate",
-	 {"elements", "2*elements*y", "elements*y"}},
-	{"gate_backward", "elementwise", "=torch.mul", "gate",
-	 {"elements", "2*elements*y", "elements*y"}},
-	{"sigmoid_backward", "elementwise", "=torch.sigmoid", "sigmoid",
-	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
-	{"silu_backward", "elementwise", "=torch.nn.functional.silu", "silu",
-	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
-	{"gelu_backward", "elementwise", "=torch.nn.functional.gelu", "gelu",
-	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
-	{"cast_in", "cast", "torch.Tensor.to", "casts",
-	 {"0", "elements*n + elements*y", "2*elements*t"}},
+	/* Of the gate's activation, of the norm's result. */
+	{"gate_backward", "elementwise", "=torch.mul", "gate_out",
+	 {"elements", "2*elements*y", "elements*a"}},
+	{"gate_backward", "elementwise", "=torch.mul", "gate_out",
+	 {"elements", "elements*y + elements*a", "elements*y"}},
+	STEP_SLOPE("1 - gate_in"),
+	{"cast_in", "cast", "torch.Tensor.to", "cast_in + cast_out",
+	 {"0", "cast_in*elements*n + cast_out*elements*y", "(cast_in + cast_out)*elements*t"}},
 	{"normalize", "elementwise", "torch.sub, torch.mul", "centred",
 	 {"2*elements", "elements*t + 2*rows*s", "elements*t"}},
 	{"normalize", "elementwise", "torch.mul", "1 - centred",
@@ -81,8 +89,14 @@ static const struct ek_cost_row reference_backward[] = {
 	 {"2*elements", "2*elements*t", "hidden*g"}},
 	{"dbias", "reduction", "torch.sum", "bias",
 	 {"elements", "elements*t", "hidden*g"}},
-	{"cast_out", "cast", "torch.Tensor.to", "casts",
+	{"cast_out", "cast", "torch.Tensor.to", "cast_in",
 	 {"0", "elements*t", "elements*n"}},
+	/* Of the gate's activation, of x. */
+	{"gate_backward", "elementwise", "=torch.mul", "gate_in",
+	 {"elements", "2*elements*a", "elements*a"}},
+	{"gate_backward", "elementwise", "=torch.mul", "gate_in",
+	 {"elements", "2*elements*a", "elements*a"}},
+	STEP_SLOPE("gate_in"),
 	{"add_gradient", "elementwise", "=torch.add", "residual",
 	 {"elements", "2*elements*h", "elements*h"}},
 	{"cast_dx", "cast", "=torch.Tensor.to", "narrow",
@@ -92,14 +106,21 @@ static const struct ek_cost_row reference_backward[] = {
 	END,
 };
 
-/* ---- pytorch: what version 2.11 launches on a GPU ---- */
+/* ---- pytorch: what version 2.11 launches on a GPU; where y has another dtype, the cast to it is the last step ---- */
+
+#define KERNEL "vectorized_elementwise_kernel"
+#define GATE_VALUE(when) \
+	{KERNEL, "elementwise", "=torch.mul", when, {"elements", "2*elements*n", "elements*n"}}
+#define GATE_SLOPES(when) GATE_VALUE(when), GATE_VALUE(when)
 
 static const struct ek_cost_row pytorch_forward[] = {
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.add", "x_bias",
+	VALUE(KERNEL, KERNEL, KERNEL, "gate_in", "n"),
+	GATE_VALUE("gate_in"),
+	{KERNEL, "elementwise", "=torch.add", "x_bias",
 	 {"elements", "elements*a + hidden*w", "elements*a"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.add", "residual",
+	{KERNEL, "elementwise", "=torch.add", "residual",
 	 {"elements", "elements*a + elements*h", "elements*h"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.add", "offset",
+	{KERNEL, "elementwise", "=torch.add", "offset",
 	 {"hidden", "hidden*w", "hidden*w"}},
 	{"vectorized_layer_norm_kernel", "fused", NULL, "vectors",
 	 {"(3 + 7*centred + weight + centred*bias)*elements + 3*rows",
@@ -110,36 +131,25 @@ static const struct ek_cost_row pytorch_forward[] = {
 	 {"(1 + centred + weight + centred*bias)*elements",
 	 "elements*n + (1 + centred)*rows*s + (weight + centred*bias)*hidden*w", "elements*n"}},
 	/* PyTorch's rms_norm has no bias: a user adds it. */
-	{"vectorized_elementwise_kernel", "elementwise", "torch.add", "bias - centred*bias",
+	{KERNEL, "elementwise", "torch.add", "bias - centred*bias",
 	 {"elements", "elements*n + hidden*w", "elements*n"}},
-	{"vectorized_elementwise_kernel", "cast", "=torch.Tensor.to", "recast",
-	 {"0", "elements*n", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.add", "residual_after",
-	 {"elements", "elements*y + elements*h", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.sigmoid", "sigmoid",
-	 {"value_flops*elements", "elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.silu", "silu",
-	 {"value_flops*elements", "elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.gelu", "gelu",
-	 {"value_flops*elements", "elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.mul", "gate",
-	 {"elements", "2*elements*y", "elements*y"}},
+	{KERNEL, "elementwise", "=torch.add", "residual_after",
+	 {"elements", "elements*n + elements*h", "elements*p"}},
+	VALUE(KERNEL, KERNEL, KERNEL, "1 - gate_in", "n"),
+	GATE_VALUE("gate_out"),
+	{KERNEL, "cast", "=torch.Tensor.to", "recast",
+	 {"0", "elements*p", "elements*y"}},
 	END,
 };
 
 static const struct ek_cost_row pytorch_backward[] = {
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.mul", "gate",
-	 {"elements", "2*elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.mul", "gate",
-	 {"elements", "2*elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.sigmoid", "sigmoid",
-	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.silu", "silu",
-	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.nn.functional.gelu", "gelu",
-	 {"(1 + slope_flops)*elements", "2*elements*y", "elements*y"}},
-	{"vectorized_elementwise_kernel", "cast", "=torch.Tensor.to", "recast",
-	 {"0", "elements*y", "elements*n"}},
+	{KERNEL, "cast", "=torch.Tensor.to", "recast",
+	 {"0", "elements*y", "elements*p"}},
+	/* To the norm's result of its sum with a wider residual. */
+	{KERNEL, "cast", "=torch.Tensor.to", "widened",
+	 {"0", "elements*p", "elements*n"}},
+	GATE_SLOPES("gate_out"),
+	SLOPE(KERNEL, KERNEL, KERNEL, "1 - gate_in", "n"),
 	{"layer_norm_grad_input_kernel_vectorized", "fused", NULL, "vectors",
 	 {"(8 + 4*centred + 2*weight)*elements + 2*rows",
 	 "2*elements*n + (1 + centred)*rows*s + weight*hidden*w", "elements*n"}},
@@ -160,9 +170,11 @@ static const struct ek_cost_row pytorch_backward[] = {
 	{"reduce_kernel", "reduction", "torch.sum", "bias - centred*bias",
 	 {"elements", "elements*n", "hidden*w"}},
 	/* What autograd adds behind the norm's backward. */
-	{"vectorized_elementwise_kernel", "elementwise", "=torch.add", "residual",
+	GATE_SLOPES("gate_in"),
+	SLOPE(KERNEL, KERNEL, KERNEL, "gate_in", "n"),
+	{KERNEL, "elementwise", "=torch.add", "residual",
 	 {"elements", "2*elements*h", "elements*h"}},
-	{"vectorized_elementwise_kernel", "cast", "=torch.Tensor.to", "narrow",
+	{KERNEL, "cast", "=torch.Tensor.to", "narrow",
 	 {"0", "elements*h", "elements*a"}},
 	{"reduce_kernel", "reduction", "=torch.sum", "x_bias",
 	 {"elements", "elements*a", "hidden*w"}},
@@ -179,7 +191,7 @@ static const struct ek_cost_row pytorch_backward[] = {
 /* dx + dh, and x + x_bias where no sum of them was kept. */
 #define BESIDE        " + (residual + biased_x)*elements + offset*hidden"
 /* What the activation was applied to, and dy times its derivative there. */
-#define ACTIVATED     " + (slope_flops + activation*(1 + weight + bias) + gate*4 + gate_out*(weight + bias))*elements"
+#define ACTIVATED     " + (slope_flops + activation*(1 + weight + bias) + gate*4 + gate_in + gate_out*(weight + bias))*elements"
 
 static const struct ek_cost_row evenkeel_forward[] = {
 	{"forward", "fused", "src/ops/norm/kernels/forward.cu", "1 - staged",

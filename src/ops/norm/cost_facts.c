@@ -35,10 +35,22 @@ static enum ek_symbol symbol_of(enum ek_symbol own, ek_dtype dtype, enum ek_symb
 	return dtype == of ? followed : own;
 }
 
+/* Of what the norm reads; and of its result with a residual behind it, which has the wider dtype of the two. */
+static ek_dtype norm_dtype(const ek_cost_args *a)
+{
+	return a->with & EK_WITH_RESIDUAL ? a->h_dtype : a->dtype;
+}
+
+static ek_dtype sum_dtype(const ek_cost_args *a)
+{
+	return a->with & EK_WITH_RESIDUAL_AFTER ? a->h_dtype : norm_dtype(a);
+}
+
 static void add_widths(struct ek_facts *facts, const ek_cost_args *a)
 {
-	bool reference = a->variant == EK_REFERENCE, residual = a->with & EK_WITH_RESIDUAL;
-	ek_dtype real = a->dtype == EK_F64 ? EK_F64 : EK_F32, n = residual ? a->h_dtype : a->dtype;
+	bool reference = a->variant == EK_REFERENCE;
+	ek_dtype real = a->dtype == EK_F64 ? EK_F64 : EK_F32, n = norm_dtype(a), p = sum_dtype(a),
+		 v = a->with & EK_WITH_GATE ? a->dtype : a->y_dtype;
 	const struct {
 		const char *name;
 		enum ek_symbol symbol;
@@ -48,7 +60,9 @@ static void add_widths(struct ek_facts *facts, const ek_cost_args *a)
 		{"w", EK_SYMBOL_W_BYTES, a->weight_dtype},
 		{"h", symbol_of(EK_SYMBOL_H_BYTES, a->h_dtype, EK_SYMBOL_A_BYTES, a->dtype), a->h_dtype},
 		{"n", symbol_of(EK_SYMBOL_H_BYTES, n, EK_SYMBOL_A_BYTES, a->dtype), n},
+		{"p", symbol_of(EK_SYMBOL_H_BYTES, p, EK_SYMBOL_A_BYTES, a->dtype), p},
 		{"y", symbol_of(EK_SYMBOL_Y_BYTES, a->y_dtype, EK_SYMBOL_A_BYTES, a->dtype), a->y_dtype},
+		{"v", symbol_of(EK_SYMBOL_Y_BYTES, v, EK_SYMBOL_A_BYTES, a->dtype), v},
 		{"g", symbol_of(EK_SYMBOL_G_BYTES, a->gradient_dtype, EK_SYMBOL_W_BYTES, a->weight_dtype),
 		 a->gradient_dtype},
 	};
@@ -74,13 +88,15 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 	bool weight = !(a->absent & EK_NO_WEIGHT), bias = !(a->absent & EK_NO_BIAS);
 	bool residual = a->with & EK_WITH_RESIDUAL, x_bias = a->with & EK_WITH_X_BIAS,
 	     gate = a->with & EK_WITH_GATE;
-	ek_dtype n = residual ? a->h_dtype : a->dtype;
+	ek_dtype n = norm_dtype(a), p = sum_dtype(a);
 	const struct {
 		const char *name;
 		int number;
 	} numbers[] = {{"centred", a->norm == EK_LAYER_NORM},
-		       {"casts", a->compute_dtype != a->dtype || n != a->dtype || a->y_dtype != a->dtype},
-		       {"recast", a->y_dtype != n},
+		       {"cast_in", a->compute_dtype != n},
+		       {"cast_out", a->compute_dtype != a->y_dtype},
+		       {"recast", a->y_dtype != p},
+		       {"widened", p != n},
 		       {"narrow", n != a->dtype},
 		       {"weight", weight},
 		       {"bias", bias},
@@ -94,6 +110,7 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 		       {"statistics", !(a->absent & EK_NO_STATISTICS)},
 		       {"activation", a->activation != EK_NO_ACTIVATION && !gate},
 		       {"gate", gate},
+		       {"gate_in", gate && a->gate_first},
 		       {"gate_out", gate && !a->gate_first},
 		       {"sigmoid", a->activation == EK_SIGMOID},
 		       {"silu", a->activation == EK_SILU},
