@@ -19,10 +19,28 @@ ek_context *arguments_open(void)
 
 /* ---- calls ---- */
 
+/* All operands but those of other forms. */
+static struct test_case case_of_form(int number)
+{
+	static const char *const others[FORMS] = {
+		[FORM_RESIDUAL] = "residual_after gate dgate",
+		[FORM_AFTER] = "residual h dh dresidual gate dgate",
+		[FORM_GATE] = "x_bias residual h residual_after dx_bias dh dresidual",
+		[FORM_GATE_FIRST] = "x_bias residual h residual_after dx_bias dh dresidual"};
+	int form = number / CALLS;
+	struct test_case c =
+		case_make(&open_ops[number % CALLS / PASS_COUNT], (enum pass)(number % PASS_COUNT),
+			  (struct dtype_pair){EK_F32, EK_F32}, ROWS, COLS);
+	c.activation = form >= FORM_GATE ? EK_SILU : EK_NO_ACTIVATION;
+	c.gate_first = form == FORM_GATE_FIRST;
+	c.present = ~UINT32_C(0);
+	case_drop(&c, others[form]);
+	return c;
+}
+
 struct call call_of(int number)
 {
-	struct test_case c = case_make(&open_ops[number / PASS_COUNT], (enum pass)(number % PASS_COUNT),
-				       (struct dtype_pair){EK_F32, EK_F32}, ROWS, COLS);
+	struct test_case c = case_of_form(number);
 	struct call call = {.entry = c.op, .op = case_op(&c)};
 	void *at[EK_MOST_OPERANDS];
 	for (int i = 0; i < EK_MOST_OPERANDS; i++)

@@ -6,6 +6,8 @@
 #include "support.h"
 
 enum { ROWS = 6, COLS = 40, STRIDE = 100, ROOM = ROWS * STRIDE * 8, CALLS = OPEN_OPS * PASS_COUNT };
+/* What a call has beside the norm: a residual before it, one after it, a gate of its result, a gate of x. */
+enum { FORM_RESIDUAL, FORM_AFTER, FORM_GATE, FORM_GATE_FIRST, FORMS, ALL_CALLS = FORMS * CALLS };
 
 /* The memory of a call, in one place so that one comparison sees every byte; and what it is before. */
 extern struct arena {
@@ -22,7 +24,8 @@ struct call {
 /* Fills the arena; returns the context of all calls. */
 ek_context *arguments_open(void);
 
-/* A call with every operand. Numbers: LayerNorm forward, backward, RMSNorm forward, backward. */
+/* A call with every operand of its form. Numbers up to CALLS: LayerNorm forward, backward, RMSNorm forward, backward, with a
+ * residual before the norm; then as many of each other form. */
 struct call call_of(int number);
 /* A field of the op's table; 0 is one that it does not have. */
 void put(struct call *call, uint16_t offset, int64_t value, size_t bytes);

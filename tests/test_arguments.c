@@ -20,7 +20,7 @@ SETUP()
 
 TEST(good_arguments_are_taken)
 {
-	for (int n = 0; n < CALLS; n++) {
+	for (int n = 0; n < ALL_CALLS; n++) {
 		struct call call = call_of(n);
 		const struct ek_op *op = call.op;
 		allowed("all operands", &call);
@@ -42,7 +42,7 @@ TEST(good_arguments_are_taken)
 TEST(missing_structs)
 {
 	static const char no_ctx[] = "ctx is NULL: make one with ek_open";
-	for (int i = 0; i < 2 * CALLS; i++) {
+	for (int i = 0; i < 2 * ALL_CALLS; i++) {
 		struct call call = call_of(i / 2);
 		const struct ek_op *op = call.op;
 		ek_status (*function)(ek_context *, const void *) = i % 2 ? op->call : op->prepare;
@@ -81,7 +81,7 @@ TEST(sizes_and_strides_out_of_range)
 	static const int64_t sizes[] = {-1, -3, INT64_MIN, INT64_MAX},
 			     strides[] = {COLS - 1,      1,        -1, INT64_MIN, INT64_MAX / 20,
 					  INT64_MAX / 5, INT64_MAX};
-	for (int n = 0; n < CALLS; n++) {
+	for (int n = 0; n < ALL_CALLS; n++) {
 		const struct ek_op *op = call_of(n).op;
 		for (int i = 0; i < op->size_count * COUNT_OF(sizes); i++)
 			refused_value(n, op->sizes[i % op->size_count].offset, sizeof(int64_t),
@@ -101,7 +101,7 @@ TEST(sizes_and_strides_out_of_range)
 TEST(groups_of_columns_out_of_range)
 {
 	static const int64_t sizes[] = {COLS - 1, COLS + 1, 2 * COLS, -COLS};
-	for (int n = 0; n < CALLS; n++) {
+	for (int n = 0; n < ALL_CALLS; n++) {
 		const struct ek_op *op = call_of(n).op;
 		const uint16_t group_cols = op->sizes[EK_NORM_GROUP_COLS].offset;
 		struct call call = call_of(n), many = call;
@@ -121,7 +121,7 @@ TEST(groups_of_columns_out_of_range)
 
 TEST(unknown_kinds_dtypes_and_switches)
 {
-	for (int n = 0; n < CALLS; n++) {
+	for (int n = 0; n < ALL_CALLS; n++) {
 		struct call call = call_of(n);
 		const struct ek_op *op = call.op;
 		for (int i = 0; i < 2; i++) {
@@ -149,11 +149,11 @@ TEST(bad_eps)
 		     {-1e-5, "eps (-1e-05)"},
 		     {(double)INFINITY, "eps (inf)"},
 		     {-(double)INFINITY, "eps (-inf)"}};
-	for (int i = 0; i < 2 * CALLS * COUNT_OF(cases); i++) {
-		struct call call = call_of(i / 2 % CALLS);
+	for (int i = 0; i < 2 * ALL_CALLS * COUNT_OF(cases); i++) {
+		struct call call = call_of(i / 2 % ALL_CALLS);
 		put_dtypes(&call, i % 2 ? EK_F64 : EK_F32, (ek_dtype)0);
-		put_eps(&call, cases[i / 2 / CALLS].eps);
-		refused(&call, EK_ERROR_ARGUMENT, SAYS(cases[i / 2 / CALLS].says));
+		put_eps(&call, cases[i / 2 / ALL_CALLS].eps);
+		refused(&call, EK_ERROR_ARGUMENT, SAYS(cases[i / 2 / ALL_CALLS].says));
 	}
 }
 
@@ -173,18 +173,18 @@ TEST(eps_must_be_finite_in_the_arithmetic_of_its_dtype)
 	const uint64_t fpenv = fpenv_get();
 	for (int m = -1; m < FPENV_MODES; m++) {
 		fpenv_set(m < 0 ? fpenv : fpenv_modes[m]);
-		for (int i = 0; i < CALLS * COUNT_OF(dtypes); i++) {
-			ek_dtype dtype = dtypes[i / CALLS];
-			struct call call = call_of_eps(i % CALLS, dtype, 1e300);
+		for (int i = 0; i < ALL_CALLS * COUNT_OF(dtypes); i++) {
+			ek_dtype dtype = dtypes[i / ALL_CALLS];
+			struct call call = call_of_eps(i % ALL_CALLS, dtype, 1e300);
 			refused(&call, EK_ERROR_ARGUMENT,
 				SAYS("eps (1e+300)", "binary32", ek_dtype_name(dtype), "3.40282e+38"));
-			call = call_of_eps(i % CALLS, dtype, rounds_to_infinity);
+			call = call_of_eps(i % ALL_CALLS, dtype, rounds_to_infinity);
 			refused(&call, EK_ERROR_ARGUMENT, SAYS("eps"));
-			call = call_of_eps(i % CALLS, dtype, rounds_to_the_largest);
+			call = call_of_eps(i % ALL_CALLS, dtype, rounds_to_the_largest);
 			allowed("the largest eps", &call);
-			call = call_of_eps(i % CALLS, dtype, 1e-300);
+			call = call_of_eps(i % ALL_CALLS, dtype, 1e-300);
 			allowed("an eps that is 0 in binary32", &call);
-			call = call_of_eps(i % CALLS, EK_F64, 1e300);
+			call = call_of_eps(i % ALL_CALLS, EK_F64, 1e300);
 			allowed("an eps that is finite in binary64", &call);
 		}
 	}
@@ -203,10 +203,10 @@ static bool may_follow(const char *name, ek_dtype of, ek_dtype dtype)
 TEST(dtypes_that_do_not_go_together)
 {
 	static const char *const names[] = {"weight_dtype", "h_dtype", "y_dtype", "gradient_dtype"};
-	for (int i = 0; i < CALLS * 4 * 5 * COUNT_OF(names); i++) {
-		int number = i / CALLS / 20;
-		ek_dtype of = (ek_dtype)(1 + i / CALLS % 4), dtype = (ek_dtype)(i / CALLS / 4 % 5);
-		struct call call = call_of(i % CALLS);
+	for (int i = 0; i < ALL_CALLS * 4 * 5 * COUNT_OF(names); i++) {
+		int number = i / ALL_CALLS / 20;
+		ek_dtype of = (ek_dtype)(1 + i / ALL_CALLS % 4), dtype = (ek_dtype)(i / ALL_CALLS / 4 % 5);
+		struct call call = call_of(i % ALL_CALLS);
 		EXPECT(strcmp(call.op->choices[number].name, names[number]) == 0, "choice %d is %s", number,
 		       call.op->choices[number].name);
 		put_dtypes(&call, of, (ek_dtype)0);
@@ -229,7 +229,7 @@ TEST(dtypes_that_do_not_go_together)
 
 TEST(struct_sizes)
 {
-	for (int n = 0; n < CALLS; n++) {
+	for (int n = 0; n < ALL_CALLS; n++) {
 		struct call call = call_of(n);
 		const size_t sizes[] = {0, 5, call.op->stream, call.op->args_size + (size_t)8};
 		for (int i = 0; i < COUNT_OF(sizes); i++) {
@@ -413,7 +413,7 @@ TEST(operands_that_may_come_alone)
 
 TEST(bad_workspaces)
 {
-	for (int n = 0; n < CALLS; n++) {
+	for (int n = 0; n < ALL_CALLS; n++) {
 		struct call call = call_of(n);
 		const size_t size = call.workspace;
 		char asked[32];
@@ -435,7 +435,7 @@ TEST(bad_workspaces)
 		}
 		size_t bytes = 1;
 		/* "ignores the other pointers" */
-		drop(&call, "dy x weight mean rstd mean_lo dx dh x_bias dresidual");
+		drop(&call, "dy x weight mean rstd mean_lo dx dh x_bias dresidual dgate");
 		EXPECT(call.op->workspace_bytes(ctx, &call.args, &bytes) == EK_OK && bytes == size,
 		       "%zu bytes, and %zu without pointers: %s", size, bytes, ek_error(ctx));
 		drop(&call, "dweight dbias dx_bias");
@@ -470,7 +470,7 @@ static void check_zero_rows(ek_context *level, const struct call *call, bool acc
 TEST(zero_rows)
 {
 	for (int l = -1; l < level_count(); l++)
-		for (int i = 0; i < 2 * CALLS; i++) {
+		for (int i = 0; i < 2 * ALL_CALLS; i++) {
 			ek_context *level =
 				context_of((struct setting){l < 0 ? "reference" : level_name(l), 1, PLAIN});
 			struct call call = call_of(i / 2);
@@ -478,7 +478,7 @@ TEST(zero_rows)
 			put(&call, call.op->accumulate, i % 2, sizeof(int));
 			args_set_workspace(call.op, &call.args, arena.workspace, sizeof arena.workspace);
 			check_zero_rows(level, &call, i % 2);
-			drop(&call, "x y dy dx dh dresidual residual h");
+			drop(&call, "x y dy dx dh dresidual residual h residual_after dgate");
 			check_zero_rows(level, &call, i % 2);
 		}
 }
