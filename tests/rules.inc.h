@@ -1,7 +1,9 @@
 /* The rules of the numerics contract written a second time, for one type of arithmetic, as a reader would
  * on paper: explicit lists of terms, a recursive tree, no loop shared between two sums. test_rules.c
  * includes it twice. Parameters: REAL (float or double), NAME(x) (x with a suffix), FMA, SQRT.
- * Nothing here comes from src/ but the number of rows in a slot and the activations, which test_math.c checks. SPDX-License-Identifier: MIT */
+ * Nothing here comes from src/ but the number of rows in a slot, and the activations and their slopes: test_math_errors.c
+ * bounds those against double precision (binary64: MPFR), test_math.c has every level equal the reference.
+ * SPDX-License-Identifier: MIT */
 
 /* Rule 2, the tree: neighbours first, so the left half of an aligned span is complete before the right. */
 static REAL NAME(tree)(const REAL *list, int64_t count, int64_t first, int64_t span)
