@@ -8,6 +8,7 @@
 
 #include "core/half.h"
 #include "support.h"
+#include "support_exact.h"
 
 static ek_context *context(void)
 {
@@ -48,24 +49,11 @@ static long double exact_xhat(const struct operand *x, struct exact s, int64_t r
 	return ((long double)element_value(x->dtype, x->buffer.data, row * x->stride + i) - s.mean) * s.rstd;
 }
 
-static double vector_at(const struct operand *o, int64_t i, double otherwise)
-{
-	return o->present ? element_value(o->dtype, o->buffer.data, i) : otherwise;
-}
-
 /* Rule 10: 1 + weight is a sum in binary32. */
 static double weight_at(const struct test_case *c, int64_t i)
 {
-	double weight = vector_at(INPUT("weight"), i, 1);
+	double weight = value_at(INPUT("weight"), 0, i, 1);
 	return c->weight_offset && INPUT("weight")->present ? (double)(1 + (float)weight) : weight;
-}
-
-/* The distance of neighbouring floats at a magnitude. */
-static long double ulp(long double magnitude)
-{
-	int exponent;
-	frexpl(magnitude, &exponent);
-	return ldexpl(1, (exponent < -125 ? -125 : exponent) - 24);
 }
 
 /* x = mean + scale * filling, over the input, then one value replaced where outlier is not 0. */
@@ -92,7 +80,7 @@ static double worst_forward_ulps(const struct test_case *c)
 		struct exact s = exact_statistics(c, r);
 		for (int64_t i = 0; i < c->cols; i++) {
 			long double xhat = exact_xhat(x, s, r, i), w = (long double)weight_at(c, i);
-			long double y = xhat * w + (long double)vector_at(bias, i, 0);
+			long double y = xhat * w + (long double)value_at(bias, 0, i, 0);
 			long double unit = ulp(fmaxl(fabsl(y), fmaxl(fabsl(w), fabsl(xhat * w))));
 			long double got = (long double)element_value(c->dtype, got_y->buffer.data,
 								     r * got_y->stride + i);
@@ -150,7 +138,7 @@ TEST(h_is_rounded_twice_and_y_is_within_6_ulp_of_its_norm)
 			       case_text(&c), level_best(), worst);
 			for (int64_t i = 0; i < c.rows * c.cols; i++) {
 				float x = (float)element_value(EK_F32, INPUT("x")->buffer.data, i),
-				      bias = (float)vector_at(INPUT("x_bias"), i % c.cols, 0),
+				      bias = (float)value_at(INPUT("x_bias"), 0, i % c.cols, 0),
 				      residual =
 					      (float)element_value(EK_F32, INPUT("residual")->buffer.data, i),
 				      h = (float)element_value(EK_F32, ACTUAL("h")->buffer.data, i);
@@ -176,8 +164,8 @@ TEST(sixteen_bit_results_are_rounded_once)
 			struct exact s = exact_statistics(&c, r);
 			for (int64_t i = 0; i < c.cols; i++) {
 				float y = (float)(exact_xhat(x, s, r, i) *
-							  (long double)vector_at(weight, i, 1) +
-						  (long double)vector_at(bias, i, 0));
+							  (long double)value_at(weight, 0, i, 1) +
+						  (long double)value_at(bias, 0, i, 0));
 				uint16_t want = c.dtype == EK_F16 ? ek_float_to_f16(y) : ek_float_to_bf16(y);
 				wrong += want !=
 					 element_bits(c.dtype, ACTUAL("y")->buffer.data, r * c.cols + i);
@@ -213,7 +201,7 @@ TEST(constant_rows_give_exactly_bias)
 		for (int64_t r = 0; r < c.rows; r++)
 			for (int64_t i = 0; i < c.cols; i++) {
 				double y = element_value(EK_F32, ACTUAL("y")->buffer.data, r * c.cols + i),
-				       bias = vector_at(INPUT("bias"), i, 0);
+				       bias = value_at(INPUT("bias"), 0, i, 0);
 				if (y != bias) {
 					test_fail(
 						"%s, level %s: a row of %.9g: y[%lld][%lld] is %.9g, bias %.9g",
@@ -293,7 +281,7 @@ static void exact_backward(const struct test_case *c, double *dx_error, double *
 		for (int64_t i = 0; i < c->cols; i++) {
 			long double dy =
 				(long double)element_value(c->dtype, in_dy->buffer.data, r * c->cols + i);
-			long double dh = (long double)vector_at(in_dh, r * c->cols + i, 0);
+			long double dh = (long double)value_at(in_dh, 0, r * c->cols + i, 0);
 			long double dx =
 				(dy * (long double)weight_at(c, i) - b - exact_xhat(x, s, r, i) * a) *
 					s.rstd +
