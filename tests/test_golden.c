@@ -132,6 +132,32 @@ static int group_cases(struct golden *cases, int count, int room)
 	return count;
 }
 
+/* A residual before the norm and an activation of its result, which no op of the registry has together; appended. */
+static int added_cases(struct golden *cases, int count, int room)
+{
+	static const int64_t shapes[][2] = {{3, 17}, {4, 100}, {2, 257}, {33, 300}, {2, 1025}, {1025, 3}};
+	static const char *const forms[] = {
+		("weight bias residual h x_bias dy dh dx dresidual dweight dbias dx_bias arbitrary " STATISTICS),
+		"weight residual dy dx dresidual dweight", "bias residual h x_bias dy dh dx dbias dx_bias"};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < PASS_COUNT * OPEN_OPS && count < room; k++) {
+			struct test_case c = case_make(&open_ops[k / 2], k % 2 ? BACKWARD : FORWARD,
+						       dtype_pairs[(s + k * 5 / 2) % DTYPE_PAIRS],
+						       shapes[s][0], shapes[s][1]);
+			c.activation = 1 + (s + k) % EK_GELU_TANH;
+			c.h_dtype = s % 2 ? EK_F32
+					  : (ek_dtype)0; /* left out where they do not go with the dtype */
+			c.y_dtype = s % 3 ? (ek_dtype)0 : EK_F32;
+			c.rounding = (s + k / 2) % 2;
+			c.filling = (s + k) % 4 == 3 ? FILL_OFFSET : FILL_NORMAL;
+			c.seed = (uint64_t)count;
+			case_set(&c, forms[(s + k / 2) % COUNT_OF(forms)]);
+			case_drop(&c, k % 2 ? "x_bias" : ""); /* backward's x is h */
+			cases[count++].c = c;
+		}
+	return count;
+}
+
 static uint64_t digest_case(const struct test_case *c, const char *level)
 {
 	ek_context *ctx = context_of((struct setting){level, strcmp(level, "reference") == 0 ? 1 : 2, PLAIN});
@@ -183,6 +209,7 @@ SETUP()
 	count = fused_cases(cases, count, COUNT_OF(cases), activated, COUNT_OF(activated));
 	count = fused_cases(cases, count, COUNT_OF(cases), gated, COUNT_OF(gated));
 	count = group_cases(cases, count, COUNT_OF(cases));
+	count = added_cases(cases, count, COUNT_OF(cases));
 	if (test_update)
 		write_file();
 }
