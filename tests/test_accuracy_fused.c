@@ -227,17 +227,21 @@ static struct test_case fused_case(int op, enum pass pass, int choice, int64_t r
 	return c;
 }
 
-static const double means[] = {0, 1e3, 1e4}, scales[] = {1, 1e-3, 1e3};
+static const double means[] = {0, 1e3, 1e4};
 
 static void check_y(int op, double limit)
 {
 	static const int64_t widths[] = {1, 7, 64, 257, 1000, 4097};
-	for (int i = 0; i < COUNT_OF(widths) * 2 * EK_GELU_TANH * (COUNT_OF(means) + COUNT_OF(scales)); i++) {
-		int at = i / COUNT_OF(widths) / 2 / EK_GELU_TANH, shifted = at < COUNT_OF(means);
-		int64_t cols = widths[i % COUNT_OF(widths)];
-		double mean = shifted ? means[at] : 0, scale = shifted ? 1 : scales[at - COUNT_OF(means)];
-		struct test_case c = fused_case(op, FORWARD, i / COUNT_OF(widths),
-						test_scaled(1 + 5000 / (cols + 100)), cols);
+	static const struct {
+		double mean, scale;
+	} inputs[] = {{0, 1}, {1e3, 1}, {1e4, 1}, {0, 1e-3}, {0, 1e3}};
+	enum { CHOICES = 2 * EK_GELU_TANH };
+	for (int i = 0; i < COUNT_OF(widths) * CHOICES * COUNT_OF(inputs); i++) {
+		const int64_t cols = widths[i % COUNT_OF(widths)],
+			      rows = test_scaled(1 + 5000 / (cols + 100));
+		const double mean = inputs[i / COUNT_OF(widths) / CHOICES].mean,
+			     scale = inputs[i / COUNT_OF(widths) / CHOICES].scale;
+		struct test_case c = fused_case(op, FORWARD, i / COUNT_OF(widths), rows, cols);
 		case_fill(&c);
 		shape_x(&c, mean, scale);
 		case_run(context(), &c, &case_actual);
