@@ -29,6 +29,37 @@ def options_of(theirs):
     return [o for o in OPTIONS if theirs is nn.LayerNorm or "bias" not in o]
 
 
+@both
+def test_arguments_are_pytorch_s_and_then_the_flavours(ours, theirs):
+    own, given = (list(inspect.signature(m).parameters.values()) for m in (ours, theirs))
+    *shared, weight_offset, rounding = own
+    assert [(p.name, p.default, p.kind) for p in shared] == [(p.name, p.default, p.kind) for p in given]
+    assert weight_offset.kind is rounding.kind is inspect.Parameter.KEYWORD_ONLY
+    assert (weight_offset.name, weight_offset.default) == ("weight_offset", 0.0)
+    assert (rounding.name, rounding.default) == ("rounding", "once")
+
+
+@both
+def test_arguments_may_be_positional(ours, theirs):
+    given = (4, 10), 0.5, True, *((False,) if theirs is nn.LayerNorm else ()), "meta", torch.bfloat16
+    one, other = ours(*given), theirs(*given)
+    assert repr(one) == repr(other)
+    for name, parameter in other.named_parameters():
+        own = one.get_parameter(name)
+        assert (own.shape, own.dtype, own.device) == (parameter.shape, parameter.dtype, parameter.device)
+    assert ours(40, None if ours is ek.RMSNorm else 1e-5, False).weight is None
+    with pytest.raises(TypeError, match="positional"):
+        ours(*given, 1.0)
+
+
+@both
+def test_skip_init_leaves_the_parameters_as_memory_has_them(ours, theirs, monkeypatch):
+    filled = []
+    monkeypatch.setattr(nn.init, "ones_", lambda tensor: filled.append(tensor.device.type))
+    module = nn.utils.skip_init(ours, 40, device=DEVICE)
+    assert type(module) is ours and module.weight.device.type == torch.device(DEVICE).type and filled == ["meta"]
+
+
 def filled(module):
     """The module with parameters that are not what they start as."""
     for i, parameter in enumerate(module.parameters()):
@@ -38,10 +69,10 @@ def filled(module):
 
 @both
 def test_a_module_is_pytorch_s_own_but_for_forward(ours, theirs):
-    """So its arguments, parameters, states, copies and representation are PyTorch's, tested there."""
+    """So its parameters, states, copies and representation are PyTorch's, tested there."""
     flavoured, base = ours.__bases__
     assert base is theirs and flavoured is _modules._Flavoured
-    assert [name for name, member in vars(ours).items() if callable(member)] == ["forward"]
+    assert [name for name, member in vars(ours).items() if callable(member)] == ["__init__", "forward"]
     assert repr(ours(40)) == repr(theirs(40)) and list(vars(ours(40)).keys() - vars(theirs(40))) == []
 
 

@@ -119,6 +119,17 @@ def test_a_subclass_keeps_its_name_and_what_it_overrides():
     assert torch.equal(model(example()), ek.layer_norm(example(), (12,), model[0].weight, model[0].bias))
 
 
+def test_the_class_of_a_replaced_module_has_the_arguments_of_the_module_s_own():
+    class Square(nn.LayerNorm):
+        def __init__(self, side):
+            super().__init__((side, side), eps=0.5)
+
+    model = nn.Sequential(Square(3), nn.LayerNorm(4))
+    ek.replace(model)
+    assert type(model[0])(side=2).normalized_shape == (2, 2) and type(model[0])(2).eps == 0.5
+    assert type(model[1])(4, bias=False).bias is None
+
+
 def test_a_subclass_with_a_forward_of_its_own_is_left_alone():
     class Grandchild(Residual):
         pass

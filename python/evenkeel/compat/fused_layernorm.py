@@ -5,6 +5,7 @@ They follow PyTorch's rules, on CPU and GPU, for inputs of any dimensions. SPDX-
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ class FusedLayerNorm(LayerNorm):
             raise TypeError(f"FusedLayerNorm: {given}: give one of them")
         if not isinstance(memory_efficient, bool):  # a device or a dtype, in the place that they have in PyTorch
             raise lacks("FusedLayerNorm", "memory_efficient", memory_efficient, "write the arguments' names")
-        shape = hidden_size if normalized_shape is None else normalized_shape
+        shape: Any = hidden_size if normalized_shape is None else normalized_shape
         super().__init__(shape, eps, elementwise_affine, bias, device, dtype)
 
 

@@ -1,5 +1,6 @@
 """The modules: those of PyTorch with another forward. SPDX-License-Identifier: MIT"""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,15 +18,9 @@ class _Flavoured(torch.nn.Module):
     rounding: str = PLAIN.rounding
     weight: Any
 
-    def __init__(
-        self,
-        *args: Any,
-        weight_offset: float = PLAIN.weight_offset,
-        rounding: str = PLAIN.rounding,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *given: Any, weight_offset: float, rounding: str) -> None:
         check_flavour(weight_offset, rounding, None, None)
-        super().__init__(*args, **options)
+        super().__init__(*given)
         if rounding != self.rounding:
             self.rounding = rounding
         if weight_offset != self.weight_offset:
@@ -50,6 +45,21 @@ class LayerNorm(_Flavoured, torch.nn.LayerNorm):
     In addition it takes the keywords weight_offset and rounding of evenkeel.torch.layer_norm.
     """
 
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        weight_offset: float = PLAIN.weight_offset,
+        rounding: str = PLAIN.rounding,
+    ) -> None:
+        given = normalized_shape, eps, elementwise_affine, bias, device, dtype
+        super().__init__(*given, weight_offset=weight_offset, rounding=rounding)
+
     def forward(self, input: Tensor) -> Tensor:
         shape, eps, offset, rounding = self.normalized_shape, self.eps, self.weight_offset, self.rounding
         return layer_norm(input, shape, self.weight, self.bias, eps, weight_offset=offset, rounding=rounding)
@@ -57,6 +67,20 @@ class LayerNorm(_Flavoured, torch.nn.LayerNorm):
 
 class RMSNorm(_Flavoured, torch.nn.RMSNorm):
     """torch.nn.RMSNorm, computed by evenkeel, as LayerNorm."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        weight_offset: float = PLAIN.weight_offset,
+        rounding: str = PLAIN.rounding,
+    ) -> None:
+        given = normalized_shape, eps, elementwise_affine, device, dtype
+        super().__init__(*given, weight_offset=weight_offset, rounding=rounding)
 
     def forward(self, x: Tensor) -> Tensor:
         offset, rounding = self.weight_offset, self.rounding

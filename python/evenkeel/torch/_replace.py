@@ -59,7 +59,8 @@ def _class_for(original: type[Module], source: Source) -> type[Module]:
     """The class that stands in for another, of the same name: there is code that goes by names."""
     made: Any = _made.get(original)
     if made is None or made._spec is not source.spec:  # registered again
-        members = {"__module__": __name__, "__doc__": original.__doc__, "_original": original, "_spec": source.spec}
+        members: dict[str, Any] = {"__module__": __name__, "__doc__": original.__doc__, "__init__": original.__init__}
+        members |= {"_original": original, "_spec": source.spec}
         bases = (_Replaced, source.forward, original)
         made = _made[original] = new_class(original.__name__, bases, exec_body=lambda space: space.update(members))
     return made  # type: ignore[no-any-return]
