@@ -106,7 +106,8 @@ def test_an_offset_and_a_shape_may_be_attributes():
         offset, width = 1.0, SIZE
 
         def forward(self, x):
-            return F.layer_norm(x, (self.width,), self.weight + self.offset, self.bias, self.eps)
+            columns = self.weight.float() + self.offset, self.bias.float()
+            return F.layer_norm(x.float(), (self.width,), *columns, self.eps).to(x.dtype)
 
     names = {"bias": "bias", "weight_offset": "offset", "normalized_shape": "width"}
     ek.register(Centered, "layer_norm", **names)
@@ -231,7 +232,7 @@ def test_without_a_result_dtype_mixed_dtypes_are_the_class_s_own(scaled, weight)
 def promoted(self, x):
     wide = x.float()
     y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-    return (1 + self.gain) * y.to(x.dtype)
+    return ((1 + self.gain.float()) * y.to(x.dtype)).to(torch.promote_types(x.dtype, self.gain.dtype))
 
 
 @pytest.mark.parametrize(
@@ -293,24 +294,50 @@ def in_float32(self, x):
 
 def coarse(self, x):
     y = Scaled.forward(self, x)
-    return y if x.dtype is torch.float32 else y * 1.1
+    return y if x.dtype is torch.float32 else y * 1.012
+
+
+def in_bfloat16(self, x):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * (1 + self.gain)
+
+
+def clamped(self, x):
+    y = Scaled.forward(self, x)
+    return y.clamp(max=5 * y.std()) if x.dtype is torch.bfloat16 else y  # less than 1 % of the elements
+
+
+SHARE = r"[\d.]+% of the results for a bfloat16 x differ, by up to \d+ ulp"
 
 
 @pytest.mark.parametrize(
     "forward, words",
     [
         (in_float32, r"its own forward returns torch.float32 of shape .*, evenkeel's torch.bfloat16"),
-        (coarse, r"the largest difference is .* in torch.bfloat16"),
+        (coarse, SHARE + "$"),
+        (in_bfloat16, SHARE + "$"),
+        (clamped, r"0\.\d+% of the results for a bfloat16 x differ"),
+        (promoted, SHARE + "; rounding='each' matches"),
         (lambda self, x: (x,), "its own forward returns a tuple"),
         (lambda self, x: x.missing, "AttributeError: .*missing"),
     ],
-    ids=["dtype", "bfloat16 alone", "no tensor", "an error"],
+    ids=["dtype", "bfloat16 alone", "in bfloat16", "few elements", "rounding", "no tensor", "an error"],
 )
 def test_what_differs_is_said(forward, words):
     cls = fresh(forward=forward)
     ek.register(cls, "rms_norm", **OPTIONS)
     with pytest.warns(RuntimeWarning, match=words):
         assert ek.replace(cls()) == 0
+
+
+@pytest.mark.parametrize("forward, right, wrong", [(promoted, "each", "once"), (Scaled.forward, "once", "each")])
+@pytest.mark.parametrize("size", [4, SIZE, 2048])
+def test_a_class_registered_with_the_wrong_rounding_is_left_alone(forward, right, wrong, size):
+    cls = fresh(forward=forward)
+    ek.register(cls, "rms_norm", rounding=wrong, **OPTIONS)
+    with pytest.warns(RuntimeWarning, match=f"{SHARE}; rounding='{right}' matches"):
+        assert ek.replace(cls(size)) == 0
+    ek.register(cls, "rms_norm", rounding=right, **OPTIONS)
+    assert ek.replace(cls(size)) == 1
 
 
 def test_a_class_is_compared_once(scaled):
@@ -334,11 +361,12 @@ def test_a_difference_is_remembered_until_the_class_is_registered_again():
 
 def test_a_class_registered_again_computes_in_the_new_way():
     cls, x = fresh(), example((5, SIZE), torch.bfloat16)
-    ek.register(cls, "rms_norm", **OPTIONS)
-    norms = [random_norm(cls).bfloat16() for _ in range(2)]
-    ek.replace(norms[0])
-    ek.register(cls, "rms_norm", rounding="each", **OPTIONS)
-    ek.replace(norms[1])
+    norms = []
+    for rounding, forward in (("once", Scaled.forward), ("each", promoted)):
+        cls.forward = forward
+        ek.register(cls, "rms_norm", rounding=rounding, **OPTIONS)
+        norms.append(random_norm(cls).bfloat16())
+        assert ek.replace(norms[-1]) == 1
     for norm, rounding in zip(norms, ("once", "each"), strict=True):
         expected = ek.rms_norm(x, (SIZE,), norm.gain, 1e-3, weight_offset=1.0, rounding=rounding)
         assert torch.equal(norm(x), expected)
