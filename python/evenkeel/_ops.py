@@ -434,14 +434,21 @@ def layer_norm_gelu(
     eps: float = 1e-5,
     approximate: str = "none",
     *,
+    x_bias: Array | None = None,
     normalized_shape: Shape = None,
     out: Array | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: Dtype = None,
+    group_cols: int | None = None,
     threads: int = 0,
     stream: int | None = None,
 ) -> Any:
     """layer_norm_act with GELU, or with its form with tanh where approximate is "tanh"."""
-    call = _core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, 0, out
-    return forward(*call, activation=gelu_named(approximate))
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
+    options |= {"activation": gelu_named(approximate), "x_bias": x_bias, "out": out}
+    options["group_cols"] = group_cols
+    return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
 
 
 def layer_norm_gated(

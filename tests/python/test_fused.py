@@ -2,6 +2,7 @@
 SPDX-License-Identifier: MIT"""
 
 import hashlib
+import inspect
 import re
 from functools import partial
 
@@ -325,6 +326,20 @@ def test_gelu_is_the_default_and_has_two_forms():
     assert evenkeel.rms_norm_act(x).tobytes() == evenkeel.rms_norm_act(x, activation="gelu").tobytes()
     apart = evenkeel.layer_norm_gelu(x, weight, bias, 10.0)
     assert apart.tobytes() == evenkeel.layer_norm_act(x, weight, bias, 10.0).tobytes() != gelu.tobytes()
+
+
+def test_layer_norm_gelu_has_the_keywords_of_layer_norm_act():
+    x, weight, x_bias = array((5, 300), "bf16"), array((300,), "bf16", 1), array((300,), "bf16", 2)
+    act, gelu = (inspect.signature(f).parameters for f in (evenkeel.layer_norm_act, evenkeel.layer_norm_gelu))
+    keywords = {name for name, p in act.items() if p.kind is p.KEYWORD_ONLY}
+    assert keywords == {name for name, p in gelu.items() if p.kind is p.KEYWORD_ONLY}
+    options = {"x_bias": x_bias, "weight_offset": 1.0, "rounding": "each", "out_dtype": "float32", "group_cols": 60}
+    whole = evenkeel.layer_norm_act(x, weight, **options)
+    assert evenkeel.layer_norm_gelu(x, weight, **options).tobytes() == whole.tobytes()
+    for name in options:
+        less = {n: value for n, value in options.items() if n != name}
+        found = evenkeel.layer_norm_gelu(x, weight, **less)
+        assert found.tobytes() == evenkeel.layer_norm_act(x, weight, **less).tobytes() != whole.tobytes()
 
 
 @every_op

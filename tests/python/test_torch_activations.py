@@ -1,6 +1,7 @@
 """evenkeel.torch's norms with an activation of the result: every one of them beside PyTorch's, what is saved, dtypes,
 autocast, fallbacks, mistakes. The other tests of fused norms have them too, as cases. SPDX-License-Identifier: MIT"""
 
+import inspect
 import itertools
 import re
 
@@ -72,6 +73,20 @@ def test_layer_norm_gelu_takes_pytorch_s_argument(approximate):
     name = {"none": "gelu", "tanh": "gelu_tanh"}[approximate]
     assert same_bits(found, ek.layer_norm_act(x, (40,), weight, bias, 1e-3, name))
     assert not same_bits(found, ek.layer_norm_gelu(x, (40,), weight, bias, 1e-5, approximate))
+
+
+def test_layer_norm_gelu_has_the_keywords_of_layer_norm_act():
+    x, weight, x_bias = tensor((6, 40), "bf16"), tensor((40,), "bf16", 1), tensor((40,), "bf16", 2)
+    act, gelu = (inspect.signature(f).parameters for f in (ek.layer_norm_act, ek.layer_norm_gelu))
+    keywords = {name for name, p in act.items() if p.kind is p.KEYWORD_ONLY}
+    assert keywords == {name for name, p in gelu.items() if p.kind is p.KEYWORD_ONLY}
+    options = {"x_bias": x_bias, "weight_offset": 1.0, "rounding": "each", "out_dtype": torch.float32, "group_cols": 8}
+    whole = ek.layer_norm_act(x, (40,), weight, **options)
+    assert keywords == options.keys() and same_bits(ek.layer_norm_gelu(x, (40,), weight, **options), whole)
+    for name in options:
+        less = {n: value for n, value in options.items() if n != name}
+        found = ek.layer_norm_gelu(x, (40,), weight, **less)
+        assert same_bits(found, ek.layer_norm_act(x, (40,), weight, **less)) and not torch.equal(found, whole)
 
 
 def test_gelu_is_the_default():

@@ -503,11 +503,19 @@ def layer_norm_gelu(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     approximate: str = "none",
+    *,
+    x_bias: Tensor | None = None,
+    weight_offset: float = 0.0,
+    rounding: str = "once",
+    out_dtype: torch.dtype | None = None,
+    group_cols: int | None = None,
 ) -> Tensor:
     """layer_norm_act with torch.nn.functional.gelu and its approximate: "none" or "tanh"."""
     run: Callable[..., Tensor] = _act_forward_outside if is_dynamo_compiling() else eager_act_forward
-    activation = gelu_named(approximate)
-    return run(LAYER_NORM, input, normalized_shape, weight, bias, eps, activation, None, 0.0, "once", None, None)
+    shape, activation = normalized_shape, gelu_named(approximate)
+    return run(
+        LAYER_NORM, input, shape, weight, bias, eps, activation, x_bias, weight_offset, rounding, out_dtype, group_cols
+    )
 
 
 def layer_norm_gated(
