@@ -206,6 +206,24 @@ def _activation(name: str) -> str:
     return name
 
 
+def _with_gate(arrays: dict[str, Array | None], rounding: str, out_dtype: Dtype) -> tuple[Any, ...]:
+    """x, gate, weight, bias and the dtype of y, with the gate in the dtype of x, as the extension reads it.
+
+    Beside a 16-bit x that would round the gate: then all are f32, and y has the dtype of x. Not with rounding "each",
+    where xhat rounds to the dtype of x.
+    """
+    x, gate = arrays["x"], arrays["gate"]
+    names = [name_of(getattr(array, "dtype", None)) for array in (x, gate)]
+    is_narrow = _is_narrow(x)
+    if names[0] == names[1] or not NUMBERS.keys() >= {*names} or (is_narrow and rounding == "each"):
+        return *arrays.values(), out_dtype
+    refuse_masked(**arrays)
+    if not is_narrow:
+        return x, kind_of(gate).cast(gate, names[0], "gate"), arrays["weight"], arrays["bias"], out_dtype
+    wide = (None if a is None else kind_of(a).cast(a, "float32", name) for name, a in arrays.items())
+    return *wide, names[0] if out_dtype is None else out_dtype
+
+
 def gelu_named(approximate: str) -> str:
     """The activation that PyTorch's gelu is, given its argument."""
     if approximate == "none":
@@ -471,14 +489,16 @@ def layer_norm_gated(
 ) -> Any:
     """layer_norm(x) * activation(gate), or with gate_first layer_norm(x * activation(gate)).
 
-    gate has the shape and the dtype of x. All is computed in f32 (f64, where x is f64) and rounded once. The activation
-    is "silu", "sigmoid", "gelu" or "gelu_tanh". With rounding "each" the norm's result rounds before it is multiplied.
-    The result goes into `out` if given: x and gate themselves are allowed. The other keywords are those of layer_norm.
+    gate has the shape of x. Where x is 16-bit and gate has another dtype, both are read as f32, which does not go with
+    rounding "each"; else gate is converted to the dtype of x. All is computed in f32 (f64, where x is f64) and rounded
+    once, to the dtype of x or out_dtype. The activation is "silu", "sigmoid", "gelu" or "gelu_tanh". With rounding
+    "each" the norm's result rounds before it is multiplied. The result goes into `out` if given: x and gate themselves
+    are allowed. The other keywords are those of layer_norm.
     """
-    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"activation": _activation(activation), "gate_first": gate_first, "out": out}
-    options["gate"] = _present(gate, "gate")
-    options["group_cols"] = group_cols
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out": out}
+    options |= {"activation": _activation(activation), "gate_first": gate_first, "group_cols": group_cols}
+    arrays = {"x": x, "gate": _present(gate, "gate"), "weight": weight, "bias": bias}
+    x, options["gate"], weight, bias, options["out_dtype"] = _with_gate(arrays, rounding, out_dtype)
     return forward(_core.LAYER_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)
 
 
@@ -500,8 +520,8 @@ def rms_norm_gated(
     stream: int | None = None,
 ) -> Any:
     """rms_norm(x) * activation(gate), or with gate_first rms_norm(x * activation(gate)), as layer_norm_gated."""
-    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out_dtype": out_dtype}
-    options |= {"activation": _activation(activation), "gate_first": gate_first, "out": out}
-    options["gate"] = _present(gate, "gate")
-    options["group_cols"] = group_cols
-    return forward(_core.RMS_NORM, x, weight, None, eps, normalized_shape, threads, stream, **options)
+    options: dict[str, Any] = {"weight_offset": weight_offset, "rounding": rounding, "out": out}
+    options |= {"activation": _activation(activation), "gate_first": gate_first, "group_cols": group_cols}
+    arrays = {"x": x, "gate": _present(gate, "gate"), "weight": weight, "bias": None}
+    x, options["gate"], weight, bias, options["out_dtype"] = _with_gate(arrays, rounding, out_dtype)
+    return forward(_core.RMS_NORM, x, weight, bias, eps, normalized_shape, threads, stream, **options)

@@ -526,9 +526,34 @@ def test_gates_that_do_not_fit_are_refused(words):
             call()
 
 
+@every_op
+@either_gate
+@pytest.mark.parametrize(("dtype", "other"), [("bf16", "f32"), ("f16", "bf16"), ("f32", "bf16"), ("f32", "f64")])
+def test_a_gate_of_another_dtype_is_converted(op, first, dtype, other):
+    """To the dtype of x, or where that has 16 bits, as x, to float32."""
+    x, gate, weight = array((5, 300), dtype), array((5, 300), other, 1), array((300,), dtype, 2)
+    bias = (array((300,), dtype, 3),) if op == "layer_norm" else ()
+    call = gated(op, first)
+    wide = call(*(a.astype(np.float32) for a in (x, gate, weight, *bias)))
+    found = call(x, gate, weight, *bias)
+    assert found.dtype == x.dtype and found.tobytes() == wide.astype(x.dtype).tobytes()
+    assert call(x, gate, weight, *bias, out_dtype="float32").tobytes() == wide.tobytes()
+    out = np.empty_like(x)
+    assert call(x, gate, weight, *bias, out=out) is out and out.tobytes() == found.tobytes()
+    with pytest.raises(TypeError, match="^gate is a masked array"):
+        call(x, np.ma.masked_array(gate), weight)
+
+
+def test_a_wider_gate_does_not_go_with_rounding_each():
+    x, gate = array((2, 8), "bf16"), array((2, 8))
+    with pytest.raises(TypeError, match="^gate is f32: it must be bf16, as x$"):
+        evenkeel.rms_norm_gated(x, gate, rounding="each")
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64"])
-def test_a_gate_has_the_dtype_of_x(dtype):
-    for call in other_gates(array((2, 8)), gate=array((2, 8), dtype)):
+def test_explicit_calls_have_a_gate_of_the_dtype_of_x(dtype):
+    _, *explicit = other_gates(array((2, 8)), gate=array((2, 8), dtype))
+    for call in explicit:
         with pytest.raises(TypeError, match=f"^gate is {dtype}: it must be f32, as x$"):
             call()
 

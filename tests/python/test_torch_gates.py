@@ -16,6 +16,7 @@ from evenkeel.torch import _kernels
 from fused_cases import Case
 from reference import TOLERANCE
 from test_torch_fused import (
+    ACTIVATIONS,
     BF16,
     EVERY_GATE,
     F32,
@@ -126,15 +127,61 @@ def test_several_normalized_dimensions(first):
 @pytest.mark.parametrize(("dtype", "other"), [*itertools.permutations(DTYPES, 2)])
 @either_way
 @either_order
-def test_a_gate_of_another_dtype_is_converted_first_and_so_is_its_gradient(first, way, dtype, other, monkeypatch):
+def test_a_gate_of_another_dtype_is_converted_and_so_is_its_gradient(first, way, dtype, other, monkeypatch):
+    """To the dtype of x, or where that has 16 bits, as x, to float32."""
     if way == "python":
         leave_calls_to_python(monkeypatch)
-    x, dy = tensor((6, 40), dtype), tensor((6, 40), dtype, 2)
-    gate, converted = require_gradients(tensor((6, 40), other, 1), tensor((6, 40), other, 1).to(x.dtype))
-    results = [ek.rms_norm_gated(x, g, (40,), gate_first=first) for g in (gate, converted)]
-    assert all_same(results[:1], results[1:]) and results[0].dtype is x.dtype
-    (found,), (expected,) = (torch.autograd.grad(y, g, dy) for y, g in zip(results, (gate, converted), strict=True))
-    assert found.dtype is gate.dtype and same_bits(found, expected.to(gate.dtype))
+    x, weight, dy = tensor((6, 40), dtype), tensor((40,), dtype, 3), tensor((6, 40), dtype, 2)
+    inner = torch.float32 if dtype in ("bf16", "f16") else x.dtype
+    leaves = require_gradients(x, tensor((6, 40), other, 1), weight)
+    copies = require_gradients(*(t.detach().to(inner) for t in leaves))
+    (y, gradients), (expected, copied) = (
+        (y, torch.autograd.grad(y, (x, gate, weight), dy))
+        for x, gate, weight in (leaves, copies)
+        for y in [ek.rms_norm_gated(x, gate, (40,), weight, gate_first=first, out_dtype=dy.dtype)]
+    )
+    assert y.dtype is dy.dtype and same_bits(y, expected)
+    assert same_bits(y, ek.rms_norm_gated(*(leaves[:2]), (40,), weight, gate_first=first))
+    assert all(g.dtype is t.dtype for g, t in zip(gradients, leaves, strict=True))
+    assert all_same(gradients, [g.to(t.dtype) for g, t in zip(copied, leaves, strict=True)])
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("rounding", ["once", "each"])
+@every_gate
+def test_a_float32_gate_of_a_16_bit_x_is_exact(norm, rounding, dtype, fallback):
+    """y rounds once, or where the flavour says; it has the bits of the composition in all but rare elements."""
+    fallback("silent")  # with "each" PyTorch computes
+    x, gate, weight = tensor((50, 300), dtype), tensor((50, 300), seed=1), tensor((300,), dtype, 2)
+    bias = tensor((300,), dtype, 3) if norm.has_bias else None
+    columns = (weight, bias) if norm.op == "layer_norm" else (weight,)
+    options = {"eps": 1e-5, "activation": norm.activation, "gate_first": norm.gate_first, "rounding": rounding}
+    y = getattr(ek, norm.name)(x, gate, (300,), *columns, **options)
+    xd, w = x.double(), weight.double()
+    factor = ACTIVATIONS[norm.activation](gate.double())
+    normalized = norm.theirs(xd * factor if norm.gate_first else xd, (300,))
+    each = (lambda t: t.to(x.dtype).double()) if rounding == "each" else lambda t: t
+    result = each(each(normalized) * w + (0 if bias is None else bias.double()))
+    expected = (result if norm.gate_first else result * factor).to(x.dtype)
+    assert y.dtype is x.dtype and (y != expected).double().mean() < 2e-3
+    rounded = getattr(ek, norm.name)(x, gate.to(x.dtype), (300,), *columns, **options)
+    assert (rounded != expected).double().mean() > 0.02
+
+
+def test_a_float32_gate_with_rounding_each_is_left_to_pytorch_with_a_warning(fallback):
+    x, gate = tensor((4, 8), "bf16"), tensor((4, 8), seed=1)
+    with pytest.warns(RuntimeWarning, match="left this call to PyTorch: gate is f32: it must be bf16, as x"):
+        ek.rms_norm_gated(x, gate, (8,), rounding="each")
+
+
+@pytest.mark.parametrize("out_dtype", [torch.bfloat16, torch.float32])
+def test_a_float32_gate_under_autocast(out_dtype, casting):
+    """y is float32 there, unless out_dtype says otherwise."""
+    x, gate, weight = tensor((6, 40), "bf16"), tensor((6, 40), seed=1), tensor((40,), "bf16", 2)
+    call = under_autocast(ek.layer_norm_gated)
+    wide = ek.layer_norm_gated(x.float(), gate, (40,), weight.float())
+    assert same_bits(call(x, gate, (40,), weight), wide)
+    assert same_bits(call(x, gate, (40,), weight, out_dtype=out_dtype), wide.to(out_dtype))
 
 
 # ---- explicit ----

@@ -16,6 +16,8 @@ RMS_NORM = _core.RMS_NORM
 # Those that the kernels have, by their numbers in the extension, which start with 1.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
+NARROW = torch.float16, torch.bfloat16
+
 Shape = tuple[int, ...]
 
 

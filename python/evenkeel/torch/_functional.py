@@ -49,11 +49,13 @@ from evenkeel.torch._call import (
     ADD_NORM,
     DTYPES,
     LAYER_NORM,
+    NARROW,
     NORM,
     NORM_ACT,
     NORM_GATED,
     NORM_RESIDUAL,
     OPS,
+    PLAIN,
     RMS_NORM,
     Call,
     Flavour,
@@ -176,12 +178,22 @@ def with_residual(call: Call, name: str, dtype: torch.dtype | None) -> Call:
 
 
 def _with_gate(call: Call) -> Call:
-    """The call with its gate in the dtype of x, as the kernels read it."""
-    x, gate = call.inputs.x, call.inputs.gate
-    _require_tensors(x, "gate", gate)
+    """The call with its gate in the dtype of x, as the kernels read it.
+
+    Beside a 16-bit x that would round the gate: then all are float32, and y has the dtype of x. With rounding "each"
+    xhat rounds to the dtype of x, which PyTorch does.
+    """
+    x, weight, bias, _, _, _, gate = call.inputs
     assert gate is not None
-    is_converted = gate.is_floating_point() and x.is_floating_point()
-    return call._replace(inputs=call.inputs._replace(gate=gate.to(x.dtype))) if is_converted else call
+    if gate.dtype is x.dtype or not (gate.is_floating_point() and x.is_floating_point()):
+        return call
+    if x.dtype not in NARROW:
+        return call._replace(inputs=call.inputs._replace(gate=gate.to(x.dtype)))
+    if call.flavour.rounding != PLAIN.rounding:
+        return call
+    columns = {"weight": weight if weight is None else weight.float(), "bias": bias if bias is None else bias.float()}
+    flavour = call.flavour._replace(out_dtype=call.out_dtype)
+    return call._replace(inputs=Inputs(x.float(), gate=gate.float(), **columns), flavour=flavour)
 
 
 def _serve(call: Call) -> Any:
@@ -191,6 +203,8 @@ def _serve(call: Call) -> Any:
         call = call._replace(shape=tuple(call.shape))
     if _is_any_autocast_enabled() and isinstance(call.inputs.x, Tensor):
         call = _autocast(call)
+    if call.op is NORM_GATED:
+        call = _with_gate(call)
     return (_compute if is_plain(*call.inputs) else _aside)(call)
 
 
@@ -210,7 +224,7 @@ def serve(op: Op, norm: int, *given: Any) -> Any:
     elif op.added:
         call = with_residual(call, op.added, None)
     elif op is NORM_GATED:
-        call = _with_gate(call)
+        _require_tensors(call.inputs.x, "gate", call.inputs.gate)
     return _serve(call)
 
 
@@ -535,7 +549,8 @@ def layer_norm_gated(
 ) -> Tensor:
     """layer_norm(x) * activation(gate), or with gate_first layer_norm(x * activation(gate)), in one pass over memory.
 
-    gate has the shape of x; one of another dtype is converted to that of x first. The activation is "silu", "sigmoid",
+    gate has the shape of x. Where x is 16-bit and gate has another dtype, both are read as float32, and y has the dtype
+    of x; else gate is converted to the dtype of x. The activation is "silu", "sigmoid",
     "gelu" or "gelu_tanh". The product is computed in float32 and not rounded before the norm. The other keywords are
     those of layer_norm; with rounding "each" its result rounds before it is multiplied by activation(gate).
     """

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch._C import _is_any_autocast_enabled
 
 from evenkeel.torch._autocast import without_autocast
+from evenkeel.torch._call import NARROW
 from evenkeel.torch._functional import layer_norm, rms_norm
 
 Kind = Literal["layer_norm", "rms_norm"]
 ResultDtype = Literal["x", "promoted"]
-_NARROW = torch.float16, torch.bfloat16
 
 
 class NormSpec(NamedTuple):
@@ -45,7 +45,7 @@ def shape_of(module: torch.nn.Module, spec: NormSpec) -> tuple[int, ...] | None:
 
 def _mixed_dtype(spec: NormSpec, x: torch.dtype, weight: torch.dtype) -> torch.dtype | None:
     """Of the result, where weight has another dtype than x."""
-    if weight is not torch.float32 or x not in _NARROW or spec.result_dtype is None:
+    if weight is not torch.float32 or x not in NARROW or spec.result_dtype is None:
         return None
     return x if spec.result_dtype == "x" else weight
 
@@ -95,7 +95,7 @@ class ByAttributes(torch.nn.Module):
 def _norm(module: Any, spec: NormSpec, x: Tensor, shape: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
     eps, offset = read(module, spec.eps), read(module, spec.weight_offset)
     # Wide values do not round in between: the bits are those of "once", whose CPU kernels are faster.
-    rounding = spec.rounding if x.dtype in _NARROW else "once"
+    rounding = spec.rounding if x.dtype in NARROW else "once"
     out_dtype = None if dtype is x.dtype else dtype
     if spec.kind == "rms_norm":
         return rms_norm(x, shape, weight, eps, weight_offset=offset, rounding=rounding, out_dtype=out_dtype)
