@@ -197,6 +197,9 @@ int read_dtype(struct call *call);
 void decide_dtypes(struct call *call);
 /* Of signature_resolve: the names of its values. */
 int name_values(struct choice *choice);
+/* Where the text of a message starts with a choice that has named values, and a value: writes that as Python has it, None
+ * for a value without a name. Returns the length of what it stands for, or 0. */
+int choice_in_python(const char *text, char *into, size_t size);
 
 /* Reads a tensor into the arguments (operands.c). */
 int read_input(struct call *call, const struct parameter *parameter, PyObject *object);

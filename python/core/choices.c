@@ -14,6 +14,35 @@ static const struct {
 	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh"}},
 };
 
+/* Whether a text is a value in one of these forms, of which *read is the length. */
+static bool is_value(const char *text, int *value, int *read)
+{
+	static const char *const forms[] = {" (%d%n)", " is %d%n", " %d%n"};
+	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+		if (sscanf(text, forms[i], value, read) == 1)
+			return true;
+	return false;
+}
+
+/* "activation (2" becomes "activation ('silu'", and "activation is 0" becomes "activation is None". */
+int choice_in_python(const char *text, char *into, size_t size)
+{
+	for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+		size_t length = strlen(named[i].choice);
+		int value, read;
+		if (strncmp(text, named[i].choice, length) != 0 || !is_value(text + length, &value, &read))
+			continue;
+		int before = (int)length + read - 1; /* values have one digit */
+		unsigned at = (unsigned)value - named[i].first;
+		if (at < MAX_VALUES && named[i].values[at])
+			(void)snprintf(into, size, "%.*s'%s'", before, text, named[i].values[at]);
+		else
+			(void)snprintf(into, size, "%.*sNone", before, text);
+		return before + 1;
+	}
+	return 0;
+}
+
 int name_values(struct choice *choice)
 {
 	for (size_t i = 0; i < sizeof named / sizeof *named; i++) {

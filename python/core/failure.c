@@ -1,8 +1,12 @@
 /* Which exception a status is, and what a framework's own becomes. SPDX-License-Identifier: MIT */
 #include "failure.h"
 
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "call.h"
 #include "stable_abi.h"
 
 static PyObject *exception_of(ek_status status)
@@ -32,9 +36,67 @@ static const struct {
 	     {"y_dtype ", "y or dy of "},
 	     {"gradient_dtype ", "gradients of "}};
 
+/* Anywhere in a message. Gradients are asked for by need_…; where the call has an `out`, the residual is called so. */
+static const struct {
+	const char *in_c, *in_python;
+} words[] = {{"NULL", "None"},
+	     {"dresidual", "need_dresidual"},
+	     {"dx_bias", "need_dx_bias"},
+	     {"dgate", "need_dgate"},
+	     {"overlaps residual_after", "overlaps residual"}};
+
+static bool continues_word(char c)
+{
+	return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Of " (0x…)", which says nothing of a Python object; 0: the text starts with another. */
+static int pointer_length(const char *text)
+{
+	int length = 0;
+	(void)sscanf(text, " (0x%*[0-9a-f])%n", &length);
+	return *text == ' ' ? length : 0;
+}
+
+/* Writes what stands in Python for the start of the text, and returns the length of that start; 0: there is nothing. */
+static int word_in_python(const char *text, char *into, size_t size)
+{
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+		size_t length = strlen(words[i].in_c);
+		if (strncmp(text, words[i].in_c, length) == 0 && !continues_word(text[length])) {
+			(void)snprintf(into, size, "%s", words[i].in_python);
+			return (int)length;
+		}
+	}
+	return choice_in_python(text, into, size);
+}
+
+/* A message of the library in Python's terms: names of arguments and values, and no pointers. */
+static void translate(const char *message, char *into, size_t size)
+{
+	size_t length = 0;
+	bool in_word = false;
+	while (*message && length + 1 < size) {
+		into[length] = '\0';
+		int read = pointer_length(message);
+		if (!read && !in_word)
+			read = word_in_python(message, into + length, size - length);
+		if (!read) {
+			(void)snprintf(into + length, size - length, "%c", *message);
+			read = 1;
+		}
+		message += read;
+		length += strlen(into + length);
+		in_word = length && continues_word(into[length - 1]);
+	}
+	into[length] = '\0';
+}
+
 int raise_status(ek_status status)
 {
-	const char *message = ek_error(NULL), *name = "";
+	char translated[2048];
+	translate(ek_error(NULL), translated, sizeof translated);
+	const char *message = translated, *name = "";
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		size_t length = strlen(names[i].in_c);
 		if (strncmp(message, names[i].in_c, length) == 0) {

@@ -79,6 +79,8 @@ def _fused(
     **flavour: Any,
 ) -> _Fused:
     y_dtype, h_dtype = dtype_named(out_dtype, "out_dtype"), dtype_named(residual_dtype, "residual_dtype")
+    if h_dtype is not None and residual is None:
+        raise ValueError(f"residual_dtype ({h_dtype}) is the dtype of h, and residual is None; expected None")
     others = {"x_bias": x_bias, "residual": residual, "residual_after": residual_after, "gate": gate}
     refuse_masked(x_bias=x_bias, residual=residual if residual_after is None else residual_after, gate=gate)
     inputs, options = {n: a for n, a in others.items() if a is not None}, {**flavour, "y_dtype": _number(y_dtype)}

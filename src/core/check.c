@@ -178,10 +178,10 @@ ek_status ek_fail_without_choice(const struct ek_op *op, const struct ek_operand
 
 ek_status ek_fail_with_choice(const struct ek_op *op, const struct ek_operand *operand, const void *args)
 {
-	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) does not go with %s (%d); expected NULL, or 0",
-		       operand->name, ek_operand_pointer(operand, args),
-		       op->choices[operand->without_choice - 1].name,
-		       *(const int *)ek_field(args, op->choice[operand->without_choice - 1]));
+	const char *choice = op->choices[operand->without_choice - 1].name;
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) does not go with %s (%d); expected NULL, or %s 0",
+		       operand->name, ek_operand_pointer(operand, args), choice,
+		       *(const int *)ek_field(args, op->choice[operand->without_choice - 1]), choice);
 }
 
 ek_status ek_fail_needs(const struct ek_op *op, const struct ek_operand *operand, const void *args)

@@ -261,7 +261,7 @@ def test_the_result_may_lie_where_x_or_the_residual_does(op):
         out = given[0] if given[1] is residual else given[1]
         assert function(op, AFTER)(*given, weight, out=out) is out and out.tobytes() == expected.tobytes()
     stream = np.concatenate([residual, residual])
-    with pytest.raises(ValueError, match="^out .* overlaps residual_after "):
+    with pytest.raises(ValueError, match="^out .* overlaps residual "):
         function(op, AFTER)(x, stream[:5], weight, out=stream[1:6])
     assert stream.tobytes() == np.concatenate([residual, residual]).tobytes()
 
@@ -287,8 +287,16 @@ def test_a_residual_must_be_there(op, form):
 
 def test_a_call_has_one_residual():
     x = array((2, 8))
-    with pytest.raises(ValueError, match="^residual_after .* does not go with residual .*: one of them must be NULL"):
+    with pytest.raises(ValueError, match="^residual_after does not go with residual: one of them must be None$"):
         evenkeel.layer_norm_forward(x, residual=x, residual_after=x)
+
+
+@every_op
+@pytest.mark.parametrize("after", [False, True])
+def test_residual_dtype_needs_a_residual(op, after):
+    x = array((2, 8))
+    with pytest.raises(ValueError, match=r"^residual_dtype \(float32\) is the dtype of h, and residual is None"):
+        getattr(evenkeel, f"{op}_forward")(x, residual_dtype="float32", residual_after=x if after else None)
 
 
 # ---- an activation of the result ----
@@ -373,13 +381,15 @@ def test_backward_reads_the_bias_of_forward():
     with_bias = evenkeel.layer_norm_backward(x, x, mean, rstd, bias=bias, activation="silu")
     without = evenkeel.layer_norm_backward(x, x, mean, rstd, activation="silu")
     assert all(a.tobytes() != b.tobytes() for a, b in zip(with_bias, without, strict=True))
-    with pytest.raises(ValueError, match="^bias .* goes with an activation alone, and activation is 0; expected NULL"):
+    with pytest.raises(ValueError, match="^bias goes with an activation alone, and activation is None; expected None$"):
         evenkeel.layer_norm_backward(x, x, mean, rstd, bias=bias)
 
 
 def test_an_activation_does_not_go_with_a_residual_after_the_norm():
     x = array((2, 8))
-    with pytest.raises(ValueError, match="^residual_after .* does not go with activation "):
+    with pytest.raises(
+        ValueError, match=r"^residual_after does not go with activation \('gelu'\); expected None, or activation None$"
+    ):
         evenkeel.layer_norm_forward(x, residual_after=x, activation="gelu")
 
 
@@ -495,7 +505,7 @@ def test_the_workspace_of_a_gate_is_known():
     x, gate = array((600, 40)), array((600, 40), seed=1)
     ask = partial(evenkeel._core.backward_workspace, evenkeel._core.RMS_NORM, x, 40, None, False, False, 1)
     assert ask(dx=True, dgate=True, gate=gate, activation="silu", gate_first=True) >= 0
-    with pytest.raises(ValueError, match="^gate_first .1. must be 0: gate is NULL"):
+    with pytest.raises(ValueError, match="^gate_first .1. must be 0: gate is None$"):
         ask(dx=True, activation="silu", gate_first=True)
 
 
@@ -562,7 +572,7 @@ def test_explicit_calls_have_a_gate_of_the_dtype_of_x(dtype):
 def test_a_gate_must_be_there(op):
     with pytest.raises(TypeError, match="^gate is of type NoneType; expected an array with DLPack"):
         getattr(evenkeel, f"{op}_gated")(array((2, 8)), None)
-    with pytest.raises(ValueError, match=r"^gate_first \(1\) must be 0: gate is NULL"):
+    with pytest.raises(ValueError, match=r"^gate_first \(1\) must be 0: gate is None$"):
         getattr(evenkeel, f"{op}_forward")(array((2, 8)), activation="silu", gate_first=True)
     with pytest.raises(ValueError, match=r"^activation is None; expected 'sigmoid'"):
         getattr(evenkeel, f"{op}_gated")(array((2, 8)), array((2, 8)), activation=None)
@@ -585,15 +595,28 @@ def test_dx_in_another_dtype_does_not_go_with_a_gate():
         evenkeel.rms_norm_backward(x, x, rstd, x_dtype=DTYPES["bf16"], **options)
 
 
+@pytest.mark.parametrize("name", ["x_bias", "dh", "need_dx_bias", "need_dresidual"])
+def test_what_does_not_go_with_a_gate_in_backward_is_refused(name):
+    x = array((2, 8))
+    _, rstd = evenkeel.rms_norm_forward(x)
+    given = {"x_bias": array((8,)), "dh": x}.get(name, True)
+    with pytest.raises(ValueError, match=f"^gate does not go with {name}: one of them must be None$"):
+        evenkeel.rms_norm_backward(x, x, rstd, gate=x, activation="silu", x_dtype="float32", **{name: given})
+    with pytest.raises(ValueError, match="^need_dgate is given but gate is None; need_dgate needs gate$"):
+        evenkeel.rms_norm_backward(x, x, rstd, need_dgate=True)
+
+
 def test_what_does_not_go_with_a_gate_is_refused():
     x, bias = array((2, 8)), array((8,))
-    for name, other in (("x_bias", bias), ("residual", x), ("residual_after", x)):
-        with pytest.raises(ValueError, match=f"^(gate .* does not go with {name} |{name} .* does not go with )"):
+    refused = {"x_bias": bias, "residual": x, "residual_after": x}
+    for name, other in refused.items():
+        words = "residual_after does not go with activation" if name == "residual_after" else f"gate .* with {name}:"
+        with pytest.raises(ValueError, match=f"^{words} "):
             evenkeel.layer_norm_forward(x, gate=x, activation="silu", **{name: other})
-    with pytest.raises(ValueError, match="^gate .* goes with an activation alone, and activation is 0; expected NULL"):
+    with pytest.raises(ValueError, match="^gate goes with an activation alone, and activation is None; expected None$"):
         evenkeel.layer_norm_forward(x, gate=x)
     _, mean, rstd = evenkeel.layer_norm_forward(x, None, bias, gate=x, activation="silu", gate_first=True)
-    with pytest.raises(ValueError, match=r"^bias .* does not go with gate_first \(1\)"):
+    with pytest.raises(ValueError, match=r"^bias does not go with gate_first \(1\); expected None, or gate_first 0$"):
         evenkeel.layer_norm_backward(x, x, mean, rstd, gate=x, activation="silu", gate_first=True, bias=bias)
 
 

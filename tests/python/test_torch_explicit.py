@@ -85,3 +85,13 @@ def test_mistakes_name_both_values():
         ek.layer_norm_backward(x[:5], x, mean, rstd)
     with pytest.raises(TypeError, match="x cannot be read: .*meta"):
         ek.layer_norm_forward(torch.ones(6, 40, device="meta"))
+
+
+@pytest.mark.parametrize("name", ["layer_norm_forward", "rms_norm_forward"])
+def test_residual_dtype_needs_a_residual(name):
+    x = tensor((6, 40))
+    for options in ({}, {"residual_after": x}):
+        with pytest.raises(
+            ValueError, match=r"^residual_dtype \(torch.float32\) is the dtype of h, and residual is None"
+        ):
+            getattr(ek, name)(x, residual_dtype=torch.float32, **options)

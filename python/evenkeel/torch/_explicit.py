@@ -43,6 +43,8 @@ def _forward(
 ) -> tuple[Tensor, ...]:
     """y, the first `count` statistics, which have the leading dimensions of x, and h where there is a residual."""
     check_flavour(weight_offset, rounding, out_dtype, residual_dtype)
+    if residual_dtype is not None and inputs.residual is None:
+        raise ValueError(f"residual_dtype ({residual_dtype}) is the dtype of h, and residual is None; expected None")
     if activation is not None:
         check_activation(activation, gate_first)
     shape = _normalized(inputs.x, inputs.weight, inputs.bias, inputs.x_bias)
