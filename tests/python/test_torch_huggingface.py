@@ -1,6 +1,7 @@
 """replace on Hugging Face's norms: the table, the bits and the dtypes. SPDX-License-Identifier: MIT"""
 
 import ast
+import inspect
 import pathlib
 import re
 
@@ -85,17 +86,17 @@ def test_weights_per_head_are_left_alone():
 # ---- bits ----
 
 
-def bits_apart(norm, x):
+def bits_apart(norm, *inputs):
     """How many ulp evenkeel's results are from those of its own forward, and these."""
     with torch.no_grad():
-        own = norm(x)
+        own = norm(*inputs)
         assert ek.replace(norm) == 1
-        return ulp_apart(norm(x), own), own
+        return ulp_apart(norm(*inputs), own), own
 
 
-def check_bits(norm, x, most):
+def check_bits(norm, x, most, *gate):
     """The bits of its own forward in 99.99 % of the elements, and at most so many ulp apart in the others."""
-    apart, _ = bits_apart(norm, x)
+    apart, _ = bits_apart(norm, x, *gate)
     assert (apart != 0).float().mean() <= 1e-4 and apart.max() <= most
 
 
@@ -111,9 +112,14 @@ ROUND_TWICE = ["llama.LlamaRMSNorm", "llama4.Llama4TextRMSNorm", "t5.T5LayerNorm
 ROUND_ONCE = ["gemma2.Gemma2RMSNorm", "olmo2.Olmo2RMSNorm", "gemma3n.Gemma3nRMSNorm"]
 
 
+def made(cls, size):
+    """An instance of that width; 8 groups, where it has groups."""
+    return cls(size, size // 8) if "group_size" in inspect.signature(cls).parameters else cls(size)
+
+
 def norm_of(path, size):
     module, name = path.split(".")
-    return getattr(pytest.importorskip(f"transformers.models.{module}.modeling_{module}"), name)(size)
+    return made(getattr(pytest.importorskip(f"transformers.models.{module}.modeling_{module}"), name), size)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -126,6 +132,39 @@ def test_a_16_bit_norm_keeps_its_bits(path, dtype):
     ek.restore(norm)
     norm.weight.data = weight.to(dtype)
     check_bits(norm, x, 2 if path in ROUND_TWICE else 1)  # one place of the normalized value can be two of the product
+
+
+GATED_NORMS = ["qwen3_next.Qwen3NextRMSNormGated", "mamba2.MambaRMSNormGated", "zamba2.Zamba2RMSNormGated"]
+
+
+@pytest.mark.parametrize("path", [*GATED_NORMS, "kimi_linear.KimiLinearRMSNormGated"])
+def test_a_gated_norm_keeps_its_bits(path, kernels):
+    norm = norm_of(path, 4096).bfloat16()
+    norm.weight.data = (1 + 0.1 * example((4096,), seed=1)).bfloat16()
+    x, gate = example((256, 4096), torch.bfloat16), example((256, 4096), torch.bfloat16, seed=2)
+    check_bits(norm, x, 2, gate)
+    before = kernels.forward
+    assert torch.equal(norm(x, gate), norm(x, gate=gate)) and kernels.forward == before + 2
+
+
+@pytest.mark.parametrize("path", GATED_NORMS)
+def test_gated_calls_that_evenkeel_lacks_are_the_class_s_own(path):
+    """Without a gate, with one of another dtype, and with names of both arguments."""
+    norm, x, gate = norm_of(path, 64), example((5, 64), torch.bfloat16), example((5, 64), seed=1)
+    calls = [lambda: norm(x, gate), lambda: norm(hidden_states=x, gate=gate.bfloat16())]
+    calls += [] if "qwen" in path else [lambda: norm(x), lambda: norm(x, None)]
+    before = [call() for call in calls]
+    assert ek.replace(norm) == 1
+    assert all(torch.equal(call(), y) and call().dtype is y.dtype for call, y in zip(calls, before, strict=True))
+
+
+def test_a_gated_norm_has_gradients(kernels):
+    norm, inputs = norm_of("mamba2.MambaRMSNormGated", 64), [example((5, 64), seed=s).requires_grad_() for s in (0, 1)]
+    expected = torch.autograd.grad(norm(*inputs).sum(), [*inputs, norm.weight])
+    ek.replace(norm)
+    found = torch.autograd.grad(norm(*inputs).sum(), [*inputs, norm.weight])
+    torch.testing.assert_close(found, expected)
+    assert kernels.backward == 1
 
 
 def layer_norm_of(path, dtype):
@@ -245,6 +284,13 @@ POWER = (
     "return hidden_states * torch.pow(mean_squared, -0.5)"
 )
 ONCE = NormSpec("rms_norm", eps="variance_epsilon", result_dtype="x")
+GATED = (
+    "hidden_states = hidden_states * ACT2FN[self.activation](gate.to(torch.float32)); "
+    "return hidden_states.to(input_dtype)"
+)
+GATE_FIRST = "if gate is not None: hidden_states = hidden_states * nn.functional.silu(gate.to(torch.float32))"
+QWEN_GATED = NormSpec("rms_norm", eps="variance_epsilon", rounding="each", gate="gate", activation="activation")
+MAMBA_GATED = QWEN_GATED._replace(activation="silu", result_dtype="promoted", gate_first=True)
 # forward, and _norm where it calls one: what each formula is in evenkeel.
 FORMULAS = {
     f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; return self.weight * hidden_states.to(input_dtype)": NormSpec(
@@ -276,6 +322,21 @@ FORMULAS = {
     "self.normalized_shape, None, None, eps=1e-05).to(orig_dtype)": NormSpec(
         "layer_norm", weight=None, eps=1e-5, normalized_shape="normalized_shape"
     ),
+    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; hidden_states = self.weight * hidden_states.to(input_dtype); "
+    f"{GATED}": QWEN_GATED,
+    f"{TO_FLOAT32}; {VARIANCE}; {NORMALIZED}; "
+    f"hidden_states = self.weight.to(torch.float32) * hidden_states; {GATED}": QWEN_GATED._replace(
+        rounding="once", result_dtype="x"
+    ),
+    f"{TO_FLOAT32}; {GATE_FIRST}; {VARIANCE}; {NORMALIZED}; "
+    "return self.weight * hidden_states.to(input_dtype)": MAMBA_GATED,
+    f"{TO_FLOAT32}; {GATE_FIRST}; *prefix_dims, last_dim = hidden_states.shape; "
+    "group_count = last_dim // self.group_size; "
+    "hidden_states_group = hidden_states.view(*prefix_dims, group_count, self.group_size); "
+    "variance = hidden_states_group.pow(2).mean(-1, keepdim=True); "
+    "hidden_states_group = hidden_states_group * torch.rsqrt(variance + self.variance_epsilon); "
+    "hidden_states = hidden_states_group.view(*prefix_dims, group_count * self.group_size); "
+    "return self.weight * hidden_states.to(input_dtype)": MAMBA_GATED._replace(group_cols="group_size"),
 }
 
 
@@ -298,7 +359,9 @@ def sources():
     if transformers.__version__ != pinned:
         pytest.skip(f"transformers is {transformers.__version__}, the table is of {pinned}")
     for path in pathlib.Path(transformers.__file__).parent.glob("models/*/modeling_*.py"):
-        for source in re.findall(r"^class \w+Norm\w*\(nn\.Module\):\n(?:(?:[ ]+.*)?\n)+", path.read_text(), re.M):
+        for source in re.findall(
+            r"^class \w+Norm\w*\((?:torch\.)?nn\.Module\):\n(?:(?:[ ]+.*)?\n)+", path.read_text(), re.M
+        ):
             yield source[len("class ") : source.index("(")], source
 
 
@@ -323,14 +386,16 @@ def test_every_class_of_the_table_keeps_its_bits_in_bfloat16():
         spec = _huggingface.TABLE.get(name)
         if spec is None or name in checked:
             continue
-        space = {"torch": torch, "nn": nn, "F": F, "__name__": "transformers.of_a_test"}
+        functions = pytest.importorskip("transformers.activations").ACT2FN
+        space = {"torch": torch, "nn": nn, "F": F, "ACT2FN": functions, "__name__": "transformers.of_a_test"}
         exec(source, space)  # without the imports of a whole model
-        norm = space[name](4096).bfloat16()
+        norm = made(space[name], 4096).bfloat16()
         if spec.weight is not None:
             norm.weight.data = weight
         if spec.kind == "layer_norm":
             check_layer_norm_bits(norm, x)
         else:
-            check_bits(norm, x, 2 if spec.rounding == "each" else 1)
+            gate = () if spec.gate is None else (example(x.shape, x.dtype, seed=2),)
+            check_bits(norm, x, 2 if spec.rounding == "each" else 1, *gate)
         checked.add(name)
     assert checked == _huggingface.TABLE.keys()

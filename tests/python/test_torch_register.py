@@ -199,6 +199,65 @@ def test_the_example_of_the_documentation_runs():
     assert run_python("\n".join(lines)) == "replaced"
 
 
+# ---- gated norms ----
+
+
+class Gated(nn.Module):
+    """LayerNorm of groups with an activation that is an attribute."""
+
+    def __init__(self, first=False, activation="sigmoid", width=12):
+        super().__init__()
+        self.first, self.kind_of_gate, self.width = first, activation, width
+        self.weight, self.bias = nn.Parameter(torch.ones(SIZE)), nn.Parameter(torch.zeros(SIZE))
+
+    def forward(self, x, z=None, times=1):
+        factor = 1 if z is None else {"sigmoid": torch.sigmoid, "silu": F.silu}[self.kind_of_gate](z.float())
+        h = x.float() * factor if self.first else x.float()
+        y = F.layer_norm(h.unflatten(-1, (-1, self.width)), (self.width,)).flatten(-2)
+        y = y * self.weight.float() + self.bias.float()
+        return ((y if self.first else y * factor) * times).to(x.dtype)
+
+
+GATE = {"bias": "bias", "eps": 1e-5, "gate": "z", "activation": "kind_of_gate", "group_cols": "width"}
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["gated result", "gated x"])
+@pytest.mark.parametrize("activation", ["sigmoid", "silu"])
+def test_a_gated_class_is_replaced(activation, first, kernels):
+    cls = fresh(Gated)
+    ek.register(cls, "layer_norm", gate_first=first, **GATE)
+    norm, x, z = random_norm(cls, first, activation), example((5, SIZE)), example((5, SIZE), seed=1)
+    expected, others = norm(x, z), (norm(x), norm(x, z, 2), norm(x=x, z=z))
+    assert ek.replace(norm) == 1
+    before = kernels.forward
+    torch.testing.assert_close(norm(x, z=z), expected)
+    assert kernels.forward == before + 1
+    assert all(map(torch.equal, (norm(x), norm(x, z, 2), norm(x=x, z=z)), others)) and kernels.forward == before + 1
+    options = {"activation": activation, "gate_first": first, "group_cols": 12}
+    assert torch.equal(norm(x, z), ek.layer_norm_gated(x, z, (SIZE,), norm.weight, norm.bias, 1e-5, **options))
+    assert ek.restore(norm) == 1 and torch.equal(norm(x, z), expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{"gate_first": True}, {"activation": "gelu"}, {"group_cols": 24}, {"gate": None, "group_cols": None}]
+)
+def test_a_gated_class_with_another_formula_is_left_alone(options):
+    cls = fresh(Gated)
+    ek.register(cls, "layer_norm", **GATE | options)
+    with pytest.warns(RuntimeWarning, match="replace left"):
+        assert ek.replace(random_norm(cls)) == 0
+
+
+def test_an_activation_that_evenkeel_does_not_have_is_the_class_s_own():
+    cls = fresh(Gated)
+    ek.register(cls, "layer_norm", **GATE)
+    norm, x = random_norm(cls), example((5, SIZE))
+    assert ek.replace(norm) == 1
+    norm.kind_of_gate = "tanh"
+    with pytest.raises(KeyError, match="tanh"):
+        norm(x, x)
+
+
 # ---- calls that the class computes itself ----
 
 
@@ -471,6 +530,12 @@ def test_a_module_that_went_unseen_does_not_speak_for_its_class(different):
         (Scaled, "rms_norm", {"result_dtype": "y"}, ValueError, "result_dtype is 'y'; expected None or 'x' or"),
         (Scaled, "rms_norm", {"rounding": "twice"}, ValueError, "rounding"),
         (Scaled, "rms_norm", {"weight_offset": 2.0}, ValueError, "weight_offset"),
+        (Scaled, "rms_norm", {"gate": 2}, TypeError, "gate is 2; expected the name of an argument of forward, or None"),
+        (Scaled, "rms_norm", {"gate": "z", "activation": None}, TypeError, "activation is None; expected the name"),
+        (Scaled, "rms_norm", {"gate": "z", "group_cols": 2.0}, TypeError, "group_cols is 2.0; expected the name"),
+        (Scaled, "rms_norm", {"gate": "z", "gate_first": 2}, ValueError, "gate_first is 2; expected False or True"),
+        (Scaled, "rms_norm", {"gate_first": True}, ValueError, "gate_first is True; expected False"),
+        (Scaled, "rms_norm", {"group_cols": 8}, ValueError, "group_cols is 8; expected None"),
     ],
 )
 def test_wrong_arguments_are_named(cls, kind, options, exception, words):

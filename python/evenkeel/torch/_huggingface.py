@@ -67,7 +67,33 @@ _COHERE = """
     Cohere2LayerNorm Cohere2MoeLayerNorm CohereCompassLayerNorm CohereLayerNorm
 """
 
+# weight * xhat.to(x.dtype), times activation(gate) before it rounds to x.dtype.
+_QWEN_GATED = """
+    OlmoHybridRMSNormGated Qwen3NextRMSNormGated Qwen3_5MoeRMSNormGated Qwen3_5RMSNormGated Qwen4ExpTextRMSNormGated
+"""
+
+# (weight * xhat * activation(gate)).to(x.dtype).
+_KIMI_GATED = """
+    BailingHybridRMSNormGated Glm5NextTextRMSNormGated KimiLinearRMSNormGated
+"""
+
+# The formula of Llama, of x * silu(gate).
+_MAMBA_GATED = """
+    BambaRMSNormGated GraniteMoeHybridRMSNormGated MambaRMSNormGated
+"""
+
+# The same, of groups.
+_ZAMBA_GATED = """
+    NemotronHRMSNormGated Zamba2RMSNormGated
+"""
+
+_GATED = NormSpec("rms_norm", eps="variance_epsilon", gate="gate", activation="activation")
+_MAMBA = _GATED._replace(rounding="each", result_dtype="promoted", activation="silu", gate_first=True)
 _SPECS = (
+    (_QWEN_GATED, _GATED._replace(rounding="each")),
+    (_KIMI_GATED, _GATED._replace(result_dtype="x")),
+    (_MAMBA_GATED, _MAMBA),
+    (_ZAMBA_GATED, _MAMBA._replace(group_cols="group_size")),
     (_LLAMA, NormSpec("rms_norm", eps="variance_epsilon", rounding="each", result_dtype="promoted")),
     (_LLAMA_EPS, NormSpec("rms_norm", rounding="each", result_dtype="promoted")),
     (_T5, NormSpec("rms_norm", eps="variance_epsilon", rounding="each")),

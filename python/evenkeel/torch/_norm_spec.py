@@ -12,10 +12,11 @@ from torch._C import _is_any_autocast_enabled
 
 from evenkeel.torch._autocast import without_autocast
 from evenkeel.torch._call import NARROW
-from evenkeel.torch._functional import layer_norm, rms_norm
+from evenkeel.torch._functional import layer_norm, layer_norm_gated, rms_norm, rms_norm_gated
 
 Kind = Literal["layer_norm", "rms_norm"]
 ResultDtype = Literal["x", "promoted"]
+ACTIVATIONS = "sigmoid", "silu", "gelu", "gelu_tanh"
 
 
 class NormSpec(NamedTuple):
@@ -30,6 +31,11 @@ class NormSpec(NamedTuple):
     rounding: str = "once"
     # With a float32 weight and a 16-bit x: that of x, or float32. None: the class computes such calls itself.
     result_dtype: ResultDtype | None = None
+    # The name of a second argument of forward: activation(gate) multiplies the result, or x where gate_first is true.
+    gate: str | None = None
+    activation: str = "silu"  # its name, or that of an attribute
+    gate_first: bool = False
+    group_cols: str | int | None = None  # only with a gate
 
 
 def read(module: torch.nn.Module, attribute: str | float | None) -> Any:
@@ -68,10 +74,14 @@ def _column(module: torch.nn.Module, name: str | None) -> Any:
     return read(module, name) if found is None else found
 
 
-class ByAttributes(torch.nn.Module):
-    """forward, in front of a class that has a specification. Autocast does not change it."""
+class BySpec(torch.nn.Module):
+    """In front of a class that has a specification. Autocast does not change its norm."""
 
     _spec: ClassVar[NormSpec]
+
+
+class ByAttributes(BySpec):
+    """forward of x."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) + len(kwargs) != 1:
@@ -92,11 +102,53 @@ class ByAttributes(torch.nn.Module):
             return _norm(self, spec, x, shape, weight, bias, out_dtype)
 
 
-def _norm(module: Any, spec: NormSpec, x: Tensor, shape: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
+class GatedByAttributes(BySpec):
+    """forward of x and a gate."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        spec = self._spec
+        given = (*args, *kwargs.values()) if list(kwargs) in ([], [spec.gate]) else ()
+        if len(given) != 2 or not _is_gate_of(*given):
+            return super().forward(*args, **kwargs)
+        x, gate = given
+        weight, bias = _column(self, spec.weight), _column(self, spec.bias)
+        shape = x.shape[-1:] if spec.normalized_shape is None else shape_of(self, spec)
+        out_dtype = _out_dtype(spec, x, shape, weight, bias)
+        is_known = _activation(self, spec) in ACTIVATIONS and read(self, spec.weight_offset) in (0, 1)
+        if out_dtype is None or not is_known:
+            return super().forward(*args, **kwargs)
+        with without_autocast(x):
+            return _norm(self, spec, x, shape, weight, bias, out_dtype, gate)
+
+
+def _is_gate_of(x: Any, gate: Any) -> bool:
+    return isinstance(gate, Tensor) and gate.dtype is x.dtype and gate.shape == x.shape
+
+
+def _activation(module: torch.nn.Module, spec: NormSpec) -> Any:
+    return spec.activation if spec.activation in ACTIVATIONS else read(module, spec.activation)
+
+
+def _norm(
+    module: Any,
+    spec: NormSpec,
+    x: Tensor,
+    shape: Any,
+    weight: Any,
+    bias: Any,
+    dtype: torch.dtype,
+    gate: Tensor | None = None,
+) -> Tensor:
     eps, offset = read(module, spec.eps), read(module, spec.weight_offset)
     # Wide values do not round in between: the bits are those of "once", whose CPU kernels are faster.
     rounding = spec.rounding if x.dtype in NARROW else "once"
     out_dtype = None if dtype is x.dtype else dtype
+    flavour: Any = {"weight_offset": offset, "rounding": rounding, "out_dtype": out_dtype}
+    if gate is not None:
+        choices = _activation(module, spec), spec.gate_first, read(module, spec.group_cols)
+        if spec.kind == "rms_norm":
+            return rms_norm_gated(x, gate, shape, weight, eps, *choices, **flavour)
+        return layer_norm_gated(x, gate, shape, weight, bias, eps, *choices, **flavour)
     if spec.kind == "rms_norm":
-        return rms_norm(x, shape, weight, eps, weight_offset=offset, rounding=rounding, out_dtype=out_dtype)
-    return layer_norm(x, shape, weight, bias, eps, weight_offset=offset, rounding=rounding, out_dtype=out_dtype)
+        return rms_norm(x, shape, weight, eps, **flavour)
+    return layer_norm(x, shape, weight, bias, eps, **flavour)

@@ -10,7 +10,7 @@ from torch.nn import Module
 from evenkeel._core import check_flavour
 from evenkeel.torch import _huggingface
 from evenkeel.torch._modules import LayerNorm, RMSNorm
-from evenkeel.torch._norm_spec import ByAttributes, Kind, NormSpec, ResultDtype
+from evenkeel.torch._norm_spec import ByAttributes, GatedByAttributes, Kind, NormSpec, ResultDtype
 
 
 class Source(NamedTuple):
@@ -28,15 +28,19 @@ _PYTORCH = {
 _registered: WeakKeyDictionary[type, NormSpec] = WeakKeyDictionary()
 
 
+def _by_spec(spec: NormSpec) -> Source:
+    return Source(spec, ByAttributes if spec.gate is None else GatedByAttributes)
+
+
 def source_of(original: type[Module]) -> Source | None:
     """By the first class that is registered or defines forward; None: evenkeel does not know that forward."""
     for cls in original.__mro__:
         spec = _registered.get(cls)
         if spec is not None:
-            return Source(spec, ByAttributes)
+            return _by_spec(spec)
         if "forward" in vars(cls):
             known = _huggingface.spec_of(cls)
-            return _PYTORCH.get(cls) if known is None else Source(known, ByAttributes)
+            return _PYTORCH.get(cls) if known is None else _by_spec(known)
     return None
 
 
@@ -68,6 +72,10 @@ def register(
     weight_offset: str | float = 0.0,
     rounding: str = "once",
     result_dtype: ResultDtype | None = None,
+    gate: str | None = None,
+    activation: str = "silu",
+    gate_first: bool = False,
+    group_cols: str | int | None = None,
 ) -> None:
     """Has replace take over a norm of your own: `cls`, and its subclasses that inherit forward.
 
@@ -90,6 +98,10 @@ def register(
     result_dtype is for a float32 weight with a 16-bit x: "x" where the result has the dtype of x, "promoted" where it
     is float32. By default the class computes such calls itself. It also computes calls with other dtypes, with more
     than one argument, and with weights that are broadcast.
+
+    gate is for a norm of rms_norm_gated or layer_norm_gated: the name of forward's second argument, of the shape and
+    dtype of x. Without it the class computes the call itself. activation is a name of these functions, or of an
+    attribute that is one; gate_first is theirs; group_cols too, or the name of an attribute.
     """
     _require_types(
         cls,
@@ -98,10 +110,18 @@ def register(
         normalized_shape=(normalized_shape, *_NAME),
         eps=(eps, *_NUMBER),
         weight_offset=(weight_offset, *_NUMBER),
+        gate=(gate, str | None, "the name of an argument of forward, or None"),
+        activation=(activation, str, "the name of an activation or of an attribute"),
+        group_cols=(group_cols, str | int | None, "the name of an attribute, a number, or None"),
     )
     _require("kind", kind, get_args(Kind))
     _require("result_dtype", result_dtype, (None, *get_args(ResultDtype)))
     if kind == "rms_norm":
         _require("bias", bias, (None,))
+    _require("gate_first", gate_first, (False, True))
+    if gate is None:
+        _require("gate_first", gate_first, (False,))
+        _require("group_cols", group_cols, (None,))
     check_flavour(0.0 if isinstance(weight_offset, str) else weight_offset, rounding, None, None)
-    _registered[cls] = NormSpec(kind, weight, bias, eps, normalized_shape, weight_offset, rounding, result_dtype)
+    given = kind, weight, bias, eps, normalized_shape, weight_offset, rounding, result_dtype
+    _registered[cls] = NormSpec(*given, gate, activation, gate_first, group_cols)

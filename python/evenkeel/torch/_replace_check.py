@@ -15,7 +15,7 @@ from torch._C import _len_torch_dispatch_stack
 from torch.nn import Module, Parameter
 
 from evenkeel.torch._autocast import without_autocast
-from evenkeel.torch._norm_spec import ByAttributes, NormSpec, read, shape_of
+from evenkeel.torch._norm_spec import BySpec, NormSpec, read, shape_of
 
 _COLUMNS = 64  # of norms that have neither a weight nor a shape
 _ELEMENTS = 4096  # of x, at least: enough to measure the share that differs
@@ -88,12 +88,14 @@ def _eps(module: Module, spec: NormSpec) -> float:
     return torch.finfo(torch.float32).eps if value is None else float(value)
 
 
-def _input(module: Module, spec: NormSpec, setting: _Setting, generator: torch.Generator) -> Tensor:
+def _inputs(module: Module, spec: NormSpec, setting: _Setting, generator: torch.Generator) -> list[Tensor]:
+    """x, and a gate where the norm has one."""
     weight = read(module, spec.weight)
     shape = shape_of(module, spec) or (_COLUMNS,) if weight is None else weight.shape
     rows = 2, max(3, _ELEMENTS // (2 * math.prod(shape)))
     x = (_random((*rows, *shape), generator) + 0.5) * setting.scale
-    return x.to(setting.device, setting.dtype)
+    gate = () if spec.gate is None else (_random(x.shape, generator),)
+    return [t.to(setting.device, setting.dtype) for t in (x, *gate)]
 
 
 def _both(module: Module, made: type[Module], spec: NormSpec, setting: _Setting) -> tuple[Any, Any]:
@@ -102,12 +104,12 @@ def _both(module: Module, made: type[Module], spec: NormSpec, setting: _Setting)
     twin = _copy(module, spec, setting, generator)
     if isinstance(spec.eps, str):
         twin.__dict__[spec.eps] = _eps(module, spec)  # PyTorch's default depends on its version
-    x = _input(module, spec, setting, generator)
-    with torch.no_grad(), without_autocast(x):
-        own = type(module).forward(twin, x.clone())
+    inputs = _inputs(module, spec, setting, generator)
+    with torch.no_grad(), without_autocast(inputs[0]):
+        own = type(module).forward(twin, *(t.clone() for t in inputs))
         twin.__class__ = made
         twin.__dict__["_spec"] = spec  # which may be another than that of made
-        return own, made.forward(twin, x)
+        return own, made.forward(twin, *inputs)
 
 
 def ulp_apart(a: Tensor, b: Tensor) -> Tensor:
@@ -153,7 +155,7 @@ def _settings(module: Module, spec: NormSpec, device: torch.device) -> Iterator[
 
 def _compared(module: Module, made: type[Module], spec: NormSpec, device: torch.device) -> str | None:
     for setting in _settings(module, spec, device):
-        by_ulp = setting.dtype is torch.bfloat16 and issubclass(made, ByAttributes)
+        by_ulp = setting.dtype is torch.bfloat16 and issubclass(made, BySpec)
         found = _difference(*_both(module, made, spec, setting), by_ulp)
         if found is not None:
             return found
@@ -163,7 +165,7 @@ def _compared(module: Module, made: type[Module], spec: NormSpec, device: torch.
 def _compared_both_ways(module: Module, made: type[Module], spec: NormSpec, device: torch.device) -> str | None:
     """The difference, and the other rounding where there is none with that."""
     found = _compared(module, made, spec, device)
-    if found is None or not issubclass(made, ByAttributes):
+    if found is None or not issubclass(made, BySpec):
         return found
     other = spec._replace(rounding="each" if spec.rounding == "once" else "once")
     is_same = _compared(module, made, other, device) is None
