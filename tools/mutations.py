@@ -23,6 +23,8 @@ FUSED_FORWARD = "src/ops/norm/cpu_fused_forward.inc.h"
 FUSED_BACKWARD = "src/ops/norm/cpu_fused_backward.inc.h"
 STREAM = "src/ops/norm/cpu_fused_stream.inc.h"
 STREAM_DTYPE = "src/ops/norm/cpu_fused_stream_dtype.inc.h"
+GATE_DTYPE = "src/ops/norm/cpu_fused_gate_dtype.inc.h"
+FORWARD_CU = "src/ops/norm/kernels/forward.cu"
 ACTIVATION_CU = "src/ops/norm/kernels/activation.cu"
 SLOTS_CU = "src/ops/norm/kernels/slots.cu"
 SUMS_CU = "src/ops/norm/kernels/sums.cu"
@@ -168,6 +170,10 @@ MUTATIONS = [
     Mutation("cuda_affine_not_rounded", ACTIVATION_CU, "ACTIVATE(ROUND_EACH ? rounded(t, Y_ELEMENT) : t)", "ACTIVATE(t)",
              "with several roundings the activation is applied before the affine result rounds, on a GPU",
              tests=ON_STANDIN),
+    Mutation("cuda_h_not_rounded", FORWARD_CU, "rounded(h[e] + add[e], NEIGHBOUR_ELEMENT)", "h[e] + add[e]",
+             "the norm reads h before it rounds, where a kernel of binary32 has 16-bit rows", tests=ON_STANDIN),
+    Mutation("gate_of_x_slipped", GATE_DTYPE, "t[2] = {D(load)(by + i), D(load)(by + i + N(W))}",
+             "t[2] = {D(load)(by + i), D(load)(by + i)}", "half of x is multiplied by another element's gate"),
 
     # ---- the door ----
     Mutation("gate_first_alone", "src/ops/norm/op.c", "gate_first == 0 || (gate_first == 1 && gate)",
