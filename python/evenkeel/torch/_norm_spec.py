@@ -118,7 +118,7 @@ class GatedByAttributes(BySpec):
         if out_dtype is None or not is_known:
             return super().forward(*args, **kwargs)
         with without_autocast(x):
-            return _norm(self, spec, x, shape, weight, bias, out_dtype, gate)
+            return _gated_norm(self, spec, x, gate, shape, weight, bias, out_dtype)
 
 
 def _is_gate_of(x: Any, gate: Any) -> bool:
@@ -129,26 +129,26 @@ def _activation(module: torch.nn.Module, spec: NormSpec) -> Any:
     return spec.activation if spec.activation in ACTIVATIONS else read(module, spec.activation)
 
 
-def _norm(
-    module: Any,
-    spec: NormSpec,
-    x: Tensor,
-    shape: Any,
-    weight: Any,
-    bias: Any,
-    dtype: torch.dtype,
-    gate: Tensor | None = None,
-) -> Tensor:
+def _norm(module: Any, spec: NormSpec, x: Tensor, shape: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
     eps, offset = read(module, spec.eps), read(module, spec.weight_offset)
-    # Wide values do not round in between: the bits are those of "once", whose CPU kernels are faster.
-    rounding = spec.rounding if x.dtype in NARROW else "once"
+    rounding = _rounding(spec, x)
     out_dtype = None if dtype is x.dtype else dtype
-    flavour: Any = {"weight_offset": offset, "rounding": rounding, "out_dtype": out_dtype}
-    if gate is not None:
-        choices = _activation(module, spec), spec.gate_first, read(module, spec.group_cols)
-        if spec.kind == "rms_norm":
-            return rms_norm_gated(x, gate, shape, weight, eps, *choices, **flavour)
-        return layer_norm_gated(x, gate, shape, weight, bias, eps, *choices, **flavour)
     if spec.kind == "rms_norm":
-        return rms_norm(x, shape, weight, eps, **flavour)
-    return layer_norm(x, shape, weight, bias, eps, **flavour)
+        return rms_norm(x, shape, weight, eps, weight_offset=offset, rounding=rounding, out_dtype=out_dtype)
+    return layer_norm(x, shape, weight, bias, eps, weight_offset=offset, rounding=rounding, out_dtype=out_dtype)
+
+
+def _rounding(spec: NormSpec, x: Tensor) -> str:
+    """Wide values do not round in between: the bits are those of "once", whose CPU kernels are faster."""
+    return spec.rounding if x.dtype in NARROW else "once"
+
+
+def _gated_norm(
+    module: Any, spec: NormSpec, x: Tensor, gate: Tensor, shape: Any, weight: Any, bias: Any, dtype: torch.dtype
+) -> Tensor:
+    eps, choices = read(module, spec.eps), (_activation(module, spec), spec.gate_first, read(module, spec.group_cols))
+    flavour: Any = {"weight_offset": read(module, spec.weight_offset), "rounding": _rounding(spec, x)}
+    flavour["out_dtype"] = dtype
+    if spec.kind == "rms_norm":
+        return rms_norm_gated(x, gate, shape, weight, eps, *choices, **flavour)
+    return layer_norm_gated(x, gate, shape, weight, bias, eps, *choices, **flavour)
