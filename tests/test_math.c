@@ -54,21 +54,44 @@ static double time_of(const struct math_table *table, int f, bool is_f64)
 	return best * 1e9;
 }
 
+/* A cycle: of an addition that waits for the one before. */
+static double ns_of_a_cycle(void)
+{
+	enum { CHAIN = 1 << 20 };
+	volatile uint64_t one = 1;
+	const uint64_t add = one;
+	uint64_t sum = 0;
+	double best = 1;
+	for (int trial = 0; trial < TRIALS; trial++) {
+		double began = seconds_now();
+		for (int i = 0; i < CHAIN; i += 8)
+			for (int k = 0; k < 8; k++) {
+				sum += add;
+				__asm__ volatile("" : "+r"(sum)); /* no product in its place */
+			}
+		double took = (seconds_now() - began) / CHAIN;
+		best = took < best ? took : best;
+	}
+	return best * 1e9;
+}
+
 static void print_times(void)
 {
+	const double cycle = ns_of_a_cycle();
 	const char *name;
 	for (int i = 0; i < TIMED; i++) {
 		t64[i] = 3.0 * sin(i); /* about the size of what a norm gives */
 		t32[i] = (float)t64[i];
 	}
-	printf("ns an element, one thread\n%-16s", "");
+	printf("cycles of %.3f ns an element, one thread\n%-16s", cycle, "");
 	for (int level = 0; math_level(level, &name); level++)
 		printf("%10s f32%10s f64", name, name);
 	for (int f = 0; f < MATH_FUNCTION_COUNT; f++) {
 		printf("\n%-16s", math_names[f]);
 		for (int level = 0; math_level(level, &name); level++) {
 			const struct math_table *table = math_level(level, &name);
-			printf("%14.3f%14.3f", time_of(table, f, false), time_of(table, f, true));
+			printf("%14.2f%14.2f", time_of(table, f, false) / cycle,
+			       time_of(table, f, true) / cycle);
 		}
 	}
 	printf("\n");
