@@ -300,8 +300,16 @@ INLINE const real *N(make_input)(const struct N(input) *input, int64_t start, in
 	real *h = input->buffer + (input->kept ? start : 0);
 	if (input->as_it_is)
 		return N(from)(&input->x, start);
-	if (input->gate.at) {
+	if (input->gate.at && input->gate.dtype == input->x.dtype) {
 		N(gates)[input->x.dtype](N(from)(&input->x, start), N(from)(&input->gate, start), n, h, input->activation);
+		return h;
+	}
+	if (input->gate.at) { /* in backward x may be wider than the gate */
+		real gate[SEGMENT];
+		N(widen)(&input->gate, start, n, gate);
+		N(activations)[input->activation].apply(gate, n);
+		N(widen)(&input->x, start, n, h);
+		N(multiply)(h, gate, n, h);
 		return h;
 	}
 	const real *x_bias = input->x_bias ? N(wide_at)(input->x_bias, input->first + start, n) : NULL;
