@@ -11,6 +11,9 @@
 struct model {
 	int arch, multiprocessors;
 };
+enum { MODELS = 5 };
+extern const struct model models[MODELS];
+static const struct model h200 = {90, 132};
 
 /* A context that stays open until the program ends; where there is none, says so and exits. From now on the stand-in
  * is that model. */
@@ -26,6 +29,12 @@ int64_t rows_of_slots(int64_t cols, int64_t most);
 /* Strides and bases such that rows are read in this way; choice is from 0 to 3. */
 void case_lay_out(struct test_case *c, int access, int choice);
 
+/* Few rows where rows are wide, but enough that the last block of narrow ones is not full. */
+int64_t rows_for(int64_t cols);
+
+/* A case usually needs kernels of its own, which a C compiler makes: a third of them is run, as the seed chooses; of the list of
+ * short mode every other, the odd or the even ones. */
+void check_on(struct model model, const struct test_case *c);
 /* After case_expect: runs the case and compares; false and a message on a difference. */
 bool same_on(struct model model, const struct test_case *c);
 

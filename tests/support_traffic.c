@@ -81,7 +81,7 @@ static int alignment_of(const struct test_case *c)
 			bits |= at;
 		}
 	return bits % 16 == 0                 ? ACCESS_QUADS
-	       : strips                       ? ACCESS_STRIPS
+	       : strips                       ? ACCESS_HALF_QUADS
 	       : bits % element_bytes(c) == 0 ? ACCESS_SHIFTED
 					      : ACCESS_ELEMENTS;
 }

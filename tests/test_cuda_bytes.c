@@ -157,8 +157,6 @@ static void check_priced(struct model model, const struct test_case *c, struct p
 
 /* ---- cases ---- */
 
-static const struct model h200 = {90, 132};
-
 /* Which operands there are, by turns. */
 static const char *form_at(bool backward, int turn)
 {

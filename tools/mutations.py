@@ -28,7 +28,7 @@ FORWARD_CU = "src/ops/norm/kernels/forward.cu"
 ACTIVATION_CU = "src/ops/norm/kernels/activation.cu"
 SLOTS_CU = "src/ops/norm/kernels/slots.cu"
 SUMS_CU = "src/ops/norm/kernels/sums.cu"
-ON_STANDIN = "^cuda_bits$"
+ON_STANDIN = "^cuda_(bits|forms)$"
 
 MUTATIONS = [
     # ---- the contract itself: reference and kernels together, or the reference alone ----

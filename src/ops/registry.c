@@ -56,7 +56,7 @@ const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	ACT("rms_norm_act", EK_RMS_NORM, ALL_ACTIVATIONS),
 	GATED("layer_norm_gated", EK_LAYER_NORM),
 	GATED("rms_norm_gated", EK_RMS_NORM),
-	/* names for a part of one before */
+	/* fewer activations of one above */
 	ACT("layer_norm_gelu", EK_LAYER_NORM, GELUS),
 };
 /* clang-format on */

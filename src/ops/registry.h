@@ -21,7 +21,7 @@ struct ek_op_entry {
 /* The first byte of the keys of GPU kernels (gpu/recipe.h). */
 enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS };
 
-/* The first EK_OP_COUNT are all that there is to compute; the others are names for a part of one of these. */
+/* The first EK_OP_COUNT are all that there is to compute; the others allow fewer activations of one of these. */
 enum { EK_OP_COUNT = 10, EK_OP_NAMES };
 extern const struct ek_op_entry ek_ops[EK_OP_NAMES];
 

@@ -301,7 +301,7 @@ static void add_evenkeel(struct ek_facts *facts, const ek_cost_args *a, bool exa
 {
 	int64_t rows = exact ? a->batch_size * a->seq_len : 1, real = a->dtype == EK_F64 ? 8 : 4;
 	int64_t cols = ek_norm_group_cols(a->hidden_size, a->group_cols);
-	int64_t padded = a->hidden_size / cols * ((cols * real + 15) / 16 * 16 / real);
+	int64_t padded = a->hidden_size / cols * GROUP_PITCH_OF(cols, real);
 	const struct call call = call_of(a, rows);
 	struct ek_norm_plan plan = {.staged = false};
 	if (exact && a->device == EK_CUDA)

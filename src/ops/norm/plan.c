@@ -11,8 +11,8 @@
 struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args)
 {
 	struct ek_alignment found = {
-		.strips = ek_norm_has_strips(ek_norm_group_cols(ek_size_of(op, EK_NORM_COLS, args),
-								ek_size_of(op, EK_NORM_GROUP_COLS, args)))};
+		.half_quads = ek_norm_may_have_half_quads(ek_norm_group_cols(
+			ek_size_of(op, EK_NORM_COLS, args), ek_size_of(op, EK_NORM_GROUP_COLS, args)))};
 	for (int i = 0; i < op->operand_count; i++) {
 		const struct ek_operand *operand = &op->operands[i];
 		size_t element = ek_bytes_of_dtype(ek_operand_dtype(op, operand, args));
@@ -27,7 +27,7 @@ struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args)
 		found.bytes |= bits % element != 0;
 		if (operand->rank > 1) {
 			found.matrices |= bits;
-			found.strips &= bits % (4 * element) == 0;
+			found.half_quads &= bits % (4 * element) == 0;
 		} else if (!(operand->flags & EK_OUTPUT) && operand->dims[0].size == EK_NORM_COLS)
 			found.weights |= bits;
 	}
@@ -47,7 +47,9 @@ int ek_norm_access(const struct ek_alignment *found)
 {
 	if (found->bytes)
 		return ACCESS_ELEMENTS;
-	return found->matrices % 16 == 0 ? ACCESS_QUADS : found->strips ? ACCESS_STRIPS : ACCESS_SHIFTED;
+	return found->matrices % 16 == 0 ? ACCESS_QUADS
+	       : found->half_quads       ? ACCESS_HALF_QUADS
+					 : ACCESS_SHIFTED;
 }
 
 struct ek_norm_key ek_norm_key_of(const struct ek_op *op, const void *args, const struct ek_norm_form *form,
@@ -133,7 +135,7 @@ static void advance_staged(void *arguments, int64_t rows, int64_t statistic_byte
  * and a row has the statistics of all. */
 static void add_rows(struct ek_norm_plan *plan, const struct ek_norm_key *key, int64_t rows, int shared_bytes,
 		     const void *arguments, size_t size,
-		     void (*advance)(void *arguments, int64_t rows, int64_t real))
+		     void (*advance)(void *arguments, int64_t rows, int64_t statistic_bytes))
 {
 	const struct ek_norm_policy *policy = &key->policy;
 	const int cluster = ek_policy_cluster(policy), cluster_rows = ek_policy_rows(policy);
@@ -221,7 +223,7 @@ int ek_norm_kernel_access(int access, bool one_dtype)
 {
 	if (access == ACCESS_SHIFTED && !one_dtype)
 		return ACCESS_ELEMENTS;
-	return access == ACCESS_STRIPS ? ACCESS_QUADS : access;
+	return access == ACCESS_HALF_QUADS ? ACCESS_QUADS : access;
 }
 
 /* Trays of shifted rows have rows of one dtype. */
@@ -232,7 +234,8 @@ static bool has_other_dtypes(const ek_norm_forward_args *a)
 
 struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int access)
 {
-	return (struct ek_norm_form){.dtype = access == ACCESS_STRIPS ? ek_real_of(a->dtype) : row_dtype(a),
+	return (struct ek_norm_form){.dtype = access == ACCESS_HALF_QUADS ? ek_real_of(a->dtype)
+									  : row_dtype(a),
 				     .weight_dtype = a->weight_dtype,
 				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
 				     .groups = ek_norm_groups(a->cols, a->group_cols),

@@ -101,8 +101,7 @@ static struct workspace workspace_with(const struct ek_norm_policy *policy, cons
 	size_t real = (size_t)ek_real_bytes(form->dtype);
 	struct workspace w = {.partials = partials};
 	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
-	w.sums_bytes =
-		(size_t)form->sums * (size_t)form->groups * (((size_t)form->cols * real + 15) / 16 * 16);
+	w.sums_bytes = (size_t)(form->sums * form->groups * GROUP_PITCH_OF(form->cols, (int64_t)real)) * real;
 	w.numbers_bytes = staged ? aligned((size_t)(rows * form->groups) * ROW_NUMBERS * real) : 0;
 	if (!staged && chunked_slots > 0 && !chunks_fit(policy, form, limits))
 		w.chunks_bytes = (size_t)blocks_of(policy, form, chunked_slots, walkers) *
@@ -155,7 +154,7 @@ static size_t most_workspace(const struct ek_norm_policy *policy, const struct e
 }
 
 /* The policies of a call for every alignment of its tensors: each is derived once. */
-enum { ACCESSES = ACCESS_STRIPS + 1 };
+enum { ACCESSES = ACCESS_HALF_QUADS + 1 };
 struct policies {
 	struct ek_norm_form form[ACCESSES];
 	struct ek_norm_policy policy[ACCESSES];
@@ -178,7 +177,8 @@ static bool has_other_dtypes(const ek_norm_backward_args *a)
 
 struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *a, int access)
 {
-	return (struct ek_norm_form){.dtype = access == ACCESS_STRIPS ? ek_real_of(a->dtype) : row_dtype(a),
+	return (struct ek_norm_form){.dtype = access == ACCESS_HALF_QUADS ? ek_real_of(a->dtype)
+									  : row_dtype(a),
 				     .weight_dtype = a->weight_dtype,
 				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
 				     .groups = ek_norm_groups(a->cols, a->group_cols),
@@ -195,8 +195,8 @@ static struct policies policies_of(const ek_norm_backward_args *a, const struct 
 {
 	struct policies all = {.workspace_bytes = 0};
 	for (int access = 0; access < ACCESSES; access++) {
-		if (access == ACCESS_STRIPS &&
-		    !ek_norm_has_strips(ek_norm_group_cols(a->cols, a->group_cols)))
+		if (access == ACCESS_HALF_QUADS &&
+		    !ek_norm_may_have_half_quads(ek_norm_group_cols(a->cols, a->group_cols)))
 			continue;
 		all.form[access] = ek_norm_backward_form(a, access);
 		all.policy[access] = ek_backward_policy(&all.form[access], limits);

@@ -9,12 +9,12 @@
 /* The lowest bits of all addresses and strides tell their common alignment. */
 struct ek_alignment {
 	uintptr_t matrices, weights;
-	bool bytes;  /* some pointer is not a multiple of its element size */
-	bool strips; /* all matrices start at multiples of four elements */
+	bool bytes;      /* some pointer is not a multiple of its element size */
+	bool half_quads; /* of a width that may have them, and all matrices start at multiples of four elements */
 };
 struct ek_alignment ek_norm_alignment(const struct ek_op *op, const void *args);
-/* Whether ACCESS_STRIPS is for rows of such a width: dense rows of 16 bits start at multiples of 8 bytes and not of 16. */
-static inline bool ek_norm_has_strips(int64_t cols)
+/* Whether ACCESS_HALF_QUADS is for rows of such a width: dense rows of 16 bits start at multiples of 8 bytes and not of 16. */
+static inline bool ek_norm_may_have_half_quads(int64_t cols)
 {
 	return cols % 8 == 4;
 }

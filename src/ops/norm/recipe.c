@@ -99,6 +99,13 @@ static bool has_neighbours(const struct ek_norm_key *key)
 	return key->operands & (kinds[key->kind].forward ? forward : backward);
 }
 
+/* Of dh and dresidual that of x as backward reads it, which is h. */
+static int neighbour_dtype(const struct ek_norm_key *key)
+{
+	bool gate = key->operands >> EK_BACKWARD_GATE & 1;
+	return kinds[key->kind].forward || gate ? key->dx_dtype : key->x_dtype;
+}
+
 static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 {
 	ek_recipe_define(recipe, "KIND", key->kind);
@@ -108,7 +115,7 @@ static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 	ek_recipe_define(recipe, "X_ELEMENT", key->x_dtype);
 	ek_recipe_define(recipe, "Y_ELEMENT", key->y_dtype);
 	ek_recipe_define(recipe, "DX_ELEMENT", key->dx_dtype);
-	ek_recipe_define(recipe, "NEIGHBOUR_ELEMENT", key->dx_dtype);
+	ek_recipe_define(recipe, "NEIGHBOUR_ELEMENT", neighbour_dtype(key));
 	ek_recipe_define(recipe, "WEIGHT_OFFSET", (key->flavour & FLAVOUR_WEIGHT_OFFSET) != 0);
 	ek_recipe_define(recipe, "ROUND_EACH", (key->flavour & FLAVOUR_ROUND_EACH) != 0);
 	ek_recipe_define(recipe, "ACTIVATION", ACTIVATION_OF(key->flavour));

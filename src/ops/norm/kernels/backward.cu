@@ -97,7 +97,7 @@ DEVICE struct source source_of(u8 *ring, int tensor, int u, struct step t, const
 	s.tray = ring + ((t.stage * TENSORS + tensor) * ROWS_AT_ONCE + u) * TRAYS_BYTES;
 	s.matrix = tensor == 0 ? a->x : tensor == 1 ? a->dy : NEIGHBOUR(a, dh);
 	s.row = tensor == 0 ? a->x + row * a->x_stride : tensor == 1 ? a->dy + row * a->dy_stride : NEIGHBOUR_ROW(a, dh, row);
-	s.dtype = tensor == 1 ? Y_ELEMENT : tensor == 2 && HAS_GATE ? GATE_ELEMENT : X_ELEMENT;
+	s.dtype = tensor == 1 ? Y_ELEMENT : tensor == 2 ? NEIGHBOUR_ELEMENT : X_ELEMENT;
 	return s;
 }
 
@@ -520,8 +520,8 @@ DEVICE void select_group(struct backward_arguments *a)
 #if HAS_NEIGHBOURS
 	TO_GROUP(a->x_bias, group, WEIGHT_BYTES);
 	TO_GROUP(a->bias, group, WEIGHT_BYTES);
-	TO_GROUP(a->dh, group, BYTES_OF(HAS_GATE ? GATE_ELEMENT : X_ELEMENT));
-	TO_GROUP(a->dresidual, group, BYTES_OF(HAS_GATE ? GATE_ELEMENT : X_ELEMENT));
+	TO_GROUP(a->dh, group, BYTES_OF(NEIGHBOUR_ELEMENT));
+	TO_GROUP(a->dresidual, group, BYTES_OF(NEIGHBOUR_ELEMENT));
 #endif
 }
 #endif

@@ -5,8 +5,6 @@
  * blocks fit beside those of the kernel before, so that they are there when it ends. SPDX-License-Identifier: MIT */
 
 enum {
-	GROUP_PITCH = (COLS + REALS - 1) / REALS * REALS,
-	PITCH = ROW_GROUPS * GROUP_PITCH,
 	COLUMNS = SUMS * PITCH,
 	STRIPS = (COLUMNS + 31) / 32,
 	WARPS = COLUMN_WARPS,

@@ -33,7 +33,7 @@
 #define ACCESS_ELEMENTS 2 /* anywhere */
 /* To plan.c alone: rows of 16 bits at multiples of 8 bytes, of a width that keeps them from those of 16. The kernels hold them
  * in binary32, as ACCESS_QUADS, and a thread's four neighbours are an access of 8 bytes. */
-#define ACCESS_STRIPS 3
+#define ACCESS_HALF_QUADS 3
 
 /* Flavours of a norm; a kernel may combine them. */
 #define FLAVOUR_WEIGHT_OFFSET 1 /* 1 + weight for weight */
@@ -168,6 +168,9 @@ LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
 #define TRAY_QUADS_OF(quads, row_threads, shifted) ((quads) * (row_threads) + ((shifted) ? 1 : 0))
 #define TRAYS_BYTES_OF(quads, threads, row_threads, shifted) \
 	((threads) / (row_threads)*TRAY_QUADS_OF(quads, row_threads, shifted) * 16)
+
+/* Numbers from a column sum of a group to that of the next: each starts at a quad. */
+#define GROUP_PITCH_OF(cols, real_bytes) (((cols) * (real_bytes) + 15) / 16 * (16 / (real_bytes)))
 
 /* Backward: the column sums of a thread; those that a block folds at once; weights kept there; the ring of trays, which
  * the fold takes over. */

@@ -6,7 +6,7 @@
  *   KIND              of the kernel (layout.h)
  *   ELEMENT           of the activations as the kernel holds them: DTYPE_… (layout.h)
  *   X_ELEMENT         of x, Y_ELEMENT of y: where they are not ELEMENT, that of a row as the kernel holds it
- *   NEIGHBOUR_ELEMENT forward: of the residual, before or after, and of h; or of the gate
+ *   NEIGHBOUR_ELEMENT of a residual, before or after, and of h; of dh and dresidual; or of the gate
  *   WEIGHT_ELEMENT    of weight, bias and their gradients
  *   COLS              elements in a row; of a kernel with groups, in a group
  *   ROW_GROUPS        groups of COLS columns in a row (rule 13): each is a row to the kernel, of a block of its own
@@ -366,7 +366,7 @@ DEVICE void widen_weights(struct weights v, real *w)
 
 /* ---- numbers of the arithmetic in quads: column sums on their way ---- */
 
-enum { REALS = 16 / sizeof(real) };
+enum { REALS = 16 / sizeof(real), GROUP_PITCH = GROUP_PITCH_OF(COLS, (int)sizeof(real)), PITCH = ROW_GROUPS * GROUP_PITCH };
 
 DEVICE quad quad_of_sums(const real *sums)
 {

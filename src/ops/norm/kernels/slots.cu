@@ -6,8 +6,6 @@ enum {
 	SUMS = HAS_DWEIGHT + HAS_DBIAS + HAS_DX_BIAS,
 	DBIAS_SUM = HAS_DWEIGHT,
 	DX_BIAS_SUM = HAS_DWEIGHT + HAS_DBIAS,
-	GROUP_PITCH = (COLS + REALS - 1) / REALS * REALS,
-	PITCH = ROW_GROUPS * GROUP_PITCH, /* of a row's sums: each group's start at a quad */
 	BLOCK_ROW_THREADS = 32 * ROW_WARPS,            /* threads of a block that share a row */
 	SUM_QUADS = QUADS * PER_QUAD / REALS, /* of one column sum and a thread */
 	THREAD_SUMS_BYTES = THREAD_SUMS_BYTES_OF(SUMS, QUADS, ELEMENT_BYTES, (int)sizeof(real)),

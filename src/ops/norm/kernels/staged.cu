@@ -21,9 +21,7 @@ enum { MEAN, RSTD, SHIFT, MEAN_GX, MEAN_G };
 #endif
 enum {
 	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS || HAS_DGATE,
-	RESULT_ELEMENT = KIND == KIND_STAGED_FORWARD ? Y_ELEMENT : DX_ELEMENT,
-	/* of residual and h, or of the gate; in backward of dh and dresidual, or of gate and dgate */
-	BESIDE_ELEMENT = KIND == KIND_STAGED_FORWARD ? NEIGHBOUR_ELEMENT : HAS_GATE ? GATE_ELEMENT : X_ELEMENT
+	RESULT_ELEMENT = KIND == KIND_STAGED_FORWARD ? Y_ELEMENT : DX_ELEMENT
 };
 
 /* The numbers of x as the norm takes it, of a strip that was fetched: with bias and residual, or times the gate. */
@@ -61,8 +59,6 @@ DEVICE void weights_of(real *w, struct weights v)
 }
 
 enum {
-	GROUP_PITCH = (COLS + REALS - 1) / REALS * REALS,
-	PITCH = ROW_GROUPS * GROUP_PITCH,
 	GROUP_STRIPS = (COLS + WARP_ELEMENTS - 1) / WARP_ELEMENTS, /* of columns, a quad a thread */
 	STRIPS = ROW_GROUPS * GROUP_STRIPS
 };
@@ -96,8 +92,8 @@ DEVICE void select_group(struct staged_arguments *a)
 	a->partials = (real *)a->partials + group * GROUP_PITCH;
 #if HAS_NEIGHBOURS
 	TO_GROUP(a->x_bias, group, WEIGHT_BYTES);
-	TO_GROUP(a->residual, group, BYTES_OF(BESIDE_ELEMENT));
-	TO_GROUP(a->h, group, BYTES_OF(BESIDE_ELEMENT));
+	TO_GROUP(a->residual, group, BYTES_OF(NEIGHBOUR_ELEMENT));
+	TO_GROUP(a->h, group, BYTES_OF(NEIGHBOUR_ELEMENT));
 #endif
 }
 #endif
@@ -407,7 +403,7 @@ DEVICE void make_result(real *x, const real *d, struct statistics s, real mean_g
 DEVICE void add_beside(real *result, const struct staged_arguments *a, i64 row, int c)
 {
 	real add[PER_QUAD];
-	widen_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, BESIDE_ELEMENT), BESIDE_ELEMENT, add);
+	widen_strip(load_strip_as(NEIGHBOUR_ROW(a, residual, row), c, NEIGHBOUR_ELEMENT), NEIGHBOUR_ELEMENT, add);
 	UNROLL
 	for (int e = 0; e < PER_QUAD; e++) {
 		real from = FORWARD && ROUND_EACH ? rounded(result[e], RESULT_ELEMENT) : result[e];
@@ -582,7 +578,7 @@ DEVICE void fetch_row(const struct walk *w, i64 row, int stage, const struct sta
 			if (HAS_DY)
 				fetch_strip(to + 32 * 16, a->dy + row * a->dy_stride, w->c, Y_ELEMENT);
 			if (HAS_DH || HAS_GATE)
-				fetch_strip(to + 2 * 32 * 16, NEIGHBOUR_ROW(a, residual, row), w->c, HAS_GATE ? GATE_ELEMENT : X_ELEMENT);
+				fetch_strip(to + 2 * 32 * 16, NEIGHBOUR_ROW(a, residual, row), w->c, NEIGHBOUR_ELEMENT);
 		}
 		if (w->lane < NUMBER_QUADS)
 			fetch(to + WALK_TENSORS * 32 * 16, (const real *)a->numbers + STATISTIC_OF(row) * ROW_NUMBERS + w->lane * REALS);
