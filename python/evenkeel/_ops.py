@@ -212,7 +212,7 @@ def _with_gate(arrays: dict[str, Array | None], rounding: str, out_dtype: Dtype)
     """x, gate, weight, bias and the dtype of y, with the gate in the dtype of x, as the extension reads it.
 
     Beside a 16-bit x that would round the gate: then all are f32, and y has the dtype of x. Not with rounding "each",
-    where xhat rounds to the dtype of x.
+    where xhat rounds to the dtype of x. The extension checks weight and bias.
     """
     x, gate = arrays["x"], arrays["gate"]
     names = [name_of(getattr(array, "dtype", None)) for array in (x, gate)]
@@ -222,7 +222,7 @@ def _with_gate(arrays: dict[str, Array | None], rounding: str, out_dtype: Dtype)
     refuse_masked(**arrays)
     if not is_narrow:
         return x, kind_of(gate).cast(gate, names[0], "gate"), arrays["weight"], arrays["bias"], out_dtype
-    wide = (None if a is None else kind_of(a).cast(a, "float32", name) for name, a in arrays.items())
+    wide = (kind_of(a).cast(a, "float32", name) if name == "gate" or _is_narrow(a) else a for name, a in arrays.items())
     return *wide, names[0] if out_dtype is None else out_dtype
 
 

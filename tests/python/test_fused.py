@@ -447,6 +447,22 @@ def test_the_gate_multiplies_before_the_one_rounding(op, form, dtype, other):
         assert found.dtype == DTYPES[out_dtype] and found.tobytes() == wide.astype(DTYPES[out_dtype]).tobytes()
 
 
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_columns_beside_a_wider_gate_are_checked_as_beside_any_other(name):
+    x, gate = array((2, 8), "bf16"), array((2, 8))
+    wrong = {
+        "weight or bias of f64 ": np.ones(8),
+        f"{name} has elements of the format ": np.ones(8, int),
+        f"{name} is of type list": [1.0] * 8,
+    }
+    for words, column in wrong.items():
+        with pytest.raises(TypeError, match=f"^{words}"):
+            evenkeel.layer_norm_gated(x, gate, normalized_shape=8, **{name: column})
+    column = memoryview(np.full(8, name == "weight", "f4"))
+    found = evenkeel.layer_norm_gated(x, gate, normalized_shape=8, **{name: column})
+    np.testing.assert_array_equal(found, evenkeel.layer_norm_gated(x, gate))
+
+
 @every_op
 def test_rounding_each_rounds_before_the_gate_multiplies(op):
     x, gate, weight = array((50, 300), "bf16"), array((50, 300), "bf16", 1), array((300,), "bf16", 2)

@@ -177,6 +177,11 @@ def with_residual(call: Call, name: str, dtype: torch.dtype | None) -> Call:
     return call._replace(inputs=call.inputs._replace(**{name: residual.to(dtype)}))
 
 
+def _widened(column: Any) -> Any:
+    """A 16-bit column in float32; any other is as it was given, for the checks of every call."""
+    return column.float() if isinstance(column, Tensor) and column.dtype in NARROW else column
+
+
 def _with_gate(call: Call) -> Call:
     """The call with its gate in the dtype of x, as the kernels read it.
 
@@ -191,9 +196,8 @@ def _with_gate(call: Call) -> Call:
         return call._replace(inputs=call.inputs._replace(gate=gate.to(x.dtype)))
     if call.flavour.rounding != PLAIN.rounding:
         return call
-    columns = {"weight": weight if weight is None else weight.float(), "bias": bias if bias is None else bias.float()}
-    flavour = call.flavour._replace(out_dtype=call.out_dtype)
-    return call._replace(inputs=Inputs(x.float(), gate=gate.float(), **columns), flavour=flavour)
+    inputs = Inputs(x.float(), _widened(weight), _widened(bias), gate=gate.float())
+    return call._replace(inputs=inputs, flavour=call.flavour._replace(out_dtype=call.out_dtype))
 
 
 def _serve(call: Call) -> Any:
