@@ -399,6 +399,18 @@ def test_a_class_registered_with_the_wrong_rounding_is_left_alone(forward, right
     assert ek.replace(cls(size)) == 1
 
 
+def test_a_difference_is_said_where_the_other_rounding_cannot_be_compared():
+    def forward(self, x):
+        if x.abs().max() < 1:
+            raise ArithmeticError("x is small")
+        return promoted(self, x)
+
+    cls = fresh(forward=forward)
+    ek.register(cls, "rms_norm", **OPTIONS)
+    with pytest.warns(RuntimeWarning, match=f"{SHARE}$"):
+        assert ek.replace(cls()) == 0
+
+
 def test_a_class_is_compared_once(scaled):
     assert ek.replace(nn.Sequential(scaled(), scaled())) == 2
     count = scaled.calls
