@@ -248,6 +248,14 @@ def test_a_gated_class_with_another_formula_is_left_alone(options):
         assert ek.replace(random_norm(cls)) == 0
 
 
+def test_a_gated_call_of_what_is_no_tensor_is_the_class_s_own():
+    cls = fresh(Gated, forward=lambda self, x, z: x if isinstance(x, list) else Gated.forward(self, x, z))
+    ek.register(cls, "layer_norm", **GATE)
+    norm = random_norm(cls)
+    assert ek.replace(norm) == 1
+    assert norm([1.0], example((5, SIZE))) == [1.0]
+
+
 def test_an_activation_that_evenkeel_does_not_have_is_the_class_s_own():
     cls = fresh(Gated)
     ek.register(cls, "layer_norm", **GATE)

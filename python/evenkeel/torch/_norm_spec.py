@@ -122,7 +122,8 @@ class GatedByAttributes(BySpec):
 
 
 def _is_gate_of(x: Any, gate: Any) -> bool:
-    return isinstance(gate, Tensor) and gate.dtype is x.dtype and gate.shape == x.shape
+    are_tensors = isinstance(x, Tensor) and isinstance(gate, Tensor)
+    return are_tensors and gate.dtype is x.dtype and gate.shape == x.shape
 
 
 def _activation(module: torch.nn.Module, spec: NormSpec) -> Any:
