@@ -239,7 +239,13 @@ def test_a_gated_class_is_replaced(activation, first, kernels):
 
 
 @pytest.mark.parametrize(
-    "options", [{"gate_first": True}, {"activation": "gelu"}, {"group_cols": 24}, {"gate": None, "group_cols": None}]
+    "options",
+    [
+        {"gate_first": True},
+        {"activation": "gelu"},
+        {"group_cols": 24},
+        {"gate": None, "activation": "silu", "group_cols": None},
+    ],
 )
 def test_a_gated_class_with_another_formula_is_left_alone(options):
     cls = fresh(Gated)
@@ -554,8 +560,10 @@ def test_a_module_that_went_unseen_does_not_speak_for_its_class(different):
         (Scaled, "rms_norm", {"gate": "z", "activation": None}, TypeError, "activation is None; expected the name"),
         (Scaled, "rms_norm", {"gate": "z", "group_cols": 2.0}, TypeError, "group_cols is 2.0; expected the name"),
         (Scaled, "rms_norm", {"gate": "z", "gate_first": 2}, ValueError, "gate_first is 2; expected False or True"),
-        (Scaled, "rms_norm", {"gate_first": True}, ValueError, "gate_first is True; expected False"),
-        (Scaled, "rms_norm", {"group_cols": 8}, ValueError, "group_cols is 8; expected None"),
+        (Scaled, "rms_norm", {"gate": "z", "group_cols": 0}, ValueError, "group_cols is 0; expected a positive number"),
+        (Scaled, "rms_norm", {"activation": "gelu"}, ValueError, "activation is 'gelu' and gate is None; expected a g"),
+        (Scaled, "rms_norm", {"gate_first": True}, ValueError, "gate_first is True and gate is None; expected a gate"),
+        (Scaled, "rms_norm", {"group_cols": 8}, ValueError, "group_cols is 8 and gate is None; expected a gate"),
     ],
 )
 def test_wrong_arguments_are_named(cls, kind, options, exception, words):

@@ -119,9 +119,14 @@ def register(
     if kind == "rms_norm":
         _require("bias", bias, (None,))
     _require("gate_first", gate_first, (False, True))
+    if isinstance(group_cols, int) and group_cols <= 0:
+        raise ValueError(f"register: group_cols is {group_cols}; expected a positive number")
     if gate is None:
-        _require("gate_first", gate_first, (False,))
-        _require("group_cols", group_cols, (None,))
+        defaults = NormSpec._field_defaults
+        given_without = {"activation": activation, "gate_first": gate_first, "group_cols": group_cols}
+        for argument, value in given_without.items():
+            if value != defaults[argument]:
+                raise ValueError(f"register: {argument} is {value!r} and gate is None; expected a gate")
     check_flavour(0.0 if isinstance(weight_offset, str) else weight_offset, rounding, None, None)
     given = kind, weight, bias, eps, normalized_shape, weight_offset, rounding, result_dtype
     _registered[cls] = NormSpec(*given, gate, activation, gate_first, group_cols)
