@@ -14,12 +14,12 @@ static const struct {
 	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh"}},
 };
 
-/* Whether a text is a value in one of these forms, of which *read is the length. */
-static bool is_value(const char *text, int *value, int *read)
+/* Whether a text starts with a value in one of these forms: its digits are from *begin to *end. */
+static bool is_value(const char *text, int *value, int *begin, int *end)
 {
-	static const char *const forms[] = {" (%d%n)", " is %d%n", " %d%n"};
+	static const char *const forms[] = {" (%n%d%n)", " is %n%d%n", " %n%d%n"};
 	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-		if (sscanf(text, forms[i], value, read) == 1)
+		if (sscanf(text, forms[i], begin, value, end) == 1)
 			return true;
 	return false;
 }
@@ -29,16 +29,17 @@ int choice_in_python(const char *text, char *into, size_t size)
 {
 	for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
 		size_t length = strlen(named[i].choice);
-		int value, read;
-		if (strncmp(text, named[i].choice, length) != 0 || !is_value(text + length, &value, &read))
+		int value, begin, end;
+		if (strncmp(text, named[i].choice, length) != 0 ||
+		    !is_value(text + length, &value, &begin, &end))
 			continue;
-		int before = (int)length + read - 1; /* values have one digit */
+		int before = (int)length + begin;
 		unsigned at = (unsigned)value - named[i].first;
 		if (at < MAX_VALUES && named[i].values[at])
 			(void)snprintf(into, size, "%.*s'%s'", before, text, named[i].values[at]);
 		else
 			(void)snprintf(into, size, "%.*sNone", before, text);
-		return before + 1;
+		return (int)length + end;
 	}
 	return 0;
 }

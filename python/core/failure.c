@@ -50,11 +50,12 @@ static bool continues_word(char c)
 	return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Of " (0x…)", which says nothing of a Python object; 0: the text starts with another. */
-static int pointer_length(const char *text)
+/* Of " (0x…)" or " [0x…, 0x…)", which say nothing of a Python object; 0: the text starts with another. */
+static int address_length(const char *text)
 {
 	int length = 0;
 	(void)sscanf(text, " (0x%*[0-9a-f])%n", &length);
+	(void)sscanf(text, " [0x%*[0-9a-f], 0x%*[0-9a-f])%n", &length);
 	return *text == ' ' ? length : 0;
 }
 
@@ -71,14 +72,14 @@ static int word_in_python(const char *text, char *into, size_t size)
 	return choice_in_python(text, into, size);
 }
 
-/* A message of the library in Python's terms: names of arguments and values, and no pointers. */
+/* A message of the library in Python's terms: names of arguments and values, and no addresses. */
 static void translate(const char *message, char *into, size_t size)
 {
 	size_t length = 0;
 	bool in_word = false;
 	while (*message && length + 1 < size) {
 		into[length] = '\0';
-		int read = pointer_length(message);
+		int read = address_length(message);
 		if (!read && !in_word)
 			read = word_in_python(message, into + length, size - length);
 		if (!read) {

@@ -261,7 +261,7 @@ def test_the_result_may_lie_where_x_or_the_residual_does(op):
         out = given[0] if given[1] is residual else given[1]
         assert function(op, AFTER)(*given, weight, out=out) is out and out.tobytes() == expected.tobytes()
     stream = np.concatenate([residual, residual])
-    with pytest.raises(ValueError, match="^out .* overlaps residual "):
+    with pytest.raises(ValueError, match="^out overlaps residual:"):
         function(op, AFTER)(x, stream[:5], weight, out=stream[1:6])
     assert stream.tobytes() == np.concatenate([residual, residual]).tobytes()
 
