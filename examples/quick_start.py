@@ -28,7 +28,7 @@ torch.nn.functional.layer_norm(exact, (768,)).pow(3).sum().backward()
 difference = (x.grad - exact.grad).abs().max() / exact.grad.abs().max()
 print(f"backward    dx differs from float64, over the largest element, by {difference:.0e}")
 
-# 4. Forward and backward with the statistics in the open, 16-bit activations with float32 weights.
+# 4. Forward and backward with explicit statistics, 16-bit activations with float32 weights.
 half = x.detach().bfloat16()
 y, mean, rstd = evenkeel.torch.layer_norm_forward(half, norm.weight, norm.bias)
 dx, dweight, dbias = evenkeel.torch.layer_norm_backward(y, half, mean, rstd, norm.weight)

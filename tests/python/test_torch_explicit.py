@@ -1,4 +1,4 @@
-"""Forward and backward with statistics in the open; test_torch_values.py has their bits.
+"""Forward and backward with explicit statistics; test_torch_values.py has their bits.
 SPDX-License-Identifier: MIT"""
 
 import pytest

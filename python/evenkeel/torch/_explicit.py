@@ -1,4 +1,4 @@
-"""Forward and backward with statistics in the open, and no autograd. SPDX-License-Identifier: MIT"""
+"""Forward and backward with explicit statistics, and no autograd. SPDX-License-Identifier: MIT"""
 
 from typing import Any, NamedTuple
 

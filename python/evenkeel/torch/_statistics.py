@@ -1,4 +1,4 @@
-"""The norms with autograd and their statistics in the open; evenkeel.compat calls it. SPDX-License-Identifier: MIT"""
+"""The norms with autograd and their explicit statistics; evenkeel.compat calls it. SPDX-License-Identifier: MIT"""
 
 from typing import Any
 
