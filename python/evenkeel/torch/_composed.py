@@ -52,7 +52,7 @@ class _Activation(NamedTuple):
     slope: Callable[[Tensor], Tensor]  # its derivative, which has derivatives of every order
 
 
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "sigmoid": _Activation(torch.sigmoid, _sigmoid_slope),
     "silu": _Activation(F.silu, _silu_slope),
     "gelu": _Activation(F.gelu, _gelu_slope),
@@ -125,7 +125,7 @@ def pytorch(call: Call) -> Outputs:
     inner = x.dtype if residual is None else residual.dtype
     dtype = torch.float64 if torch.float64 in (x.dtype, inner, call.out_dtype) else torch.float32
     wide, weight, bias, added, x_bias, after, gate = (_wide(tensor, dtype) for tensor in call.inputs)
-    activation = None if call.flavour.activation is None else _ACTIVATIONS[call.flavour.activation].value
+    activation = None if call.flavour.activation is None else ACTIVATIONS[call.flavour.activation].value
     if activation is not None and gate is not None:
         gate, activation = activation(gate), None
     if gate is not None and call.flavour.gate_first:
@@ -184,7 +184,7 @@ def by_formula(known: Known, options: Options) -> Gradients:
     dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
     rows = tuple(range(x.dim() - len(options.shape)))
     h = x.to(dtype) if x_bias is None else x.to(dtype) + x_bias.to(dtype)
-    activation = None if options.activation is None else _ACTIVATIONS[options.activation]
+    activation = None if options.activation is None else ACTIVATIONS[options.activation]
     dgate = None
     gate = None if gate is None else gate.to(dtype)
     factor, slope = (None, None) if activation is None or gate is None else (f(gate) for f in activation)

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled
 
+from evenkeel.torch import _composed
 from evenkeel.torch._autocast import without_autocast
 from evenkeel.torch._call import NARROW
 from evenkeel.torch._functional import layer_norm, layer_norm_gated, rms_norm, rms_norm_gated
 
 Kind = Literal["layer_norm", "rms_norm"]
 ResultDtype = Literal["x", "promoted"]
-ACTIVATIONS = "sigmoid", "silu", "gelu", "gelu_tanh"
+ACTIVATIONS = tuple(_composed.ACTIVATIONS)  # no dict, as an attribute may have no hash
 
 
 class NormSpec(NamedTuple):
