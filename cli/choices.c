@@ -88,9 +88,9 @@ static int check_ops(const struct options *options, const char *option, const ch
 		return STATUS_FINE;
 	while (!has(example, name))
 		example++;
-	return complain(STATUS_USAGE, "%s: must come with an op that has %s, such as %s%s%s%s", option, name,
-			example->name, without ? "; " : "", without ? without->name : "",
-			without ? " has none" : "");
+	return complain(STATUS_USAGE, "%s: must come with an op that has %s %s, such as %s%s%s%s", option,
+			strchr("aeiox", *name) ? "an" : "a", name, example->name, without ? "; " : "",
+			without ? without->name : "", without ? " has none" : "");
 }
 
 /* layer_norm_gelu has not all of them. */
