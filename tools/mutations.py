@@ -21,8 +21,8 @@ REFERENCE = "src/ops/norm/reference.inc.h"
 FUSED = "src/ops/norm/cpu_fused.inc.h"
 FUSED_FORWARD = "src/ops/norm/cpu_fused_forward.inc.h"
 FUSED_BACKWARD = "src/ops/norm/cpu_fused_backward.inc.h"
-STREAM = "src/ops/norm/cpu_fused_stream.inc.h"
-STREAM_DTYPE = "src/ops/norm/cpu_fused_stream_dtype.inc.h"
+DT = "src/ops/norm/cpu_fused_dt.inc.h"
+DT_DTYPE = "src/ops/norm/cpu_fused_dt_dtype.inc.h"
 GATE_DTYPE = "src/ops/norm/cpu_fused_gate_dtype.inc.h"
 FORWARD_CU = "src/ops/norm/kernels/forward.cu"
 ACTIVATION_CU = "src/ops/norm/kernels/activation.cu"
@@ -148,15 +148,15 @@ MUTATIONS = [
              "dx_bias loses the last column of each segment"),
     Mutation("dgate_slope", FUSED_BACKWARD, "N(multiply)(factor, slope, n, factor);",
              "N(multiply)(factor, value, n, factor);", "dgate has the activation for its derivative"),
-    Mutation("streamed_sets", STREAM, "kept + i * (N(STREAMED) / 2)", "kept + 0 * i",
+    Mutation("dt_sets", DT, "kept + i * (N(DT_NUMBERS) / 2)", "kept + 0 * i",
              "what is kept of the rows before is overwritten by the rows at hand"),
-    Mutation("streamed_head", STREAM, "if (start == 0 && r->head)", "if (start != 0 && r->head)",
+    Mutation("dt_head", DT, "if (start == 0 && r->head)", "if (start != 0 && r->head)",
              "what lies before the first whole line of dx is not written"),
-    Mutation("streamed_dgate_order", STREAM_DTYPE,
+    Mutation("dt_dgate_order", DT_DTYPE,
              "V(mul)(V(mul)(dy, P(affine)(x, stats, f, i, n)), slope)",
              "V(mul)(dy, V(mul)(P(affine)(x, stats, f, i, n), slope))",
              "dgate by another order of the product"),
-    Mutation("streamed_tail", STREAM_DTYPE, "N(put)(s->dt + i, dt, n);",
+    Mutation("dt_tail", DT_DTYPE, "N(put)(s->dt + i, dt, n);",
              "N(put)(s->dt + i, n == N(W) ? dt : dy, n);", "dy for dt in a tail"),
     Mutation("cuda_dgate_order", ACTIVATION_CU, "*dgate = dy * affine(xhat, weight, bias) * slope;",
              "*dgate = dy * (affine(xhat, weight, bias) * slope);", "dgate by another order of the product, on a GPU",

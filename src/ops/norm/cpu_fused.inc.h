@@ -361,7 +361,7 @@ INLINE struct N(stats) N(input_stats)(const struct N(input) *input, int64_t cols
 }
 
 #include "cpu_fused_forward.inc.h"
-#include "cpu_fused_stream.inc.h"
+#include "cpu_fused_dt.inc.h"
 #include "cpu_fused_backward.inc.h"
 
 extern const struct ek_fused_kernel PASTE(LEVEL, PASTE(ACT, fused));

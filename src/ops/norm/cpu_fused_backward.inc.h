@@ -216,7 +216,7 @@ OUTLINE void N(fused_grad_rows)(const ek_norm_backward_args *a, int64_t first, i
 static void N(fused_backward)(const ek_norm_backward_args *a, int64_t first, int64_t end,
 			      const struct ek_column_task *task, bool nontemporal)
 {
-	(N(can_stream)(a) ? N(stream_backward) : N(fused_grad_rows))(a, first, end, task, nontemporal);
+	(N(can_make_dt)(a) ? N(dt_backward) : N(fused_grad_rows))(a, first, end, task, nontemporal);
 }
 
 /* The gradients of columns first … end-1 from the results of count tasks: [count][2 or 3][cols]. */

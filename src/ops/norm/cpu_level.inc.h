@@ -99,7 +99,7 @@ OUTLINE void vd_activate_and_slope_tail(ek_activation activation, vd t[2], vd sl
 
 /* What backward has beside the norm, where dt is made ahead of the sums: an activation of the affine result; a gate that
  * multiplies it; a gate that multiplies x. */
-enum stream { STREAM_ACTIVATION, STREAM_GATE, STREAM_GATE_FIRST };
+enum dt_form { DT_OF_ACTIVATION, DT_OF_GATE, DT_OF_GATE_FIRST };
 
 /* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
 enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
