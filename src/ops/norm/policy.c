@@ -613,8 +613,9 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		p.keep = p.keep_weight = 0;
 	if (!form->given) /* recomputed statistics take registers, too */
 		p.keep = 0;
-	if (more || (wide && uneven &&
-		     !form->given)) /* registers of 16-bit rows in binary32, 4100 columns: 52 bytes spilled */
+	/* Registers of 16-bit rows in binary32, 4100 columns: 52 bytes spilled. */
+	bool recomputed = wide && uneven && !form->given && form->access == ACCESS_QUADS;
+	if (more || recomputed)
 		p.keep_weight = 2;
 	/* 8192x8192 with dh: .92, three stages .91; and x_bias' gradient: .90, .82; 8192x1024 with x_bias: .72, .67 */
 	if ((form->tensors > 2 && p.row_warps > 1) || form->kept > 1)
