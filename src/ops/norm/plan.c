@@ -240,6 +240,7 @@ struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int acce
 				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
 				     .groups = ek_norm_groups(a->cols, a->group_cols),
 				     .access = ek_norm_kernel_access(access, !has_other_dtypes(a)),
+				     .half_quads = access == ACCESS_HALF_QUADS,
 				     .flavoured = a->weight_offset || a->rounding == EK_ROUND_EACH ||
 						  a->y_dtype != a->dtype || a->residual_after,
 				     .after = a->residual_after || (a->gate && !a->gate_first),

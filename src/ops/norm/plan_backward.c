@@ -183,6 +183,7 @@ struct ek_norm_form ek_norm_backward_form(const ek_norm_backward_args *a, int ac
 				     .cols = ek_norm_group_cols(a->cols, a->group_cols),
 				     .groups = ek_norm_groups(a->cols, a->group_cols),
 				     .access = ek_norm_kernel_access(access, !has_other_dtypes(a)),
+				     .half_quads = access == ACCESS_HALF_QUADS,
 				     .given = a->rstd != NULL,
 				     .sums = (a->dweight != NULL) + (a->dbias != NULL) + (a->dx_bias != NULL),
 				     .kept = 1 + (a->x_bias != NULL) + (a->bias != NULL),

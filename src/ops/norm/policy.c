@@ -132,6 +132,13 @@ static const struct choice forward_32bit_fused[] = {
 	END,
 };
 
+/* 16-bit rows held in binary32: blocks of one warp would not start as fast as they end. */
+static const struct choice forward_half_quads[] = {
+	FORWARD(1024, 1, 1, 1, 2, 128), /* 47936x700: .84, a row a block .58; 16776x500: .83, .77 */
+	FORWARD(2047, 1, 1, 2, 2, 128), /* 5592x1500: .70, .68 */
+	END,
+};
+
 static const struct choice forward_32bit_shifted[] = {
 	FORWARD(1024, 1, 1, 1, 1, 112),
 	FORWARD(2048, 1, 1, 2, 1, 168), /* 8192x1281: .75, two warps .70 */
@@ -492,6 +499,8 @@ static const struct choice *forward_table(const struct ek_norm_form *form)
 		return forward_64bit;
 	if (form->dtype == EK_F32 && form->access != ACCESS_QUADS)
 		return forward_32bit_shifted;
+	if (form->half_quads && choose(forward_half_quads, form->cols)->cols)
+		return forward_half_quads;
 	bool fused = form->tensors > 1 || form->kept > 1;
 	if (form->dtype == EK_F32)
 		return form->kept > 1 ||
@@ -568,10 +577,12 @@ bool ek_forward_few_policy(const struct ek_norm_form *form, struct ek_norm_polic
 	return true;
 }
 
-/* On a GPU with less shared memory: fewer rows ahead, then fewer slots a block. */
+/* On a GPU with less shared memory: smaller weights, fewer rows ahead, then fewer slots a block. */
 static bool take_less_shared(struct ek_norm_policy *p)
 {
-	if (p->stages > 2)
+	if (p->keep_weight == KEEP_SHARED_WIDE)
+		p->keep_weight = KEEP_SHARED;
+	else if (p->stages > 2)
 		p->stages--;
 	else if (p->block_rows > 1)
 		p->block_rows /= 2;
@@ -613,6 +624,8 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		p.keep = p.keep_weight = 0;
 	if (!form->given) /* recomputed statistics take registers, too */
 		p.keep = 0;
+	if (form->half_quads && form->cols > 512 && form->cols < SEGMENT)
+		p.keep = KEEP_NOTHING; /* 47936x700: .83, rows in registers .64; 9320x900: .75, .64; 13976x600: .77, .78 */
 	/* Registers of 16-bit rows in binary32, 4100 columns: 52 bytes spilled. */
 	bool recomputed = wide && uneven && !form->given && form->access == ACCESS_QUADS;
 	if (more || recomputed)
@@ -622,6 +635,11 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		p.stages = (uint16_t)at_most(p.stages, 2);
 	if ((more && (uneven || wide)) || (form->gate && (uneven || p.row_blocks > 1)))
 		p.keep = 0;
+	/* 8192x1024, tanh form of GELU: 21.5 us, rows in registers and 16-bit weights 23.1; 8192x8192 149, 159; 8192x1536 42, 63 */
+	if (form->activation && !form->gate && form->given && form->access == ACCESS_QUADS) {
+		p.keep = KEEP_GRADIENT;
+		p.keep_weight = KEEP_SHARED_WIDE;
+	}
 	/* The same for every set of operands, so that workspaces are, too. */
 	struct ek_norm_form most = *form;
 	most.weight_dtype = EK_F32;

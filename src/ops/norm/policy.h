@@ -25,6 +25,7 @@ struct ek_norm_form {
 	int64_t cols;   /* of a group, where there are groups */
 	int64_t groups; /* in a row */
 	int access;     /* ACCESS_… */
+	bool half_quads; /* 16-bit rows, held in binary32 because they start at multiples of 8 bytes */
 	bool given;     /* backward: statistics */
 	int sums;       /* backward: column sums wanted */
 	bool flavoured; /* forward: a weight offset, several roundings, y in another dtype, a residual after */

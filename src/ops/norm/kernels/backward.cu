@@ -3,8 +3,8 @@
  * slots.cu; rows.cu explains most constants. Further ones:
  *   HAS_RSTD                     given statistics (else they are recomputed)
  *   STAGES                       steps (of ROWS_AT_ONCE rows) that shared memory holds: the one in hand, and those fetched ahead
- *   KEEP                         1: x and dy stay in registers between the two passes over a row, 0: in shared memory
- *   KEEP_WEIGHT                  where weight stays from row to row: 0 nowhere, 1 in registers, 2 in shared memory
+ *   KEEP                         what stays in registers between the two passes over a row: KEEP_… (layout.h)
+ *   KEEP_WEIGHT                  where weight stays from row to row: KEEP_… (layout.h)
  *   FOLD_BLOCKS                  blocks of a cluster whose column sums are folded before they are written
  * A block has BLOCK_ROWS slots in hand, each walked by ROW_WARPS warps (of ROW_BLOCKS blocks); or, of narrow rows, several
  * a warp, each walked by ROW_THREADS threads, or by several times as many, which take its chunks by turns.
@@ -13,7 +13,8 @@
 enum {
 	NEEDS_DX = HAS_DX || HAS_DRESIDUAL || HAS_DX_BIAS || HAS_DGATE,
 	HAS_THIRD = HAS_DH || HAS_GATE,
-	HAS_LATE_THIRD = HAS_DH || GATE_IN || (HAS_GATE && !KEEP), /* it stays in the ring until dx is written */
+	KEEPS_ROWS = KEEP == KEEP_ROWS,
+	HAS_LATE_THIRD = HAS_DH || GATE_IN || (HAS_GATE && !KEEPS_ROWS), /* it stays in the ring until dx is written */
 	TENSORS = 2 + HAS_THIRD, /* in the ring: x, dy, and dh or the gate */
 	SHIFT_BYTES = ACCESS == ACCESS_SHIFTED ? TRAYS_BYTES : 0,
 	RING_BYTES = RING_BYTES_OF(STAGES, TENSORS, ROWS_AT_ONCE, TRAYS_BYTES),
@@ -194,13 +195,15 @@ DEVICE void given_statistics(struct statistics *s, struct step t, const struct b
 
 /* What a thread keeps of weight, or of x_bias, from row to row. */
 enum {
-	WEIGHT_QUADS = WEIGHT_WORDS < 4 ? 1 : WEIGHT_WORDS / 4, /* of a quad of the row */
+	KEEPS_SHARED = KEEP_WEIGHT == KEEP_SHARED || KEEP_WEIGHT == KEEP_SHARED_WIDE,
+	KEPT_WORDS = KEEP_WEIGHT == KEEP_SHARED_WIDE ? PER_QUAD : WEIGHT_WORDS,
+	KEPT_QUADS = KEPT_WORDS < 4 ? 1 : KEPT_WORDS / 4, /* of a quad of the row */
 	KEPT_BYTES = KEPT_BYTES_OF(KEEP_WEIGHT, QUADS, ELEMENT_BYTES, WEIGHT_BYTES, THREADS)
 };
 
 struct kept {
 	const u8 *from;
-	struct weights held[KEEP_WEIGHT == 1 ? QUADS : 1];
+	struct weights held[KEEP_WEIGHT == KEEP_REGISTERS ? QUADS : 1];
 	u8 *shared; /* its own places there */
 };
 
@@ -210,7 +213,7 @@ struct kept_operands {
 
 DEVICE u8 *kept_quad(const struct kept *kept, int j, int i)
 {
-	return kept->shared + (j * WEIGHT_QUADS + i) * THREADS * 16;
+	return kept->shared + (j * KEPT_QUADS + i) * THREADS * 16;
 }
 
 /* Zeros past the end of the row. */
@@ -228,13 +231,17 @@ DEVICE void keep_weights(struct kept *kept, const u8 *from, u8 *shared, int firs
 	kept->from = from;
 	kept->shared = shared;
 	UNROLL
-	for (int j = 0; KEEP_WEIGHT && j < QUADS; j++) {
+	for (int j = 0; KEEP_WEIGHT != KEEP_NOWHERE && j < QUADS; j++) {
 		struct weights v = weights_or_none(from, first, j);
-		if (KEEP_WEIGHT == 1)
-			kept->held[j % (KEEP_WEIGHT == 1 ? QUADS : 1)] = v;
+		real wide[PER_QUAD];
+		if (KEEP_WEIGHT == KEEP_REGISTERS)
+			kept->held[j % (KEEP_WEIGHT == KEEP_REGISTERS ? QUADS : 1)] = v;
+		if (KEEP_WEIGHT == KEEP_SHARED_WIDE)
+			widen_weights(v, wide);
 		UNROLL
-		for (int i = 0; KEEP_WEIGHT == 2 && i < WEIGHT_QUADS; i++)
-			*(quad *)kept_quad(kept, j, i) = *(const quad *)&v.w[4 * i];
+		for (int i = 0; KEEPS_SHARED && i < KEPT_QUADS; i++)
+			*(quad *)kept_quad(kept, j, i) =
+				KEEP_WEIGHT == KEEP_SHARED_WIDE ? quad_of_sums(wide + i * REALS) : *(const quad *)&v.w[4 * i];
 	}
 }
 
@@ -242,14 +249,19 @@ DEVICE void keep_weights(struct kept *kept, const u8 *from, u8 *shared, int firs
 DEVICE void take_kept(real *w, const struct kept *kept, int first, int j)
 {
 	struct weights v;
-	if (KEEP_WEIGHT == 0)
+	if (KEEP_WEIGHT == KEEP_NOWHERE)
 		v = weights_or_none(kept->from, first, j);
-	if (KEEP_WEIGHT == 1)
-		v = kept->held[j % (KEEP_WEIGHT == 1 ? QUADS : 1)];
+	if (KEEP_WEIGHT == KEEP_REGISTERS)
+		v = kept->held[j % (KEEP_WEIGHT == KEEP_REGISTERS ? QUADS : 1)];
 	UNROLL
-	for (int i = 0; KEEP_WEIGHT == 2 && i < WEIGHT_QUADS; i++)
-		*(quad *)&v.w[4 * i] = load_fetched(kept_quad(kept, j, i));
-	widen_weights(v, w);
+	for (int i = 0; KEEPS_SHARED && i < KEPT_QUADS; i++) {
+		if (KEEP_WEIGHT == KEEP_SHARED_WIDE)
+			sums_of_quad(load_fetched(kept_quad(kept, j, i)), w + i * REALS);
+		else
+			*(quad *)&v.w[4 * i] = load_fetched(kept_quad(kept, j, i));
+	}
+	if (KEEP_WEIGHT != KEEP_SHARED_WIDE)
+		widen_weights(v, w);
 }
 
 DEVICE void kept_weights(real *w, const struct kept_operands *kept, int first, int j)
@@ -272,10 +284,10 @@ DEVICE void input_of(real *xs, quad x, const real *factors, const struct kept_op
 		xs[e] = LATE_X_BIAS ? xs[e] + b[e] : LATE_GATE ? xs[e] * gate_of(factors[e]) : xs[e];
 }
 
-/* What stays in registers between the passes, in binary32, where x and dy do: g, the gradient of xhat, where a derivative of 20
- * to 32 instructions is behind it. Else, and where the gate multiplied x, the second pass computes it again. The gradient of
- * a gate of the result needs no sum, and the first pass writes it. */
-enum { HOLDS_GRADIENT = ACTIVATION && KEEP && !GATE_IN };
+/* What stays in registers between the passes, in binary32: g, the gradient of xhat, where a derivative of 20 to 32
+ * instructions is behind it. With KEEP_NOTHING, and where the gate multiplied x, the second pass computes it again. The
+ * gradient of a gate of the result needs no sum, and the first pass writes it. */
+enum { HOLDS_GRADIENT = ACTIVATION && KEEP != KEEP_NOTHING && !GATE_IN };
 struct held_row {
 	real g[HOLDS_GRADIENT ? ELEMENTS : 1];
 };
@@ -368,8 +380,8 @@ struct walk {
 };
 
 /* Quads of the rows in hand: in registers, or out of the ring again. */
-#define X_QUAD(u, j) (KEEP ? x[u][j] : step_quad(w->ring, 0, u, j, t, a, w->p.first))
-#define DY_QUAD(u, j) (KEEP ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a, w->p.first))
+#define X_QUAD(u, j) (KEEPS_ROWS ? x[u][j] : step_quad(w->ring, 0, u, j, t, a, w->p.first))
+#define DY_QUAD(u, j) (KEEPS_ROWS ? dy[u][j] : step_quad(w->ring, 1, u, j, t, a, w->p.first))
 
 enum { ROW_SUMS = CENTRED ? 2 : 1, STEP_SUMS = ROWS_AT_ONCE * ROW_SUMS };
 
@@ -446,7 +458,7 @@ DEVICE void write_step(quad (*x)[QUADS], quad (*dy)[QUADS], const struct held_ro
 }
 
 /* No loads of a quad before the last one is done: they would take all registers. */
-enum { QUAD_BY_QUAD = HAS_GATE && !KEEP && (CAPACITY != COLS || (!HAS_RSTD && ELEMENT_BYTES == 2)) };
+enum { QUAD_BY_QUAD = HAS_GATE && !KEEPS_ROWS && (CAPACITY != COLS || (!HAS_RSTD && ELEMENT_BYTES == 2)) };
 
 /* One step: ROWS_AT_ONCE rows that have been fetched, and the fetch of later ones into their place. */
 DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct kept_operands *kept,
@@ -461,12 +473,12 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 	if (ACCESS == ACCESS_SHIFTED)
 		sync_warp(); /* others' quads are there, too */
 	UNROLL
-	for (int u = 0; (KEEP || !HAS_RSTD) && u < ROWS_AT_ONCE; u++) {
+	for (int u = 0; (KEEPS_ROWS || !HAS_RSTD) && u < ROWS_AT_ONCE; u++) {
 		take_step(x[u], QUADS, w->ring, 0, u, 0, t, a, w->p.first);
-		if (KEEP)
+		if (KEEPS_ROWS)
 			take_step(dy[u], QUADS, w->ring, 1, u, 0, t, a, w->p.first);
 	}
-	if (KEEP && !HAS_THIRD)
+	if (KEEPS_ROWS && !HAS_THIRD)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 	UNROLL
 	for (int u = 0; HAS_RSTD && u < ROWS_AT_ONCE; u++) {
@@ -493,7 +505,7 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 					       column(w->p.first, j), GATE_ELEMENT);
 		}
 	}
-	if (KEEP && HAS_THIRD && !HAS_LATE_THIRD)
+	if (KEEPS_ROWS && HAS_THIRD && !HAS_LATE_THIRD)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 	if (NEEDS_DX) {
 		row_means(lanes, means, own, STEP_SUMS, &w->board, w->p);
@@ -501,7 +513,7 @@ DEVICE void walk_step(real (*column_sums)[ELEMENTS], struct step t, const struct
 			sync_warp(); /* nor of the second pass */
 		write_step(x, dy, held, t, s, means, kept, a, w, column_sums);
 	}
-	if (!KEEP || HAS_LATE_THIRD)
+	if (!KEEPS_ROWS || HAS_LATE_THIRD)
 		fetch_step(w->ring, step_after(t, STAGES), a, w->p);
 }
 

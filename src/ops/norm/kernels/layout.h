@@ -60,6 +60,17 @@ enum {
 		256 /* partial sums that a launch folds into one: a thread loads up to twice FOLD_BY_THREAD */
 };
 
+/* KEEP, of backward: what stays in registers from the first pass over a row to the second; the rest stays in shared memory. */
+#define KEEP_NOTHING 0
+#define KEEP_ROWS 1     /* x and dy; of an activation also the gradient of xhat */
+#define KEEP_GRADIENT 2 /* the gradient of xhat, of an activation: x is read and widened again */
+
+/* KEEP_WEIGHT, of backward: where weight stays from row to row. */
+#define KEEP_NOWHERE 0
+#define KEEP_REGISTERS 1
+#define KEEP_SHARED 2
+#define KEEP_SHARED_WIDE 3 /* in binary32, of 16-bit rows: read again, but not widened again */
+
 /* ---- arguments; strides in bytes, pointers of absent operands NULL ---- */
 
 /* Kernels of calls without neighbours have shorter structs: of over 128 bytes the compiler loads each field where it is
@@ -179,10 +190,11 @@ LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
 #define FOLD_BYTES_OF(block_rows, fold_blocks, thread_sums_bytes, row_warps) \
 	((block_rows) * (fold_blocks) > 1 ? (block_rows) * (thread_sums_bytes)*32 * (row_warps) : 0)
 #define KEPT_BYTES_OF(keep_weight, quads, element_bytes, weight_bytes, threads)                              \
-	((keep_weight) == 2                                                                                  \
+	((keep_weight) == KEEP_SHARED                                                                        \
 		 ? (quads)*16 * ((weight_bytes) <= (element_bytes) ? 1 : (weight_bytes) / (element_bytes)) * \
 			   (threads)                                                                         \
-		 : 0)
+	 : (keep_weight) == KEEP_SHARED_WIDE ? (quads)*16 / (element_bytes)*4 * (threads)                    \
+					     : 0)
 #define RING_BYTES_OF(stages, tensors, rows_at_once, trays_bytes) \
 	((stages) * (tensors) * (rows_at_once) * (trays_bytes))
 
