@@ -75,7 +75,8 @@ static bool is_main(const struct sweep *s)
 /* Where few rows have a kernel of their own, those of the case are too many for a GPU of one multiprocessor. */
 static void check_on_both(const struct sweep *s, const struct test_case *c)
 {
-	const struct ek_norm_form form = {.dtype = c->dtype,
+	const struct ek_norm_form form = {.norm = c->op->kind,
+					  .dtype = c->dtype,
 					  .weight_dtype = c->weight_dtype,
 					  .cols = c->cols,
 					  .access = s->access,

@@ -118,7 +118,8 @@ static void check_form_fits(const struct plan *p, const struct ek_norm_form *for
 static void check_policy(const struct plan *p)
 {
 	struct ek_gpu_limits limits = limits_of(p);
-	struct ek_norm_form form = {.dtype = p->dtypes.dtype,
+	struct ek_norm_form form = {.norm = EK_LAYER_NORM,
+				    .dtype = p->dtypes.dtype,
 				    .weight_dtype = p->dtypes.weight_dtype,
 				    .cols = p->cols,
 				    .access = p->access,

@@ -234,7 +234,8 @@ static bool has_other_dtypes(const ek_norm_forward_args *a)
 
 struct ek_norm_form ek_norm_forward_form(const ek_norm_forward_args *a, int access)
 {
-	return (struct ek_norm_form){.dtype = access == ACCESS_HALF_QUADS ? ek_real_of(a->dtype)
+	return (struct ek_norm_form){.norm = a->norm,
+				     .dtype = access == ACCESS_HALF_QUADS ? ek_real_of(a->dtype)
 									  : row_dtype(a),
 				     .weight_dtype = a->weight_dtype,
 				     .cols = ek_norm_group_cols(a->cols, a->group_cols),

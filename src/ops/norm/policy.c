@@ -524,8 +524,14 @@ static const struct choice *forward_table(const struct ek_norm_form *form)
 static int activation_registers(const struct ek_norm_policy *policy, const struct ek_norm_form *form)
 {
 	bool made = (form->tensors > 1 || form->kept > 1) && !form->gate;
-	bool late = form->after && form->activation == EK_GELU; /* a gate, whose activation takes the most */
-	return 64 + 16 * (holds_gate(policy, form) || made || late || form->groups > 1);
+	bool gelu_gate = form->gate && form->activation == EK_GELU; /* takes the most */
+	/* LayerNorm's pairs of sums, in a tree that is not full. 8192x6144, gated: 81 us, 64 registers 95 */
+	bool odd_tree = form->norm == EK_LAYER_NORM && policy->warp_segments > 1 &&
+			(policy->row_warps & (policy->row_warps - 1)) != 0;
+	/* A warp's own row that ends inside of its segments. 8192x1536, tanh form of GELU: 20.2 us, 64 registers 24.1 */
+	bool ends_inside = policy->row_warps == 1 && form->cols % ((int64_t)SEGMENT * policy->warp_segments) != 0;
+	int more = (holds_gate(policy, form) || gelu_gate || odd_tree) + made + (form->groups > 1);
+	return at_most(64 + 16 * more + 24 * ends_inside, 96);
 }
 
 static void add_forward_registers(struct ek_norm_policy *policy, const struct ek_norm_form *form)
@@ -605,9 +611,12 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 	bool more = form->kept > 1 || form->sums == 3; /* x_bias, or its gradient */
 	bool wide = form->dtype == EK_F32;
 	/* No registers for that; nor for three tensors that are read byte by byte, beside the pointers of a group; nor, where
-	 * rows do not fill their warps, for recomputed statistics with a bias of x or a gate, and for a GELU of a f32 gate. */
-	bool scarce = uneven && (form->given ? form->gate && wide && form->activation == EK_GELU
-					     : form->gate || (wide && form->kept > 1));
+	 * rows do not fill their warps, for a GELU of a gate, or of f32 beside three column sums, and for recomputed statistics
+	 * of f32 with a bias of x or dh, or of a gate; nor for those of f32 x with a bias before an activation. */
+	bool scarce_given = uneven && form->activation == EK_GELU && (form->gate || (wide && form->sums > 2));
+	bool scarce_recomputed = (uneven && (form->gate || (wide && (form->kept > 1 || form->tensors > 2)))) ||
+				 (wide && more && form->activation);
+	bool scarce = form->given ? scarce_given : scarce_recomputed;
 	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && (uneven || more || form->gate)) ||
 	    (form->tensors > 2 && form->groups > 1 && form->access == ACCESS_ELEMENTS) || scarce)
 		return staged_policy(form, false, limits);
@@ -626,17 +635,19 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		p.keep = 0;
 	if (form->half_quads && form->cols > 512 && form->cols < SEGMENT)
 		p.keep = KEEP_NOTHING; /* 47936x700: .83, rows in registers .64; 9320x900: .75, .64; 13976x600: .77, .78 */
-	/* Registers of 16-bit rows in binary32, 4100 columns: 52 bytes spilled. */
-	bool recomputed = wide && uneven && !form->given && form->access == ACCESS_QUADS;
-	if (more || recomputed)
-		p.keep_weight = 2;
+	/* No registers for weights: 40 to 52 bytes were spilled. A gate: at no cost; RMSNorm of f32, 8192x1536: 43.4 us, 46.5;
+	 * LayerNorm 45.3, 43.6; with dh, 16-bit weights beside 8192x1024 of f32: 38.6, 37.8 */
+	bool ends_inside = wide && uneven && form->access == ACCESS_QUADS && (!form->given || form->norm == EK_RMS_NORM);
+	bool widens = wide && form->tensors > 2 && form->weight_dtype != EK_F32;
+	if (more || form->gate || ends_inside || widens)
+		p.keep_weight = KEEP_SHARED;
 	/* 8192x8192 with dh: .92, three stages .91; and x_bias' gradient: .90, .82; 8192x1024 with x_bias: .72, .67 */
 	if ((form->tensors > 2 && p.row_warps > 1) || form->kept > 1)
 		p.stages = (uint16_t)at_most(p.stages, 2);
 	if ((more && (uneven || wide)) || (form->gate && (uneven || p.row_blocks > 1)))
 		p.keep = 0;
 	/* 8192x1024, tanh form of GELU: 21.5 us, rows in registers and 16-bit weights 23.1; 8192x8192 149, 159; 8192x1536 42, 63 */
-	if (form->activation && !form->gate && form->given && form->access == ACCESS_QUADS) {
+	if (form->activation && !form->gate && form->given && form->access == ACCESS_QUADS && form->sums < 3) {
 		p.keep = KEEP_GRADIENT;
 		p.keep_weight = KEEP_SHARED_WIDE;
 	}

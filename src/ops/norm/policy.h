@@ -21,6 +21,7 @@ struct ek_norm_policy {
 
 /* What a policy depends on besides the GPU. */
 struct ek_norm_form {
+	ek_norm norm;
 	ek_dtype dtype, weight_dtype;
 	int64_t cols;   /* of a group, where there are groups */
 	int64_t groups; /* in a row */

@@ -661,7 +661,7 @@ DEVICE struct sums walk_slot(const struct walk_columns *columns, struct walk *w,
 }
 
 /* A warp walks the rows of walk_slots slots in one strip of columns, and folds them. */
-GROUP_KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 || GATE_IN ? 2 : 3, staged_arguments)
+GROUP_KERNEL(KERNEL_NAME, 32 * WALK_WARPS, SUMS > 2 || GATE_IN || (HAS_GATE && ACTIVATION == ACTIVATION_GELU) ? 2 : 3, staged_arguments)
 {
 	const int warp_in_block = thread_index() / 32;
 	const i64 warp = block_index() * WALK_WARPS + warp_in_block, number = warp / STRIPS;
