@@ -206,6 +206,11 @@ static int real_bytes(const struct ek_norm_form *form)
 	return (int)ek_bytes_of_dtype(ek_real_of(form->dtype));
 }
 
+static int per_quad(const struct ek_norm_form *form)
+{
+	return 16 / element_bytes(form);
+}
+
 static int64_t segments_of(int64_t cols)
 {
 	return quotient_up(cols, SEGMENT);
@@ -416,18 +421,17 @@ static struct ek_norm_policy staged_policy(const struct ek_norm_form *form, bool
 /* A narrow row takes part of a warp, and a thread takes several such rows. */
 static void share_warps(struct ek_norm_policy *p, const struct ek_norm_form *form)
 {
-	int per_quad = 16 / element_bytes(form);
 	int64_t cols = form->cols;
 	p->row_threads = 32;
 	p->rows_at_once = cols <= 512 ? 2 : 1;
-	while (p->row_threads > 1 && p->row_threads / 2 * per_quad >= cols)
+	while (p->row_threads > 1 && p->row_threads / 2 * per_quad(form) >= cols)
 		p->row_threads /= 2;
 }
 
 /* Elements that the threads of a row have room for. */
 static int64_t capacity_of(const struct ek_norm_form *form, int row_threads)
 {
-	int64_t step = (int64_t)row_threads * (16 / element_bytes(form));
+	int64_t step = (int64_t)row_threads * per_quad(form);
 	return quotient_up(form->cols, step) * step;
 }
 
@@ -607,7 +611,8 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		choose(form->dtype == EK_F32 ? backward_32bit : backward_16bit, form->cols);
 	if (choice->policy.row_blocks > 1 && limits->arch < 90)
 		choice = choose(form->dtype == EK_F32 ? &none : backward_16bit_unclustered, form->cols);
-	bool uneven = form->access != ACCESS_QUADS || !fills_warps(choice, form->cols);
+	bool whole = form->cols < SEGMENT ? form->cols % (32 * per_quad(form)) == 0 : fills_warps(choice, form->cols);
+	bool uneven = form->access != ACCESS_QUADS || !whole;
 	bool more = form->kept > 1 || form->sums == 3; /* x_bias, or its gradient */
 	bool wide = form->dtype == EK_F32;
 	/* No registers for that; nor for three tensors that are read byte by byte, beside the pointers of a group; nor, where

@@ -321,8 +321,11 @@ DEVICE void add_quad(quad x, real *d, quad gate, real *dgate, struct held_row *h
 		int at = j * PER_QUAD + e;
 		int ends_here = TAIL_ELEMENTS != 0 && j % SEGMENT_QUADS == TAIL_QUAD;
 		real h = !ends_here || HAS_ELEMENT(first, j, e) ? xhat_of(xs[e], s) : 0;
-		if (ACTIVATION) /* of a row that does not exist 0, also where weight is infinite */
-			d[e] = there ? activated_gradient(d[e], h, w[e], b[e], factors[e], &dgate[e]) : 0;
+		if (ACTIVATION) {
+			/* of a row that does not exist 0, also where weight is infinite; no branch, for it would part the elements */
+			real t = activated_gradient(d[e], h, w[e], b[e], factors[e], &dgate[e]);
+			d[e] = there ? t : 0;
+		}
 		if (NEEDS_DX) {
 			real g = HAS_WEIGHT ? d[e] * w[e] : d[e];
 			if (HOLDS_GRADIENT)
