@@ -303,7 +303,7 @@ part_sanitize() {
 		[ $tool != compile ] || wait
 	done
 	list=16x100,16x1000,16x2047,16x5000,16x12288,2x40000 dtypes=(bf16 f16 f32 f64)
-	[ "$mode" != short ] || list=16x1000,16x5000 dtypes=(bf16 f32)
+	[ "$mode" != short ] || list=4x1000,4x5000 dtypes=(bf16 f32)
 	for pass in backward forward; do
 		for dtype in "${dtypes[@]}"; do
 			for op in $(ops); do
@@ -348,10 +348,11 @@ python_package() {
 }
 
 # pytest_slices PYTHON FILE: in one process, or in several where most tests compile kernels of their own. A short run
-# has two slices of those, and no test that runs other tests.
+# has two slices of those, and no test that is slow: none of bench/compare.py.
 pytest_slices() {
 	local name slices=1 slice marks=()
 	name=$(basename "$2" .py)
+	[ "$mode-$name" != short-test_bench_compare ] || return 0
 	[ "$name" != test_torch_fused ] || slices=16
 	[ "$mode" != short ] || marks=(-m "not slow")
 	for ((slice = 0; slice < slices; slice++)); do

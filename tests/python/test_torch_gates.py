@@ -172,8 +172,8 @@ def test_a_float32_gate_of_a_16_bit_x_is_exact(norm, rounding, dtype, fallback):
 def test_columns_beside_a_float32_gate_are_checked_as_beside_any_other(name, fallback):
     x, gate = tensor((4, 8), "bf16"), tensor((4, 8), seed=1)
     with pytest.warns(RuntimeWarning, match="left this call to PyTorch: weight or bias of f64 does not go with"):
-        ek.layer_norm_gated(x, gate, (8,), **{name: torch.ones(8, dtype=torch.float64)})
-    wrong = {rf"{name} is torch.int64; expected float32": torch.ones(8).long(), f"{name} is of type list": [1.0] * 8}
+        ek.layer_norm_gated(x, gate, (8,), **{name: tensor(8, "f64")})
+    wrong = {rf"{name} is torch.int64; expected float32": tensor(8).long(), f"{name} is of type list": [1.0] * 8}
     for words, column in wrong.items():
         with pytest.raises(TypeError, match=f"^{words}"):
             ek.layer_norm_gated(x, gate, (8,), **{name: column})
