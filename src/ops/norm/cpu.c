@@ -3,19 +3,12 @@
  * SPDX-License-Identifier: MIT */
 #include "cpu.h"
 
-#include "core/slots.h"
+#include "cpu/cut.h"
 #include "cpu/fpenv.h"
 #include "cpu/level.h"
 #include "cpu_kernels.h"
 #include "cpu/tasks.h"
 #include "cpu_split.h"
-
-/* Below this many bytes read and written a second thread costs more than it brings: it may have to be woken. */
-enum { ONE_THREAD_BYTES = 256 << 10 };
-/* A task's rows of one tensor: long enough that its first rows, which nothing fetched ahead, do not matter. */
-enum { TASK_BYTES = 256 << 10 };
-/* Tasks a thread gets, so that one that is held up leaves work to the others. */
-enum { TASKS_A_THREAD = 8 };
 
 #define LEVEL_ROW(name, usable) [EK_LEVEL_ID_##name] = &ek_norm_##name,
 static const struct ek_norm_kernels *const levels[EK_LEVEL_COUNT] = {EK_LEVELS(LEVEL_ROW)};
@@ -40,27 +33,6 @@ static const struct ek_norm_kernel *kernel_for(const ek_context *ctx, ek_dtype d
 	default:
 		return k->f64_f64;
 	}
-}
-
-/* Past the caches, unless the output's lines are in them already (in place) or its elements straddle lines. */
-static bool is_nontemporal(const ek_context *ctx, const void *out, const void *in0, const void *in1,
-			   int64_t bytes, size_t element)
-{
-	return bytes >= ctx->nontemporal_bytes && out != in0 && out != in1 && (uintptr_t)out % element == 0;
-}
-
-static bool one_thread_is_enough(const ek_context *ctx, int64_t rows, int64_t row_bytes)
-{
-	return ctx->threads == 1 || rows < quotient_up(ONE_THREAD_BYTES, row_bytes);
-}
-
-/* Rows of a task: each thread gets the same number of tasks. A multiple of four: kernels take up to four rows together. */
-static int64_t task_rows(const ek_context *ctx, int64_t rows, int64_t row_bytes)
-{
-	int64_t thread_bytes = rows * row_bytes / ctx->threads;
-	int64_t tasks = larger(1, smaller(thread_bytes / TASK_BYTES, TASKS_A_THREAD)) * ctx->threads;
-	int64_t count = quotient_up(rows, tasks);
-	return (count + 3) / 4 * 4;
 }
 
 /* ---- forward ---- */
@@ -96,8 +68,8 @@ static bool fused_forward_is_nontemporal(const ek_context *ctx, const ek_norm_fo
 	size_t y_element = ek_dtype_size(a->y_dtype), h_element = ek_dtype_size(a->h_dtype);
 	int64_t bytes = a->rows * a->cols * (int64_t)y_element;
 	const void *residual = a->residual ? a->residual : a->residual_after;
-	return is_nontemporal(ctx, a->y, a->x, residual ? residual : a->gate, bytes, y_element) &&
-	       (!a->h || is_nontemporal(ctx, a->h, a->x, residual, bytes, h_element));
+	return ek_is_nontemporal(ctx, a->y, a->x, residual ? residual : a->gate, bytes, y_element) &&
+	       (!a->h || ek_is_nontemporal(ctx, a->h, a->x, residual, bytes, h_element));
 }
 
 static void run_fused_forward(const ek_context *ctx, const ek_norm_forward_args *args)
@@ -110,8 +82,8 @@ static void run_fused_forward(const ek_context *ctx, const ek_norm_forward_args 
 		.args = args,
 		.nontemporal = fused_forward_is_nontemporal(ctx, args),
 	};
-	bool one_thread = one_thread_is_enough(ctx, args->rows, 4 * row_bytes);
-	f.task_rows = one_thread ? args->rows : task_rows(ctx, args->rows, row_bytes);
+	bool one_thread = ek_one_thread_is_enough(ctx, args->rows, 4 * row_bytes);
+	f.task_rows = one_thread ? args->rows : ek_task_rows(ctx, args->rows, row_bytes);
 	ek_run_tasks(ctx, quotient_up(args->rows, f.task_rows), forward_task, &f);
 }
 
@@ -128,9 +100,10 @@ static void run_forward(const ek_context *ctx, const ek_norm_forward_args *args)
 		.rows = kernel->forward,
 		.args = args,
 		.task_rows = args->rows,
-		.nontemporal = is_nontemporal(ctx, args->y, args->x, NULL, args->rows * row_bytes, element),
+		.nontemporal =
+			ek_is_nontemporal(ctx, args->y, args->x, NULL, args->rows * row_bytes, element),
 	};
-	if (one_thread_is_enough(ctx, args->rows, 2 * row_bytes)) {
+	if (ek_one_thread_is_enough(ctx, args->rows, 2 * row_bytes)) {
 		kernel->forward(args, 0, args->rows, f.nontemporal);
 		return;
 	}
@@ -138,55 +111,16 @@ static void run_forward(const ek_context *ctx, const ek_norm_forward_args *args)
 		ek_split_forward(ctx, kernel, args, f.nontemporal);
 		return;
 	}
-	f.task_rows = task_rows(ctx, args->rows, row_bytes);
+	f.task_rows = ek_task_rows(ctx, args->rows, row_bytes);
 	ek_run_tasks(ctx, quotient_up(args->rows, f.task_rows), forward_task, &f);
 }
 
 /* ---- backward ---- */
 
-/* How the column sums are cut: each task an aligned subtree of leaves, so of rule 6's tree. */
-struct column_plan {
-	int64_t slot_rows, leaf_rows, task_leaves, tasks;
-	int64_t scratch; /* rows of sums in a task */
-};
-
-/* The most tasks of a call. */
-static int64_t most_tasks(const ek_context *ctx, const ek_norm_backward_args *args)
+/* Of a row that is read and written. */
+static int64_t backward_bytes(const ek_norm_backward_args *args)
 {
-	if (one_thread_is_enough(ctx, args->rows, 3 * args->cols * (int64_t)ek_dtype_size(args->dtype)))
-		return 1;
-	return smaller((int64_t)ctx->threads * TASKS_A_THREAD, EK_MOST_COLUMN_TASKS);
-}
-
-static int64_t leaves_of_a_task(int64_t leaves, int64_t most)
-{
-	int64_t task_leaves = 1;
-	while (quotient_up(leaves, task_leaves) > most)
-		task_leaves *= 2;
-	return task_leaves;
-}
-
-static struct column_plan plan_columns(const ek_context *ctx, const ek_norm_backward_args *args)
-{
-	struct column_plan p = {.slot_rows = ek_slot_rows(args->rows, args->cols)};
-	p.leaf_rows = ek_leaf_rows(p.slot_rows);
-	int64_t leaves = larger(1, quotient_up(args->rows, p.leaf_rows));
-	p.task_leaves = leaves_of_a_task(leaves, most_tasks(ctx, args));
-	p.tasks = quotient_up(leaves, p.task_leaves);
-	p.scratch = ek_column_scratch(p.task_leaves);
-	return p;
-}
-
-/* The rows of sums that are enough for every number of rows up to args->rows. Tasks of n leaves need most
- * where their number is the largest allowed, just before tasks get 2n leaves. */
-static int64_t most_workspace_rows(const ek_context *ctx, const ek_norm_backward_args *args)
-{
-	if (args->rows == 0)
-		return 1; /* the result */
-	int64_t leaves = smaller(quotient_up(args->rows, 2), ek_most_slots(args->rows, args->cols));
-	int64_t most = most_tasks(ctx, args), task_leaves = leaves_of_a_task(leaves, most);
-	int64_t rows = quotient_up(leaves, task_leaves) * (1 + ek_column_scratch(task_leaves));
-	return task_leaves > 1 ? larger(rows, most * (1 + ek_column_scratch(task_leaves / 2))) : rows;
+	return 3 * args->cols * (int64_t)ek_dtype_size(args->dtype);
 }
 
 static bool has_sums(const ek_norm_backward_args *args)
@@ -213,7 +147,8 @@ static size_t backward_workspace(const ek_context *ctx, const ek_norm_backward_a
 		return 0;
 	if (is_split(ctx, args))
 		return ek_split_backward_workspace(args);
-	return (size_t)most_workspace_rows(ctx, args) * row_size(args);
+	return (size_t)ek_column_workspace_rows(ctx, args->rows, args->cols, backward_bytes(args)) *
+	       row_size(args);
 }
 
 struct backward_call {
@@ -222,7 +157,7 @@ struct backward_call {
 	void (*finish_columns)(const ek_norm_backward_args *args, const void *results, int64_t count,
 			       int64_t first, int64_t end);
 	const ek_norm_backward_args *args;
-	struct column_plan plan;
+	struct ek_column_plan plan;
 	int64_t task_rows, task_cols;
 	size_t row_size;
 	bool nontemporal;
@@ -235,20 +170,11 @@ static void backward_task(void *arg, int64_t i)
 	b->rows(b->args, first, end, NULL, b->nontemporal);
 }
 
-/* The results of all tasks come first in the workspace, then each task's scratch. */
 static void backward_sums_task(void *arg, int64_t i)
 {
 	const struct backward_call *b = arg;
-	const struct column_plan *p = &b->plan;
-	char *workspace = b->args->workspace;
-	int64_t rows = p->task_leaves * p->leaf_rows;
-	struct ek_column_task task = {
-		.first_row = i * rows,
-		.end_row = smaller((i + 1) * rows, b->args->rows),
-		.slot_rows = p->slot_rows,
-		.result = workspace + (size_t)i * b->row_size,
-		.scratch = workspace + (size_t)(p->tasks + i * p->scratch) * b->row_size,
-	};
+	struct ek_column_task task =
+		ek_column_task_at(&b->plan, i, b->args->rows, b->args->workspace, b->row_size);
 	b->rows(b->args, task.first_row, task.end_row, &task, b->nontemporal);
 }
 
@@ -295,7 +221,7 @@ static bool backward_is_nontemporal(const ek_context *ctx, const ek_norm_backwar
 	for (int i = 0; i < 3; i++)
 		if (outputs[i] &&
 		    (outputs[i] == a->dh || outputs[i] == a->gate ||
-		     !is_nontemporal(ctx, outputs[i], a->x, a->dy, bytes, ek_dtype_size(dtypes[i]))))
+		     !ek_is_nontemporal(ctx, outputs[i], a->x, a->dy, bytes, ek_dtype_size(dtypes[i]))))
 			return false;
 	return a->dx || a->dresidual || a->dgate;
 }
@@ -303,7 +229,7 @@ static bool backward_is_nontemporal(const ek_context *ctx, const ek_norm_backwar
 static void run_backward(const ek_context *ctx, const ek_norm_backward_args *given)
 {
 	int64_t row_bytes = given->cols * (int64_t)ek_dtype_size(given->dtype);
-	bool one_thread = one_thread_is_enough(ctx, given->rows, 3 * row_bytes);
+	bool one_thread = ek_one_thread_is_enough(ctx, given->rows, 3 * row_bytes);
 	const struct ek_norm_kernel *kernel = kernel_for(ctx, given->dtype, given->weight_dtype);
 	struct backward_call b = {
 		.rows = kernel->backward,
@@ -322,15 +248,15 @@ static void run_backward(const ek_context *ctx, const ek_norm_backward_args *giv
 		return;
 	}
 	if (!has_sums(args)) {
-		b.task_rows = one_thread ? args->rows : task_rows(ctx, args->rows, row_bytes);
+		b.task_rows = one_thread ? args->rows : ek_task_rows(ctx, args->rows, row_bytes);
 		ek_run_tasks(ctx, args->rows ? quotient_up(args->rows, b.task_rows) : 0, backward_task, &b);
 		return;
 	}
-	b.plan = plan_columns(ctx, args);
+	b.plan = ek_plan_columns(ctx, args->rows, args->cols, backward_bytes(args));
 	b.row_size = row_size(args);
 	ek_run_tasks(ctx, b.plan.tasks, backward_sums_task, &b);
 	int64_t parts =
-		one_thread || (int64_t)b.row_size * b.plan.tasks < ONE_THREAD_BYTES ? 1 : ctx->threads;
+		one_thread || (int64_t)b.row_size * b.plan.tasks < EK_ONE_THREAD_BYTES ? 1 : ctx->threads;
 	b.task_cols = (quotient_up(args->cols, parts) + 63) / 64 * 64;
 	ek_run_tasks(ctx, quotient_up(args->cols, b.task_cols), finish_columns_task, &b);
 }

@@ -5,34 +5,9 @@
 
 #include <stdbool.h>
 
+#include "cpu/columns.h"
 #include "cpu/level.h"
 #include "op.h"
-
-/* Column sums of a task's rows: an aligned subtree of rule 6's tree. */
-struct ek_column_task {
-	int64_t first_row, end_row; /* starts with a slot */
-	int64_t slot_rows;          /* R */
-	void *result;               /* [2][cols]: dweight, dbias; of fused calls also dx_bias; real numbers */
-	void *scratch;              /* ek_column_scratch() such rows */
-};
-
-/* Rows of [2][cols] that a task needs beside its result: the leaf being summed, a chunk, and the pending
- * subtrees of up to `leaves` leaves. */
-static inline int64_t ek_column_scratch(int64_t leaves)
-{
-	int64_t rows = 3;
-	for (; leaves > 1; leaves /= 2)
-		rows++;
-	return rows;
-}
-
-enum { EK_MOST_COLUMN_TASKS = 256 };
-
-/* Rows that a leaf of a task's tree covers: a slot, or two slots of one row, whose sum needs no pass of its own. */
-static inline int64_t ek_leaf_rows(int64_t slot_rows)
-{
-	return slot_rows == 1 ? 2 : slot_rows;
-}
 
 /* Pairs of rows that threads share, part by part of the columns (cpu_split.c): one is summed, the one before it written.
  * Numbers are kept as double, which holds binary32 exactly. */

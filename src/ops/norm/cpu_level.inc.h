@@ -1,21 +1,7 @@
-/* What the norm kernels of one level share: included by cpu_level_DTYPE.c, which are compiled once per level. ISA_HEADER is
- * the level's cpu/isa_….h, which names it and its vocabulary, and BASE_ISA where it shares kernels of another level.
- * cpu_kernels.inc.h is then included once per pair of dtypes, with
- *     ACT, WEIGHT    the dtypes of activations and weights
- *     T, TW          their elements          A(word), B(word)   their words of the vocabulary
- *     real, vec      the arithmetic          V(word)            its words of the vocabulary
- *     C(word)        the words for weights in the order of activations
- *     N(name)        name, made unique
- * SPDX-License-Identifier: MIT */
-#include ISA_HEADER
-
-#include <stddef.h>
-#include <string.h>
-
-#include "core/dtype.h"
-#include "core/slots.h"
+/* What the norm kernels of one level share: included by cpu_level_DTYPE.c, which are compiled once per level, and which include
+ * cpu_kernels.inc.h once per pair of dtypes. SPDX-License-Identifier: MIT */
+#include "cpu/level.inc.h"
 #include "cpu_kernels.h"
-#include "cpu/simd.h"
 #include "math/activations.h"
 #include "math/simd.h"
 
@@ -101,9 +87,6 @@ OUTLINE void vd_activate_and_slope_tail(ek_activation activation, vd t[2], vd sl
  * multiplies it; a gate that multiplies x. */
 enum dt_form { DT_OF_ACTIVATION, DT_OF_GATE, DT_OF_GATE_FIRST };
 
-/* What rows do to the column sums: nothing; go on with a chunk of a slot; add slots of one row (R = 1). */
-enum columns { COLUMNS_NONE, COLUMNS_CHAIN, COLUMNS_SLOTS };
-
 /* Rows that go through a kernel together: four narrow ones, so that the latency of one row's sums hides behind the
  * others'; two beyond pair_bytes (0: beyond the narrow ones), which share what weights cost; between them one. With the
  * row before and the weights one row of up to 4 KB fits the L1 and two do not (16384x768 f32 backward .80 of a copy, in
@@ -136,20 +119,4 @@ OUTLINE void copy_out(const void *from, int64_t bytes, void *to, bool nontempora
 	memcpy(q + i, p + i, (size_t)(bytes - i));
 }
 
-#define NAMED(dtype, name, bytes) dtype_##name = (dtype),
-enum { EK_DTYPES(NAMED) dtype_end };
-/* From registers side by side to the order of a dtype's store2. */
-#define f32_in_order(v) (void)(v)
-#define f16_in_order(v) (void)(v)
-#define f64_in_order(v) (void)(v)
-#define bf16_in_order(v) vf_split(v)
-
 #define LEVEL PASTE(ek_norm, ISA)
-#define T PASTE(ACT, element)
-#define TW PASTE(WEIGHT, element)
-#define A(word) PASTE(ACT, word)
-#define B(word) PASTE(WEIGHT, word)
-#define C(word) PASTE(PASTE(ACT, WEIGHT), word)
-#define real PASTE(ACT, real)
-#define vec PASTE(ACT, vec)
-#define N(name) PASTE(name, PASTE(ACT, WEIGHT))
