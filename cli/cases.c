@@ -126,7 +126,7 @@ bool op_has(const struct ek_op_entry *op, const char *operand)
 bool choices_fit(const struct options *options, struct dtype_pair dtypes)
 {
 	const struct ek_choice *choices = ek_norm_backward_op.choices;
-	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < EK_NORM_CHOICES; i++)
+	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < EK_CHOICES; i++)
 		if (!ek_choice_allows(&choices[i], choices[i].follows ? dtypes.weight_dtype : dtypes.dtype,
 				      options->choices[i]))
 			return false;
@@ -167,7 +167,7 @@ struct test_case case_with(const struct options *options, const struct ek_op_ent
 	case_drop(&c, options->bias ? "" : "bias dbias");
 	if (!options->x_bias && op_has(op, "x_bias"))
 		case_drop(&c, "x_bias dx_bias");
-	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < case_op(&c)->choice_count; i++)
+	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < case_op(&c)->choice_count; i++)
 		c.choices[i] = case_op(&c)->choice[i] ? options->choices[i] : 0;
 	if (c.pass == BACKWARD && !op_has(op, "residual")) /* x is not a sum with a residual */
 		c.h_dtype = (ek_dtype)0;
@@ -273,7 +273,7 @@ static const struct ek_op_entry *op_in_turn(int i)
 {
 	enum { NORMS = 2 };
 	return i / NORMS % 2 == 0 ? &ek_ops[i % NORMS]
-				  : &ek_ops[NORMS + (i / 4 * NORMS + i % NORMS) % (EK_OP_COUNT - NORMS)];
+				  : &ek_ops[NORMS + (i / 4 * NORMS + i % NORMS) % (EK_NORM_OPS - NORMS)];
 }
 
 /* Ops and dtypes take turns with the kernels. */
@@ -281,7 +281,7 @@ static void append_gpu_quick(struct list *list, const struct options *options)
 {
 	struct dtype_pair pairs[DTYPE_PAIRS];
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
-	int op_count = options->op_count ? options->op_count : EK_OP_COUNT;
+	int op_count = options->op_count ? options->op_count : EK_NORM_OPS;
 	for (int i = 0; i < gpu_quick_count; i++) {
 		const struct gpu_kernel *kernel = &gpu_quick[i];
 		int pair_count = pairs_of(options, kernel->element_size, pairs);
@@ -302,14 +302,14 @@ static void append_gpu_quick(struct list *list, const struct options *options)
 static struct options choices_in_turn(const struct options *options, int turn)
 {
 	enum { GATE_ORDERS = 2, FLAVOURS = 5 };
-	const int in_turn[EK_NORM_CHOICES] = {
-		[EK_NORM_GATE_FIRST] = turn % GATE_ORDERS,
-		[EK_NORM_ACTIVATION] = 1 + turn / GATE_ORDERS % EK_GELU_TANH,
-		[EK_NORM_WEIGHT_OFFSET] = turn % FLAVOURS == 1,
-		[EK_NORM_ROUNDING] = turn % FLAVOURS == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE,
+	const int in_turn[EK_CHOICES] = {
+		[EK_CHOICE_GATE_FIRST] = turn % GATE_ORDERS,
+		[EK_CHOICE_ACTIVATION] = 1 + turn / GATE_ORDERS % EK_GELU_TANH,
+		[EK_CHOICE_WEIGHT_OFFSET] = turn % FLAVOURS == 1,
+		[EK_CHOICE_ROUNDING] = turn % FLAVOURS == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE,
 	};
 	struct options chosen = *options;
-	for (int i = 0; i < EK_NORM_CHOICES; i++)
+	for (int i = 0; i < EK_CHOICES; i++)
 		chosen.choices[i] = options->choices[i] ? options->choices[i] : in_turn[i];
 	return chosen;
 }
@@ -330,7 +330,7 @@ static void append_fused(struct list *list, const struct options *options, const
  * shape, and each pair and pass in all its forms. */
 static void append_cpu_quick(struct list *list, const struct options *options)
 {
-	enum { NORMS = 2, FUSED = EK_OP_COUNT - NORMS };
+	enum { NORMS = 2, FUSED = EK_NORM_OPS - NORMS };
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
 	for (int i = 0; i < PASS_COUNT * DTYPE_PAIRS; i++) {
 		struct model model = {.pass = (enum pass)(i / DTYPE_PAIRS),
@@ -358,7 +358,7 @@ static void append_all(struct list *list, const struct options *options, bool be
 	}
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
 	/* bench --quick: RMSNorm moves the same bytes with less arithmetic, so LayerNorm stands for both. */
-	int op_count = options->op_count ? options->op_count : bench && options->quick ? 1 : EK_OP_COUNT;
+	int op_count = options->op_count ? options->op_count : bench && options->quick ? 1 : EK_NORM_OPS;
 	for (int i = 0; i < op_count * PASS_COUNT * DTYPE_PAIRS; i++) {
 		int op = i / (PASS_COUNT * DTYPE_PAIRS);
 		struct model model = {.op = options->op_count ? options->ops[op] : &ek_ops[op],

@@ -10,14 +10,14 @@
 /* By number. What ops must have for the choice to mean something, an operand or the choice itself; NULL: all have it. */
 static const struct {
 	const char *option, *of;
-} names[EK_NORM_CHOICES] = {[EK_NORM_WEIGHT_DTYPE] = {"--weight-dtype", NULL},
-			    [EK_NORM_H_DTYPE] = {"--residual-dtype", "residual"},
-			    [EK_NORM_Y_DTYPE] = {"--out-dtype", NULL},
-			    [EK_NORM_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
-			    [EK_NORM_WEIGHT_OFFSET] = {"--weight-offset", NULL},
-			    [EK_NORM_ROUNDING] = {"--rounding", NULL},
-			    [EK_NORM_ACTIVATION] = {"--activation", "activation"},
-			    [EK_NORM_GATE_FIRST] = {"--gate-first", "gate"}};
+} names[EK_CHOICES] = {[EK_CHOICE_WEIGHT_DTYPE] = {"--weight-dtype", NULL},
+			    [EK_CHOICE_H_DTYPE] = {"--residual-dtype", "residual"},
+			    [EK_CHOICE_Y_DTYPE] = {"--out-dtype", NULL},
+			    [EK_CHOICE_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
+			    [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", NULL},
+			    [EK_CHOICE_ROUNDING] = {"--rounding", NULL},
+			    [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
+			    [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate"}};
 
 const char *const rounding_names[2] = {"once", "each"};
 const char *const activation_names[EK_GELU_TANH + 1] = {"none", "sigmoid", "silu", "gelu", "gelu_tanh"};
@@ -29,7 +29,7 @@ static const struct ek_choice *choice_at(int number)
 
 static int chosen(const struct options *options, int number)
 {
-	return number == EK_NORM_WEIGHT_DTYPE ? (int)options->weight_dtype : options->choices[number];
+	return number == EK_CHOICE_WEIGHT_DTYPE ? (int)options->weight_dtype : options->choices[number];
 }
 
 /* The dtype that a choice follows: another choice, or the op's. */
@@ -63,7 +63,7 @@ static int refuse_dtype(const struct options *options, int number, ek_dtype dtyp
 
 static int check_dtype(const struct options *options, ek_dtype dtype)
 {
-	for (int i = 0; i < EK_NORM_CHOICES; i++)
+	for (int i = 0; i < EK_CHOICES; i++)
 		if (!ek_choice_allows(choice_at(i), followed(options, i, dtype), chosen(options, i)))
 			return refuse_dtype(options, i, dtype);
 	return STATUS_FINE;
@@ -72,7 +72,7 @@ static int check_dtype(const struct options *options, ek_dtype dtype)
 /* A choice that some ops alone have, a residual before or after the norm, or any other operand, by its name. */
 static bool has(const struct ek_op_entry *op, const char *name)
 {
-	for (int i = 0; i < EK_NORM_CHOICES; i++)
+	for (int i = 0; i < EK_CHOICES; i++)
 		if (strcmp(choice_at(i)->name, name) == 0)
 			return op->open_choices >> i & 1;
 	return op_has(op, name) || (strcmp(name, "residual") == 0 && op_has(op, "residual_after"));
@@ -96,7 +96,7 @@ static int check_ops(const struct options *options, const char *option, const ch
 /* layer_norm_gelu has not all of them. */
 static int check_activation(const struct options *options)
 {
-	int activation = chosen(options, EK_NORM_ACTIVATION), i = 0;
+	int activation = chosen(options, EK_CHOICE_ACTIVATION), i = 0;
 	while (i < options->op_count && options->ops[i]->activations >> activation & 1)
 		i++;
 	if (!activation || i == options->op_count)
@@ -132,7 +132,7 @@ int choices_check(const struct options *options)
 	int status = supposed ? check_dtype(options, EK_F32) : STATUS_FINE;
 	for (int i = 0; i < options->dtype_count && status == STATUS_FINE; i++)
 		status = check_dtype(options, options->dtypes[i]);
-	for (int i = 0; i < EK_NORM_CHOICES && status == STATUS_FINE; i++)
+	for (int i = 0; i < EK_CHOICES && status == STATUS_FINE; i++)
 		if (names[i].of && chosen(options, i))
 			status = check_ops(options, names[i].option, names[i].of);
 	if (status == STATUS_FINE && options->x_bias_given)
@@ -149,13 +149,13 @@ const char *choices_text(const struct test_case *c)
 	static char text[160];
 	size_t length = 0;
 	text[0] = 0;
-	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < EK_NORM_CHOICES; i++) {
+	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < EK_CHOICES; i++) {
 		int value = c->choices[i];
 		if (value == c->op->usual[i])
 			continue;
 		const char *word = choice_at(i)->is_dtype    ? ek_dtype_name((ek_dtype)value)
-				   : i == EK_NORM_ROUNDING   ? rounding_names[value]
-				   : i == EK_NORM_ACTIVATION ? activation_names[value]
+				   : i == EK_CHOICE_ROUNDING   ? rounding_names[value]
+				   : i == EK_CHOICE_ACTIVATION ? activation_names[value]
 							     : "1";
 		length += (size_t)snprintf(text + length, sizeof text - length, " %s %s", names[i].option,
 					   word);

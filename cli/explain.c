@@ -60,17 +60,17 @@ static int with_of(const struct options *options)
 
 static ek_activation activation_of(const struct options *options)
 {
-	int chosen = options->choices[EK_NORM_ACTIVATION];
+	int chosen = options->choices[EK_CHOICE_ACTIVATION];
 	return (ek_activation)(chosen || !options->op_count ? chosen
-							    : options->ops[0]->usual[EK_NORM_ACTIVATION]);
+							    : options->ops[0]->usual[EK_CHOICE_ACTIVATION]);
 }
 
 /* evenkeel.torch's functions with a residual after the norm return the dtype of the sum. */
 static ek_dtype result_dtype(const struct options *options)
 {
-	int with = with_of(options), asked = options->choices[EK_NORM_Y_DTYPE];
+	int with = with_of(options), asked = options->choices[EK_CHOICE_Y_DTYPE];
 	return (ek_dtype)(asked || !(with & EK_WITH_RESIDUAL_AFTER) ? asked
-								    : options->choices[EK_NORM_H_DTYPE]);
+								    : options->choices[EK_CHOICE_H_DTYPE]);
 }
 
 static ek_cost_args arguments_of(const struct options *options)
@@ -90,13 +90,13 @@ static ek_cost_args arguments_of(const struct options *options)
 			      .dtype = options->dtype_count ? options->dtypes[0] : EK_F32,
 			      .weight_dtype = options->weight_dtype,
 			      .with = with_of(options),
-			      .h_dtype = (ek_dtype)options->choices[EK_NORM_H_DTYPE],
+			      .h_dtype = (ek_dtype)options->choices[EK_CHOICE_H_DTYPE],
 			      .y_dtype = result_dtype(options),
-			      .gradient_dtype = (ek_dtype)options->choices[EK_NORM_GRADIENT_DTYPE],
-			      .weight_offset = options->choices[EK_NORM_WEIGHT_OFFSET],
-			      .rounding = (ek_rounding)options->choices[EK_NORM_ROUNDING],
+			      .gradient_dtype = (ek_dtype)options->choices[EK_CHOICE_GRADIENT_DTYPE],
+			      .weight_offset = options->choices[EK_CHOICE_WEIGHT_OFFSET],
+			      .rounding = (ek_rounding)options->choices[EK_CHOICE_ROUNDING],
 			      .activation = activation_of(options),
-			      .gate_first = options->choices[EK_NORM_GATE_FIRST],
+			      .gate_first = options->choices[EK_CHOICE_GATE_FIRST],
 			      .group_cols = options->group_cols,
 			      .compute_dtype = options->compute_dtype,
 			      .stats_dtype = options->stats_dtype,

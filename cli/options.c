@@ -230,7 +230,7 @@ static const char *set_weight_offset(struct options *options, const char *value)
 {
 	bool offset;
 	const char *allowed = set_switch(&offset, value);
-	options->choices[EK_NORM_WEIGHT_OFFSET] = offset;
+	options->choices[EK_CHOICE_WEIGHT_OFFSET] = offset;
 	return allowed;
 }
 
@@ -238,21 +238,21 @@ static const char *set_gate_first(struct options *options, const char *value)
 {
 	bool first;
 	const char *allowed = set_switch(&first, value);
-	options->choices[EK_NORM_GATE_FIRST] = first;
+	options->choices[EK_CHOICE_GATE_FIRST] = first;
 	return allowed;
 }
 
 static const char *set_rounding(struct options *options, const char *value)
 {
 	int rounding = index_of(value, rounding_names, 2);
-	options->choices[EK_NORM_ROUNDING] = rounding;
+	options->choices[EK_CHOICE_ROUNDING] = rounding;
 	return rounding < 0 ? "once or each" : NULL;
 }
 
 static const char *set_activation(struct options *options, const char *value)
 {
 	int activation = index_of(value, activation_names, EK_GELU_TANH + 1);
-	options->choices[EK_NORM_ACTIVATION] = activation;
+	options->choices[EK_CHOICE_ACTIVATION] = activation;
 	return activation < 1 ? "sigmoid, silu, gelu or gelu_tanh" : NULL;
 }
 
@@ -333,13 +333,13 @@ static const struct option table[] = {
 	 "f32, f16, bf16 or f64 (f32, f16 and bf16)"},
 	{"--weight-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, weight_dtype),
 	 "f32 beside 16-bit tensors (the same as --dtype)"},
-	{"--residual-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, choices[EK_NORM_H_DTYPE]),
+	{"--residual-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, choices[EK_CHOICE_H_DTYPE]),
 	 "of the residual, and of h: f32 beside 16-bit tensors (the same as --dtype)"},
-	{"--out-dtype", "TYPE", TO_KERNELS, TO(DTYPE, choices[EK_NORM_Y_DTYPE]),
+	{"--out-dtype", "TYPE", TO_KERNELS, TO(DTYPE, choices[EK_CHOICE_Y_DTYPE]),
 	 "of y and dy: f32 beside 16-bit x, 16 bits beside f32 (the same as --dtype)"},
-	{"--out-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, choices[EK_NORM_Y_DTYPE]),
+	{"--out-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, choices[EK_CHOICE_Y_DTYPE]),
 	 "of y and dy (--dtype; with a residual after the norm --residual-dtype)"},
-	{"--gradient-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, choices[EK_NORM_GRADIENT_DTYPE]),
+	{"--gradient-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, choices[EK_CHOICE_GRADIENT_DTYPE]),
 	 "of dweight, dbias and dx_bias: f32 beside 16 bits (the same as --weight-dtype)"},
 	{"--compute-dtype", "TYPE", TO_EXPLAIN, TO(DTYPE, compute_dtype),
 	 "in which the reference computes; casts where it is not --dtype (--dtype)"},

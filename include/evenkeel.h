@@ -234,13 +234,16 @@ typedef enum ek_rounding {
 		   * residual_after, or the activation */
 } ek_rounding;
 
-/* A function of the norm's result, or of a gate. */
+/* A function of a norm's result, or of a gate. */
 typedef enum ek_activation {
 	EK_NO_ACTIVATION = 0,
 	EK_SIGMOID = 1,
-	EK_SILU = 2,     /* t sigmoid(t) */
-	EK_GELU = 3,     /* t Phi(t), Phi the normal distribution */
-	EK_GELU_TANH = 4 /* its form with tanh */
+	EK_SILU = 2,      /* t sigmoid(t) */
+	EK_GELU = 3,      /* t Phi(t), Phi the normal distribution */
+	EK_GELU_TANH = 4, /* its form with tanh */
+	/* Added after 0.1, of ek_glu alone. */
+	EK_RELU = 5,        /* max(t, 0) */
+	EK_RELU_SQUARED = 6 /* max(t, 0)^2 */
 } ek_activation;
 
 /* ---- normalization, forward ----
@@ -393,6 +396,90 @@ EK_API ek_status ek_norm_backward_workspace(const ek_context *ctx, const ek_norm
 
 EK_API ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args);
 EK_API ek_status ek_norm_backward_prepare(ek_context *ctx, const ek_norm_backward_args *args);
+
+/* ---- gated activations, forward ----
+ *     t = gate + gate_bias, and no more than limit
+ *     v = value + value_bias, in -limit to limit, then plus value_offset
+ *     y = activation(t) * v; without a value y = activation(t)
+ * SwiGLU is EK_SILU, GEGLU is EK_GELU; without a value this is a bias and an activation. All is computed in binary32 (EK_F64:
+ * binary64) and rounded once, to y.
+ *
+ * A packed tensor [rows][2 cols] is gate and value with the same stride, value cols elements behind gate. With interleaved,
+ * gate holds gate and value in turn, [rows][cols][2], gate_bias and the gradients likewise, and value is NULL.
+ * In place: y may be gate or value with the same stride. Rows of different tensors may interleave; any other overlap is
+ * refused. */
+typedef struct ek_glu_forward_args {
+	size_t size;              /* sizeof(ek_glu_forward_args) */
+	ek_activation activation; /* not EK_NO_ACTIVATION */
+	ek_dtype dtype;           /* of gate, value and y */
+	ek_dtype weight_dtype; /* of gate_bias and value_bias: dtype (or 0), or EK_F32 with 16-bit tensors */
+	int interleaved;       /* 1: gate holds gate and value in turn */
+	int64_t rows;          /* >= 0; with 0 the tensors may be NULL */
+	int64_t cols;          /* of y; 1 … EK_MAX_COLS */
+	int64_t gate_stride;   /* 0: cols, interleaved 2 cols */
+	int64_t value_stride;
+	int64_t y_stride;
+	double limit;        /* 0: none; rounded to binary32 (binary64 with EK_F64), as are the next two */
+	double alpha;        /* of EK_SILU: t * sigmoid(alpha * t); 0: 1 */
+	double value_offset; /* needs a value */
+	const void *gate;
+	const void *value;      /* NULL: none, or interleaved */
+	const void *gate_bias;  /* [cols], interleaved [cols][2]; NULL: none */
+	const void *value_bias; /* [cols]; NULL: none, or interleaved */
+	void *y;
+	void *stream; /* as of ek_norm_forward_args */
+} ek_glu_forward_args;
+
+EK_API ek_status ek_glu_forward(ek_context *ctx, const ek_glu_forward_args *args);
+/* As ek_norm_forward_prepare; a GPU's kernels are for any number of rows and of columns. */
+EK_API ek_status ek_glu_forward_prepare(ek_context *ctx, const ek_glu_forward_args *args);
+
+/* ---- gated activations, backward ----
+ *     dgate = dy * v * activation'(t), 0 where t was over limit
+ *     dvalue = dy * activation(t), 0 where the value was beyond limit
+ *     dgate_bias, dvalue_bias: the sums of these over the rows, before they are rounded
+ * from what forward was given; nothing else is kept. The gradient passes where t or v equals limit.
+ * Outputs: dgate, dvalue, dgate_bias, dvalue_bias, each optional, at least one; interleaved dgate and dgate_bias hold both.
+ * dgate and dvalue may be dy, gate or value with the same stride. */
+typedef struct ek_glu_backward_args {
+	size_t size; /* sizeof(ek_glu_backward_args) */
+	ek_activation activation;
+	ek_dtype dtype; /* of all but the biases and their gradients */
+	ek_dtype weight_dtype;
+	ek_dtype gradient_dtype; /* of dgate_bias and dvalue_bias: weight_dtype (or 0), or EK_F32 */
+	int interleaved;
+	int accumulate; /* 1: add the sums to dgate_bias and dvalue_bias; 0: overwrite them */
+	int64_t rows;
+	int64_t cols;
+	int64_t dy_stride;
+	int64_t gate_stride;
+	int64_t value_stride;
+	int64_t dgate_stride;
+	int64_t dvalue_stride;
+	double limit;
+	double alpha;
+	double value_offset;
+	const void *dy;
+	const void *gate;
+	const void *value;
+	const void *gate_bias;
+	const void *value_bias;
+	void *dgate;
+	void *dvalue;
+	void *dgate_bias;
+	void *dvalue_bias;
+	/* 64-byte aligned, of at least ek_glu_backward_workspace() bytes; calls at the same time need one each. */
+	void *workspace;
+	size_t workspace_size;
+	void *stream;
+} ek_glu_backward_args;
+
+/* As ek_norm_backward_workspace: 0 where neither dgate_bias nor dvalue_bias is asked for. */
+EK_API ek_status ek_glu_backward_workspace(const ek_context *ctx, const ek_glu_backward_args *args,
+					   size_t *bytes);
+
+EK_API ek_status ek_glu_backward(ek_context *ctx, const ek_glu_backward_args *args);
+EK_API ek_status ek_glu_backward_prepare(ek_context *ctx, const ek_glu_backward_args *args);
 
 #ifdef __cplusplus
 }

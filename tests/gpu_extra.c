@@ -172,7 +172,7 @@ static int mixed_cases(struct test_case *cases)
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int backward = 0; backward < 2; backward++)
 			cases[count++] = case_make(
-				&ek_ops[(s + 3 * backward) % EK_OP_COUNT], backward ? BACKWARD : FORWARD,
+				&ek_ops[(s + 3 * backward) % EK_NORM_OPS], backward ? BACKWARD : FORWARD,
 				(struct dtype_pair){shapes[s].dtype, shapes[s].dtype},
 				test_mode == TEST_SHORT && shapes[s].rows > 1000 ? 1000 : shapes[s].rows,
 				shapes[s].cols);

@@ -12,6 +12,10 @@
 	X(silu_slope, (void)M(silu_and_slope)(t, &v))                         \
 	X(gelu_slope, (void)M(gelu_and_slope)(t, &v))                         \
 	X(gelu_tanh_slope, (void)M(gelu_tanh_and_slope)(t, &v))               \
+	X(relu, v = M(relu)(t))                                               \
+	X(relu_slope, (void)M(relu_and_slope)(t, &v))                         \
+	X(relu_squared, v = M(relu_squared)(t))                               \
+	X(relu_squared_slope, (void)M(relu_squared_and_slope)(t, &v))         \
 	X(reciprocal, v = M(at_least)(M(magnitude)(t), M(splat)(MATH_LEAST)); \
 	  v = M(reciprocal)(M(at_most)(v, M(splat)(MATH_MOST))))
 /* Normal numbers, with reciprocals that are subnormal in binary32. */

@@ -61,7 +61,7 @@ void put(struct call *call, uint16_t offset, int64_t value, size_t bytes)
 
 void put_eps(struct call *call, double eps)
 {
-	memcpy(ek_field(&call->args, call->op->eps), &eps, sizeof eps);
+	memcpy(ek_field(&call->args, call->op->scalar[EK_EPS]), &eps, sizeof eps);
 }
 
 void put_strides(struct call *call, int64_t stride)
@@ -75,7 +75,7 @@ void put_dtypes(struct call *call, ek_dtype dtype, ek_dtype weight_dtype)
 	for (int i = 0; i < call->op->choice_count; i++)
 		if (call->op->choices[i].is_dtype)
 			put(call, call->op->choice[i], 0, sizeof dtype);
-	put(call, call->op->choice[EK_NORM_WEIGHT_DTYPE], (int64_t)weight_dtype, sizeof dtype);
+	put(call, call->op->choice[EK_CHOICE_WEIGHT_DTYPE], (int64_t)weight_dtype, sizeof dtype);
 	put(call, call->op->dtype, (int64_t)dtype, sizeof dtype);
 	(void)args_workspace(call->op, ctx, &call->args, &call->workspace);
 	args_set_workspace(call->op, &call->args, arena.workspace, call->workspace);

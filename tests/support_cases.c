@@ -15,7 +15,7 @@ struct operands case_inputs, case_expected, case_actual;
 #define OPEN_OP(name, kind)                                                                                  \
 	{                                                                                                    \
 		name, &ek_norm_forward_op, &ek_norm_backward_op, kind, {~UINT32_C(0), 0}, {~UINT32_C(0), 0}, \
-			~UINT32_C(0), {0}, 0                                                                 \
+			~UINT32_C(0), {0}, EK_NORM_ACTIVATIONS                                               \
 	}
 const struct ek_op_entry open_ops[OPEN_OPS] = {OPEN_OP("any_layer_norm", EK_LAYER_NORM),
 					       OPEN_OP("any_rms_norm", EK_RMS_NORM)};
@@ -31,9 +31,9 @@ struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, 
 /* The registry's op number `turn` of this kind, those of the plain norms not counted. */
 static const struct ek_op_entry *other_op(int kind, uint64_t turn)
 {
-	const struct ek_op_entry *others[EK_OP_COUNT] = {ek_ops};
+	const struct ek_op_entry *others[EK_NORM_OPS] = {ek_ops};
 	int count = 0;
-	for (int i = PLAIN_NORMS; i < EK_OP_COUNT; i++)
+	for (int i = PLAIN_NORMS; i < EK_NORM_OPS; i++)
 		if (ek_ops[i].kind == kind)
 			others[count++] = &ek_ops[i];
 	return others[turn % (uint64_t)count];

@@ -223,7 +223,7 @@ TEST(dtypes_that_do_not_go_together)
 	}
 	struct call call = call_of(BACKWARD);
 	put_dtypes(&call, EK_BF16, EK_F32);
-	put(&call, call.op->choice[EK_NORM_GRADIENT_DTYPE], EK_BF16, sizeof(int));
+	put(&call, call.op->choice[EK_CHOICE_GRADIENT_DTYPE], EK_BF16, sizeof(int));
 	refused(&call, EK_ERROR_DTYPE, SAYS("gradient_dtype bf16 does not go with weight_dtype f32"));
 }
 
@@ -329,7 +329,7 @@ TEST(operands_that_must_or_must_not_be_there)
 			if (call.op->operands[i].excludes == 0)
 				continue;
 			if (call.op->operands[i].with_choice)
-				*(int *)ek_field(&call.args, call.op->choice[EK_NORM_ACTIVATION]) = EK_SILU;
+				*(int *)ek_field(&call.args, call.op->choice[EK_CHOICE_ACTIVATION]) = EK_SILU;
 			ek_operand_set(&call.op->operands[i], &call.args, arena.of[i]);
 			refused(&call, EK_ERROR_ARGUMENT,
 				SAYS(call.op->operands[i].name, "does not go with"));
@@ -340,7 +340,7 @@ TEST(operands_that_must_or_must_not_be_there)
 			const struct ek_operand *operand = &call.op->operands[i];
 			if (!operand->with_choice && !operand->without_choice)
 				continue;
-			int *activation = ek_field(&call.args, call.op->choice[EK_NORM_ACTIVATION]);
+			int *activation = ek_field(&call.args, call.op->choice[EK_CHOICE_ACTIVATION]);
 			drop(&call, "residual h x_bias dx_bias dh dresidual dgate");
 			ek_operand_set(operand, &call.args, arena.of[i]);
 			*activation = operand->with_choice ? EK_NO_ACTIVATION : EK_GELU;
@@ -372,11 +372,11 @@ TEST(flavours_and_the_order_of_a_gate_are_checked)
 	static const struct {
 		int choice, value;
 		const char *says;
-	} wrong[] = {{EK_NORM_WEIGHT_OFFSET, 2, "weight_offset (2) must be 0 or 1"},
-		     {EK_NORM_WEIGHT_OFFSET, -1, "weight_offset (-1) must be 0 or 1"},
-		     {EK_NORM_ROUNDING, 2, "rounding (2) is neither EK_ROUND_ONCE (0) nor EK_ROUND_EACH (1)"},
-		     {EK_NORM_GATE_FIRST, 1, "gate_first (1) must be 0: gate is NULL"},
-		     {EK_NORM_GATE_FIRST, 2, "gate_first (2) must be 0: gate is NULL"}};
+	} wrong[] = {{EK_CHOICE_WEIGHT_OFFSET, 2, "weight_offset (2) must be 0 or 1"},
+		     {EK_CHOICE_WEIGHT_OFFSET, -1, "weight_offset (-1) must be 0 or 1"},
+		     {EK_CHOICE_ROUNDING, 2, "rounding (2) is neither EK_ROUND_ONCE (0) nor EK_ROUND_EACH (1)"},
+		     {EK_CHOICE_GATE_FIRST, 1, "gate_first (1) must be 0: gate is NULL"},
+		     {EK_CHOICE_GATE_FIRST, 2, "gate_first (2) must be 0: gate is NULL"}};
 	for (int n = 0; n < CALLS; n++)
 		for (int i = 0; i < COUNT_OF(wrong); i++) {
 			struct call call = call_of(n);

@@ -89,7 +89,7 @@ static int fused_cases(struct golden *cases, int count, int room, const char *co
 			c.gradient_dtype = choices[chosen].gradient_dtype;
 			c.weight_offset = choices[chosen].weight_offset;
 			c.rounding = choices[chosen].rounding;
-			c.activation = op->usual[EK_NORM_ACTIVATION] ? 1 + (s + k) % EK_GELU_TANH : 0;
+			c.activation = op->usual[EK_CHOICE_ACTIVATION] ? 1 + (s + k) % EK_GELU_TANH : 0;
 			c.gate_first = (s + k / 2) % 2;
 			c.filling = fillings[(s + k) % COUNT_OF(fillings)];
 			c.seed = (uint64_t)count;
@@ -121,7 +121,7 @@ static int group_cases(struct golden *cases, int count, int room)
 						       dtype_pairs[(s + k * 5 / 2) % DTYPE_PAIRS],
 						       shapes[s][0], shapes[s][1]);
 			c.group_cols = shapes[s][2];
-			c.activation = op->usual[EK_NORM_ACTIVATION] ? 1 + (s + k) % EK_GELU_TANH : 0;
+			c.activation = op->usual[EK_CHOICE_ACTIVATION] ? 1 + (s + k) % EK_GELU_TANH : 0;
 			c.gate_first = (s + k / 2) % 2;
 			c.weight_offset = (s + k) % 5 == 0;
 			c.filling = (s + k) % 4 == 3 ? FILL_OFFSET : FILL_NORMAL;

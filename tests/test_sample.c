@@ -4,7 +4,7 @@
 
 enum axis { PASS, OP, DTYPES, CHOICES, ROWS, COLS, OFFSETS, PADS, FORM, FILLING, EPS, SETTING, AXES };
 /* Of the choices of dtypes and options 0 is none, the others are drawn by the seed of the case. */
-static const int values_of_axis[AXES] = {2, EK_OP_COUNT, DTYPE_PAIRS, 8, 9, 16, 6, 4, 11, 4, 3, 9};
+static const int values_of_axis[AXES] = {2, EK_NORM_OPS, DTYPE_PAIRS, 8, 9, 16, 6, 4, 11, 4, 3, 9};
 
 static struct setting setting_at(int choice, const char *level)
 {

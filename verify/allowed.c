@@ -75,7 +75,8 @@ static bool may_be_over(const struct test_case *c, int output, int input)
 	for (int i = 0; i < output; i++)
 		taken = taken || c->over[i] == input + 1;
 	return case_op(c)->operands[output].in_place >> input & 1 && !taken && c->present >> output & 1 &&
-	       c->present >> input & 1 && operand_dtype(c, output) == operand_dtype(c, input);
+	       c->present >> input & 1 && operand_dtype(c, output) == operand_dtype(c, input) &&
+	       operand_bytes(c, output) == operand_bytes(c, input);
 }
 
 static void take_places(struct test_case *c)
@@ -109,15 +110,22 @@ static ek_dtype followed(const struct test_case *c, const struct ek_choice *choi
 	return other ? (ek_dtype)other : c->dtype;
 }
 
+/* Whether the op of this name may have that value. */
+static bool choice_allows(const struct test_case *c, int number, int value)
+{
+	return ek_choice_allows(&ek_choices[number], followed(c, &ek_choices[number]), value) &&
+	       (number != EK_CHOICE_ACTIVATION || value == 0 || c->op->activations >> value & 1);
+}
+
 /* weight_dtype, the first, is as the case was made. */
 static void normalise_choices(struct test_case *c)
 {
 	const struct ek_op *op = case_op(c);
-	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < op->choice_count; i++) {
+	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < op->choice_count; i++) {
 		const struct ek_choice *choice = &op->choices[i];
 		if (!(c->op->open_choices >> i & 1) || !c->choices[i])
 			c->choices[i] = c->op->usual[i];
-		if (!op->choice[i] || !ek_choice_allows(choice, followed(c, choice), c->choices[i]) ||
+		if (!op->choice[i] || !choice_allows(c, i, c->choices[i]) ||
 		    (choice->is_dtype && c->choices[i] == (int)followed(c, choice)))
 			c->choices[i] = 0;
 	}
@@ -132,7 +140,7 @@ static int choice_value(const struct test_case *c, int number, int value)
 	bool open = op->choice[number] && c->op->open_choices >> number & 1;
 	for (int i = 1; i <= most && open; i++) {
 		bool same = choice->is_dtype && i == (int)followed(c, choice);
-		if (!same && ek_choice_allows(choice, followed(c, choice), i) && value-- == 0)
+		if (!same && choice_allows(c, number, i) && value-- == 0)
 			return i;
 	}
 	return 0;
@@ -149,14 +157,14 @@ static int values_of_choice(const struct test_case *c, int number)
 int case_choice_count(const struct test_case *c)
 {
 	int count = 1;
-	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < case_op(c)->choice_count; i++)
+	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < case_op(c)->choice_count; i++)
 		count *= values_of_choice(c, i);
 	return count;
 }
 
 void case_choose(struct test_case *c, int number)
 {
-	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < case_op(c)->choice_count; i++) {
+	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < case_op(c)->choice_count; i++) {
 		int values = values_of_choice(c, i), value = number % values;
 		c->choices[i] = value ? choice_value(c, i, value - 1) : 0;
 		number /= values;
@@ -184,7 +192,18 @@ static void drop_choices(struct test_case *c)
 static bool has_no_forward(const struct test_case *c)
 {
 	int bias = c->pass == BACKWARD ? ek_operand_named(case_op(c), "x_bias") : -1;
-	return bias >= 0 && c->present >> bias & 1 && c->choices[EK_NORM_H_DTYPE];
+	return bias >= 0 && c->present >> bias & 1 && c->choices[EK_CHOICE_H_DTYPE];
+}
+
+/* Those that need an activation or a value which the case does not have. */
+static void drop_scalars(struct test_case *c)
+{
+	const struct ek_op *op = case_op(c);
+	int value = op->scalar[EK_VALUE_OFFSET] ? operand_number(op, "value") : -1;
+	if (op->scalar[EK_ALPHA] && c->activation != EK_SILU)
+		c->alpha = 0;
+	if (value >= 0 && !(c->present >> value & 1) && !c->interleaved)
+		c->value_offset = 0;
 }
 
 void case_normalise(struct test_case *c)
@@ -209,6 +228,7 @@ void case_normalise(struct test_case *c)
 				c->present &= ~bit(i);
 	}
 	drop_choices(c);
+	drop_scalars(c);
 	c->arbitrary = (c->arbitrary || has_no_forward(c)) && c->present & case_statistics(c);
 	c->accumulate = c->accumulate && op->accumulate;
 	for (int i = 0; i < op->operand_count; i++)

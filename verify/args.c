@@ -22,7 +22,7 @@ static void set_strides(const struct test_case *c, const struct ek_operand *oper
 {
 	int64_t stride = 1;
 	for (int dim = operand->rank - 2; dim >= 0; dim--) {
-		stride *= c->sizes[operand->dims[dim + 1].size];
+		stride *= ek_dim_of(case_op(c), &operand->dims[dim + 1], args);
 		stride += dim == operand->rank - 2 && operand->dims[dim].stride ? pad : 0;
 		set_int64(args, operand->dims[dim].stride, stride);
 	}
@@ -51,8 +51,9 @@ static void set_fields(const struct test_case *c, const struct ek_op *op, union 
 	for (int i = 0; i < op->choice_count; i++)
 		set_int(args, op->choice[i], choice_of(c, op, i));
 	set_int(args, op->dtype, (int)c->dtype);
-	if (op->eps)
-		memcpy(ek_field(args, op->eps), &c->eps, sizeof c->eps);
+	for (int i = 0; i < EK_SCALARS; i++)
+		if (op->scalar[i])
+			memcpy(ek_field(args, op->scalar[i]), &c->scalars[i], sizeof c->scalars[i]);
 	for (int i = 0; i < op->size_count; i++)
 		set_int64(args, op->sizes[i].offset, c->sizes[i]);
 }

@@ -22,8 +22,12 @@ _Static_assert(offsetof(struct test_case, rows) == offsetof(struct test_case, si
 	       "rows, cols and group_cols are the sizes of the norms");
 _Static_assert(offsetof(struct test_case, weight_dtype) == offsetof(struct test_case, choices) &&
 		       offsetof(struct test_case, gate_first) ==
-			       offsetof(struct test_case, choices[EK_NORM_GATE_FIRST]),
-	       "the choices of the norms by name");
+			       offsetof(struct test_case, choices[EK_CHOICE_GATE_FIRST]) &&
+		       offsetof(struct test_case, interleaved) ==
+			       offsetof(struct test_case, choices[EK_CHOICE_INTERLEAVED]) &&
+		       offsetof(struct test_case, value_offset) ==
+			       offsetof(struct test_case, scalars[EK_VALUE_OFFSET]),
+	       "the choices and the scalars by name");
 _Static_assert(EK_MOST_OPERANDS < 32, "operands are bits of a mask");
 _Static_assert((int)EK_FORWARD_OPERANDS <= EK_MOST_OPERANDS && (int)EK_BACKWARD_OPERANDS <= EK_MOST_OPERANDS,
 	       "arrays by number have room for all operands");
@@ -242,11 +246,14 @@ const char *case_text(const struct test_case *c)
 	static char line[512];
 	const struct ek_op *op = case_op(c);
 	struct text text = {line, sizeof line};
-	add_text(&text, "%s %s %lldx%lld %s/%s eps %g %s", c->op->name, pass_names[c->pass],
-		 (long long)c->rows, (long long)c->cols, ek_dtype_name(c->dtype),
-		 ek_dtype_name(c->weight_dtype), c->eps, filling_names[c->filling]);
+	add_text(&text, "%s %s %lldx%lld %s/%s", c->op->name, pass_names[c->pass], (long long)c->rows,
+		 (long long)c->cols, ek_dtype_name(c->dtype), ek_dtype_name(c->weight_dtype));
+	for (int i = 0; i < EK_SCALARS; i++)
+		if (op->scalar[i] && (i == EK_EPS || c->scalars[i] != 0))
+			add_text(&text, " %s %g", ek_scalar_names[i], c->scalars[i]);
+	add_text(&text, " %s", filling_names[c->filling]);
 	add_operands(&text, c);
-	for (int i = EK_NORM_WEIGHT_DTYPE + 1; i < op->choice_count; i++) {
+	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < op->choice_count; i++) {
 		if (c->choices[i] && op->choices[i].is_dtype)
 			add_text(&text, " %s %s", op->choices[i].name,
 				 ek_dtype_name((ek_dtype)c->choices[i]));

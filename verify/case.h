@@ -5,6 +5,7 @@
 #define VERIFY_CASE_H
 
 #include "buffer.h"
+#include "ops/glu/op.h"
 #include "ops/norm/op.h"
 #include "ops/registry.h"
 #include "values.h"
@@ -19,14 +20,14 @@ struct test_case {
 	union {
 		int choices[EK_MOST_CHOICES]; /* by number; dtypes of 0 are the op's */
 		struct {
-			ek_dtype weight_dtype, h_dtype, y_dtype, gradient_dtype; /* of the norms */
-			int weight_offset, rounding, activation, gate_first;
+			ek_dtype weight_dtype, h_dtype, y_dtype, gradient_dtype;
+			int weight_offset, rounding, activation, gate_first, interleaved;
 		};
 	};
 	union {
 		int64_t sizes[EK_MOST_SIZES]; /* by number */
 		struct {
-			int64_t rows, cols, group_cols; /* of the norms */
+			int64_t rows, cols, group_cols; /* the last of the norms */
 		};
 	};
 	uint32_t present; /* operands, by number */
@@ -38,7 +39,12 @@ struct test_case {
 	int64_t pad[EK_MOST_OPERANDS]; /* elements between rows, by number */
 	int offset[EK_MOST_OPERANDS];  /* bytes past a 64-byte boundary */
 	enum filling filling;
-	double eps;
+	union {
+		double scalars[EK_SCALARS]; /* by number; those that the op does not have are left out */
+		struct {
+			double eps, limit, alpha, value_offset;
+		};
+	};
 	uint64_t seed;
 };
 
@@ -99,6 +105,8 @@ union op_args {
 	size_t size;
 	ek_norm_forward_args forward;
 	ek_norm_backward_args backward;
+	ek_glu_forward_args glu_forward;
+	ek_glu_backward_args glu_backward;
 	unsigned char bytes[512];
 };
 

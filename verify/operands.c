@@ -84,7 +84,8 @@ void operand_fill(const struct test_case *c, int number, struct operand *o)
 	int role = 0;
 	while (role < ROLES && strcmp(roles[role].name, name) != 0)
 		role++;
-	enum filling filling = filling_of(c->filling, role < ROLES ? roles[role].role : ROLE_BIAS);
+	enum role otherwise = ek_operand_named(case_op(c), "x") < 0 ? ROLE_X : ROLE_BIAS;
+	enum filling filling = filling_of(c->filling, role < ROLES ? roles[role].role : otherwise);
 	uint64_t seed = c->seed + (uint64_t)(role < ROLES ? role : ROLES + number);
 	if (o->present)
 		fill_rows(filling, o->dtype, o->buffer.data, o->rows, o->cols, o->stride, seed);

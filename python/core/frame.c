@@ -35,7 +35,7 @@ static int read_eps(struct call *call, PyObject *number)
 {
 	if (call->signature->at[EPS] == NOWHERE)
 		return 0;
-	double *eps = ek_field(&call->args, call->op->eps);
+	double *eps = ek_field(&call->args, call->op->scalar[EK_EPS]);
 	bool is_default = number == Py_None && (call->signature->default_eps_kinds & call->kind_bit);
 	ek_dtype dtype = *(const ek_dtype *)ek_field(&call->args, call->op->dtype);
 	*eps = !is_default ? PyFloat_AsDouble(number) : dtype == EK_F64 ? DBL_EPSILON : FLT_EPSILON;

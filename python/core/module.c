@@ -43,7 +43,7 @@ PyObject *refuse_count(const char *function, int takes, Py_ssize_t given)
 /* LAYER_NORM and so on: the kinds of the ops. */
 static int add_kinds(PyObject *module)
 {
-	for (int i = 0; i < EK_OP_COUNT; i++) {
+	for (int i = 0; i < EK_NORM_OPS; i++) {
 		const char *name = ek_ops[i].forward->kind_names[ek_ops[i].kind] + strlen("EK_");
 		if (PyModule_AddIntConstant(module, name, ek_ops[i].kind))
 			return -1;

@@ -92,25 +92,25 @@ KEYWORD_FUNCTION(backward_workspace, norm_backward_workspace)
 
 #define ACTIVATION                                                                \
 	{                                                                         \
-		.role = CHOICE, .choice = EK_NORM_ACTIVATION, .is_required = true \
+		.role = CHOICE, .choice = EK_CHOICE_ACTIVATION, .is_required = true \
 	}
 #define GATE_FIRST                                           \
 	{                                                    \
-		.role = CHOICE, .choice = EK_NORM_GATE_FIRST \
+		.role = CHOICE, .choice = EK_CHOICE_GATE_FIRST \
 	}
 /* Of forward and of backward. */
 #define FLAVOURS                                           \
-	{.role = CHOICE, .choice = EK_NORM_WEIGHT_OFFSET}, \
+	{.role = CHOICE, .choice = EK_CHOICE_WEIGHT_OFFSET}, \
 	{                                                  \
-		.role = CHOICE, .choice = EK_NORM_ROUNDING \
+		.role = CHOICE, .choice = EK_CHOICE_ROUNDING \
 	}
 #define OUT_DTYPE                                                              \
 	{                                                                      \
-		.role = CHOICE, .choice = EK_NORM_Y_DTYPE, .name = "out_dtype" \
+		.role = CHOICE, .choice = EK_CHOICE_Y_DTYPE, .name = "out_dtype" \
 	}
 #define RESIDUAL_DTYPE                                                              \
 	{                                                                           \
-		.role = CHOICE, .choice = EK_NORM_H_DTYPE, .name = "residual_dtype" \
+		.role = CHOICE, .choice = EK_CHOICE_H_DTYPE, .name = "residual_dtype" \
 	}
 
 #define GROUPS              \

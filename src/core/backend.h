@@ -9,12 +9,14 @@
 enum ek_intent { EK_CALL, EK_PREPARE };
 
 struct ek_norm_backend;
+struct ek_glu_backend;
 
 struct ek_backend {
 	void (*close)(ek_context *ctx); /* all but the ek_context itself */
 	void (*describe)(const ek_context *ctx, ek_description *description);
 	/* A row for each op. */
 	const struct ek_norm_backend *norm;
+	const struct ek_glu_backend *glu;
 };
 
 extern const struct ek_backend ek_backend_reference, ek_backend_cpu, ek_backend_cuda;

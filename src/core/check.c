@@ -126,18 +126,31 @@ ek_status ek_fail_cut(const struct ek_op *op, int size, const void *args)
 		       *(const int64_t *)ek_field(args, of->offset));
 }
 
+/* y of f32 x may also have 16 bits, which its op has allowed. */
+ek_status ek_fail_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of)
+{
+	const bool narrows = of == EK_F32 && strcmp(name, "y_dtype") == 0;
+	PASS_ON(ek_check_dtype(name, dtype, 0));
+	return ek_fail(EK_ERROR_DTYPE, "%s %s does not go with %s %s (allowed: %s%s)", name,
+		       ek_dtype_name(*dtype), of_name, ek_dtype_name(of), ek_dtype_name(of),
+		       narrows                        ? ", f16, bf16"
+		       : of != EK_F32 && of != EK_F64 ? ", f32"
+						      : "");
+}
+
 ek_status ek_fail_stride(const struct ek_op *op, const struct ek_operand *operand, int dim, const void *args)
 {
 	const struct ek_dim *d = &operand->dims[dim];
-	const struct ek_size *inner = &op->sizes[operand->dims[operand->rank - 1].size];
+	const struct ek_dim *inner = &operand->dims[operand->rank - 1];
 	int64_t stride = *(const int64_t *)ek_field(args, d->stride);
-	int64_t most = *(const int64_t *)ek_field(args, inner->offset);
+	int64_t most = ek_dim_of(op, inner, args);
 	if (stride < 0)
 		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") must not be negative", d->stride_name,
 			       stride);
 	if (stride < most)
-		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") is smaller than %s (%" PRId64 ")",
-			       d->stride_name, stride, inner->name, most);
+		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") is smaller than %s%s (%" PRId64 ")",
+			       d->stride_name, stride, ek_dim_each(op, inner, args) == 2 ? "2 " : "",
+			       op->sizes[inner->size].name, most);
 	return ek_fail(EK_ERROR_ARGUMENT,
 		       "%s (%" PRId64 ") times %s (%" PRId64 ") of %s is more than memory can hold (%" PRId64
 		       " bytes)",
@@ -155,8 +168,8 @@ ek_status ek_fail_missing(const struct ek_op *op, const struct ek_operand *opera
 ek_status ek_fail_kind(const struct ek_op *op, const struct ek_operand *operand, const void *args)
 {
 	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) must be NULL: %s has no %s", operand->name,
-		       ek_operand_pointer(operand, args),
-		       op->kind_names[*(const int *)ek_field(args, op->kind)], operand->name);
+		       ek_operand_pointer(operand, args), op->kind_names[ek_kind_of(op, args)],
+		       operand->name);
 }
 
 ek_status ek_fail_excluded(const struct ek_op *op, const struct ek_operand *operand, const void *args)

@@ -16,6 +16,7 @@ EK_COLD ek_status ek_fail_null(const struct ek_op *op, const ek_context *ctx);
 EK_COLD ek_status ek_fail_args_size(const struct ek_op *op, size_t size);
 EK_COLD ek_status ek_fail_size(const struct ek_size *size, int64_t value);
 EK_COLD ek_status ek_fail_cut(const struct ek_op *op, int size, const void *args);
+EK_COLD ek_status ek_fail_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of);
 EK_COLD ek_status ek_fail_stride(const struct ek_op *op, const struct ek_operand *operand, int dim,
 				 const void *args);
 EK_COLD ek_status ek_fail_missing(const struct ek_op *op, const struct ek_operand *operand, const void *args);

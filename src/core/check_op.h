@@ -47,6 +47,16 @@ EK_INLINE ek_status ek_check_cut(const struct ek_op *op, int size, void *args)
 	return EK_OK;
 }
 
+/* A dtype that follows another: 0 as *dtype becomes it; f32 goes with 16 bits. */
+EK_INLINE ek_status ek_check_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of)
+{
+	if ((int)*dtype == 0)
+		*dtype = of;
+	if (__builtin_expect(*dtype == of || (*dtype == EK_F32 && of != EK_F64), 1))
+		return EK_OK;
+	return ek_fail_follower(name, dtype, of_name, of);
+}
+
 EK_INLINE ek_status ek_check_sizes(const struct ek_op *op, void *args)
 {
 	EK_UNROLL for (int i = 0; i < op->size_count; i++)
@@ -69,7 +79,7 @@ EK_INLINE ek_status ek_check_stride(const struct ek_op *op, const struct ek_oper
 				    int64_t dense, void *args)
 {
 	int64_t *stride = ek_field(args, operand->dims[dim].stride);
-	int64_t inner = ek_size_of(op, operand->dims[operand->rank - 1].size, args);
+	int64_t inner = ek_dim_of(op, &operand->dims[operand->rank - 1], args);
 	int64_t count = ek_size_of(op, operand->dims[dim].size, args), bytes;
 	if (*stride == 0)
 		*stride = dense;
@@ -98,7 +108,7 @@ EK_INLINE ek_status ek_check_strides(const struct ek_op *op, void *args)
 					return status;
 				dense = *(const int64_t *)ek_field(args, operand->dims[dim].stride);
 			}
-			int64_t size = ek_size_of(op, operand->dims[dim].size, args);
+			int64_t size = ek_dim_of(op, &operand->dims[dim], args);
 			dense *= size > 0 ? size : 1;
 		}
 	}
@@ -113,16 +123,10 @@ EK_INLINE bool ek_is_empty(const struct ek_op *op, const struct ek_operand *oper
 	return empty;
 }
 
-/* The value of a choice, numbered from 1. */
-EK_INLINE int ek_choice_of(const struct ek_op *op, int number, const void *args)
-{
-	return *(const int *)ek_field(args, op->choice[number - 1]);
-}
-
 /* Which operands there are: required ones, those of another kind, those that need another or a choice. */
 EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 {
-	int kind = *(const int *)ek_field(args, op->kind);
+	int kind = ek_kind_of(op, args);
 	uint32_t outputs = 0, required_outputs = 0, present = 0;
 	EK_UNROLL for (int i = 0; i < op->operand_count; i++)
 	{

@@ -2,13 +2,14 @@
  * check.h, where the tables are constants. SPDX-License-Identifier: MIT */
 #include "operand.h"
 
+const char *const ek_scalar_names[EK_SCALARS] = {"eps", "limit", "alpha", "value_offset"};
+
 int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *operand, int dim, const void *args)
 {
 	const struct ek_dim *d = &operand->dims[dim];
 	int64_t stride = d->stride ? *(const int64_t *)ek_field(args, d->stride) : 0;
-	int64_t pieces = d->pieces ? ek_pieces_of(op, d->pieces - 1, args) : 1;
 	if (stride != 0 || dim == operand->rank - 1)
-		return stride != 0 ? stride : pieces;
+		return stride != 0 ? stride : ek_dim_each(op, d, args);
 	return ek_operand_stride(op, operand, dim + 1, args) *
 	       ek_size_of(op, operand->dims[dim + 1].size, args);
 }

@@ -13,7 +13,7 @@ struct ek_gpu_limits;
 struct ek_plan;
 
 /* Masks of operands have 32 bits. */
-enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 8 };
+enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 9 };
 
 /* Offsets are those of fields of the op's argument struct; 0, where .size is, stands for "no such field". */
 
@@ -34,6 +34,7 @@ struct ek_dim {
 	uint16_t stride;
 	const char *stride_name;
 	uint8_t pieces; /* number of a size that cuts another, from 1: this dimension has an element for each piece; 0: none */
+	uint8_t pairs; /* number of a choice, from 1, with which this dimension has two elements for each of its size; 0: none */
 };
 
 enum ek_operand_flags {
@@ -73,6 +74,10 @@ struct ek_choice {
 	const char *operand; /* that must be there where the choice is not 0; NULL: none */
 };
 
+/* The numbers of all ops, fields of type double: each has one meaning in every op that has it. */
+enum ek_scalar { EK_EPS, EK_LIMIT, EK_ALPHA, EK_VALUE_OFFSET, EK_SCALARS };
+extern const char *const ek_scalar_names[EK_SCALARS];
+
 /* A direction of an op: forward or backward. */
 struct ek_op {
 	const char *function; /* "ek_norm_forward"; its arguments are an ek_norm_forward_args */
@@ -81,7 +86,8 @@ struct ek_op {
 	struct ek_size sizes[EK_MOST_SIZES];
 	const struct ek_operand *operands;
 	/* Fields that are neither sizes nor operands. */
-	uint16_t kind, dtype, eps, accumulate, workspace, workspace_size, stream;
+	uint16_t kind, dtype, accumulate, workspace, workspace_size, stream;
+	uint16_t scalar[EK_SCALARS];
 	const char *const *kind_names;   /* by the value of .kind */
 	const struct ek_choice *choices; /* the same list for forward and backward */
 	uint8_t choice_count;
@@ -133,11 +139,30 @@ static inline int64_t ek_pieces_of(const struct ek_op *op, int size, const void 
 	return piece ? ek_size_of(op, op->sizes[size].cuts - 1, args) / piece : 1;
 }
 
+/* The value of a choice, numbered from 1. */
+static inline int ek_choice_of(const struct ek_op *op, int number, const void *args)
+{
+	return *(const int *)ek_field(args, op->choice[number - 1]);
+}
+
+/* The elements that a dimension has for each of its size. */
+static inline int64_t ek_dim_each(const struct ek_op *op, const struct ek_dim *dim, const void *args)
+{
+	if (dim->pairs && ek_choice_of(op, dim->pairs, args))
+		return 2;
+	return dim->pieces ? ek_pieces_of(op, dim->pieces - 1, args) : 1;
+}
+
 /* The elements of a dimension. */
 static inline int64_t ek_dim_of(const struct ek_op *op, const struct ek_dim *dim, const void *args)
 {
-	int64_t size = ek_size_of(op, dim->size, args);
-	return dim->pieces ? size * ek_pieces_of(op, dim->pieces - 1, args) : size;
+	return ek_size_of(op, dim->size, args) * ek_dim_each(op, dim, args);
+}
+
+/* The value of .kind; 0 of an op that has no kinds. */
+static inline int ek_kind_of(const struct ek_op *op, const void *args)
+{
+	return op->kind ? *(const int *)ek_field(args, op->kind) : 0;
 }
 
 /* Of resolved arguments. */
@@ -156,7 +181,8 @@ static inline bool ek_operand_has_kind(const struct ek_operand *operand, int kin
 
 /* ---- how an operand lies in memory; of resolved arguments, or with strides of 0 where it is dense ---- */
 
-/* From an element of a dimension to the next; of a dimension with pieces, from those of one to those of the next. */
+/* From an element of a dimension to the next; where it has several for each of its size, from those of one to those of the
+ * next. */
 int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *operand, int dim,
 			  const void *args);
 /* Its elements, without the gaps between rows. */

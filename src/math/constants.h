@@ -9,6 +9,9 @@
 #define f64_ZERO 0.0
 #define f32_MINUS_ZERO -0.0f
 #define f64_MINUS_ZERO -0.0
+/* The smallest number above 0. */
+#define f32_LEAST 0x1p-149f
+#define f64_LEAST 0x1p-1074
 #define f32_HALF 0.5f
 #define f64_HALF 0.5
 #define f32_ONE 1.0f

@@ -16,7 +16,7 @@
  *     power(m)               2^k, where m = ROUND + k: the bits of m shifted left by those of the significand; k from -127
  *                            (-1023), which gives +0, to 127 (1023)
  * Makes: M(exp), M(normal_density), M(normal_cdf) and, each with its derivative, M(NAME) and M(NAME_and_slope) for sigmoid,
- * silu, gelu and gelu_tanh. SPDX-License-Identifier: MIT */
+ * silu, gelu, gelu_tanh, relu and relu_squared. SPDX-License-Identifier: MIT */
 
 #define MATH_JOIN(a, b) a##_##b
 #define MATH_NAME(a, b) MATH_JOIN(a, b)
@@ -165,6 +165,20 @@ MATH M(num) M(gelu_and_slope)(M(num) t, M(num) *slope)
 	return M(fma)(-a, tail, M(at_least)(t, K(MINUS_ZERO)));
 }
 
+/* max(t, 0); the derivative at 0 is 0. */
+MATH M(num) M(relu_and_slope)(M(num) t, M(num) *slope)
+{
+	*slope = M(if_less)(t, K(LEAST), K(ZERO), K(ONE));
+	return M(at_least)(t, K(MINUS_ZERO)) + K(ZERO);
+}
+
+MATH M(num) M(relu_squared_and_slope)(M(num) t, M(num) *slope)
+{
+	const M(num) r = M(at_least)(t, K(MINUS_ZERO)) + K(ZERO);
+	*slope = r + r;
+	return r * r;
+}
+
 #define ACTIVATION_ALONE(name)                           \
 	MATH M(num) M(name)(M(num) t)                    \
 	{                                                \
@@ -175,6 +189,8 @@ ACTIVATION_ALONE(sigmoid)
 ACTIVATION_ALONE(silu)
 ACTIVATION_ALONE(gelu)
 ACTIVATION_ALONE(gelu_tanh)
+ACTIVATION_ALONE(relu)
+ACTIVATION_ALONE(relu_squared)
 
 #undef ACTIVATION_ALONE
 #undef SERIES

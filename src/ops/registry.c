@@ -4,6 +4,9 @@
 #include "core/backend.h"
 #include "cpu/open.h"
 #include "gpu/open.h"
+#include "glu/cpu.h"
+#include "glu/cuda.h"
+#include "glu/reference.h"
 #include "norm/cpu.h"
 #include "norm/cuda.h"
 #include "norm/reference.h"
@@ -32,8 +35,8 @@ enum {
 /* clang-format off */
 #define NORM(name, kind, FORWARD, needed, BACKWARD, needed_backward, act, allowed)                                       \
 	{name, &ek_norm_forward_op, &ek_norm_backward_op, kind, {FORWARD, needed}, {BACKWARD, needed_backward},          \
-	 ~(((act) ? 0 : BIT(EK_NORM_ACTIVATION)) | ((FORWARD) & BIT(EK_FORWARD_GATE) ? 0 : BIT(EK_NORM_GATE_FIRST))),     \
-	 {[EK_NORM_ACTIVATION] = (act)}, allowed}
+	 ~(((act) ? 0 : BIT(EK_CHOICE_ACTIVATION)) | ((FORWARD) & BIT(EK_FORWARD_GATE) ? 0 : BIT(EK_CHOICE_GATE_FIRST))),     \
+	 {[EK_CHOICE_ACTIVATION] = (act)}, allowed}
 #define PLAIN(name, kind) NORM(name, kind, PLAIN_FORWARD, 0, PLAIN_BACKWARD, BIT(EK_BACKWARD_DY), 0, 0)
 #define ADD(name, kind) NORM(name, kind, ADD_FORWARD, BIT(EK_FORWARD_RESIDUAL), ADD_BACKWARD, BIT(EK_BACKWARD_DY), 0, 0)
 #define AFTER(name, kind) \
@@ -41,9 +44,20 @@ enum {
 #define ACT(name, kind, allowed) NORM(name, kind, ACT_FORWARD, 0, ACT_BACKWARD, BIT(EK_BACKWARD_DY), EK_GELU, allowed)
 #define GATED(name, kind)                                                              \
 	NORM(name, kind, GATED_FORWARD, BIT(EK_FORWARD_GATE), GATED_BACKWARD,          \
-	     BIT(EK_BACKWARD_DY) | BIT(EK_BACKWARD_GATE), EK_SILU, ALL_ACTIVATIONS)
+	     BIT(EK_BACKWARD_DY) | BIT(EK_BACKWARD_GATE), EK_SILU, EK_NORM_ACTIVATIONS)
+/* ---- gated activations ---- */
+
+enum {
+	BIAS_ACT_FORWARD = BIT(EK_GLU_FORWARD_Y) | BIT(EK_GLU_FORWARD_GATE) | BIT(EK_GLU_FORWARD_GATE_BIAS),
+	BIAS_ACT_BACKWARD = BIT(EK_GLU_BACKWARD_DGATE) | BIT(EK_GLU_BACKWARD_DGATE_BIAS) | BIT(EK_GLU_BACKWARD_DY) |
+			    BIT(EK_GLU_BACKWARD_GATE) | BIT(EK_GLU_BACKWARD_GATE_BIAS),
+	GLU_CHOICES = BIT(EK_CHOICE_WEIGHT_DTYPE) | BIT(EK_CHOICE_GRADIENT_DTYPE) | BIT(EK_CHOICE_ACTIVATION)
+};
+#define GLU(name, usual, allowed, more)                                                                                    \
+	{name, &ek_glu_forward_op, &ek_glu_backward_op, 0, {~UINT32_C(0), BIT(EK_GLU_FORWARD_VALUE)},                      \
+	 {~UINT32_C(0), BIT(EK_GLU_BACKWARD_VALUE)}, GLU_CHOICES | (more), {[EK_CHOICE_ACTIVATION] = (usual)}, allowed}
+#define RELUS (BIT(EK_RELU) | BIT(EK_RELU_SQUARED))
 #define GELUS (BIT(EK_GELU) | BIT(EK_GELU_TANH))
-#define ALL_ACTIVATIONS (BIT(EK_SIGMOID) | BIT(EK_SILU) | GELUS)
 
 const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	PLAIN("layer_norm", EK_LAYER_NORM),
@@ -52,12 +66,17 @@ const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	ADD("add_rms_norm", EK_RMS_NORM),
 	AFTER("layer_norm_residual", EK_LAYER_NORM),
 	AFTER("rms_norm_residual", EK_RMS_NORM),
-	ACT("layer_norm_act", EK_LAYER_NORM, ALL_ACTIVATIONS),
-	ACT("rms_norm_act", EK_RMS_NORM, ALL_ACTIVATIONS),
+	ACT("layer_norm_act", EK_LAYER_NORM, EK_NORM_ACTIVATIONS),
+	ACT("rms_norm_act", EK_RMS_NORM, EK_NORM_ACTIVATIONS),
 	GATED("layer_norm_gated", EK_LAYER_NORM),
 	GATED("rms_norm_gated", EK_RMS_NORM),
+	GLU("glu", EK_SILU, EK_NORM_ACTIVATIONS | RELUS, BIT(EK_CHOICE_INTERLEAVED)),
+	{"bias_act", &ek_glu_forward_op, &ek_glu_backward_op, 0, {BIAS_ACT_FORWARD, 0}, {BIAS_ACT_BACKWARD, 0},
+	 GLU_CHOICES, {[EK_CHOICE_ACTIVATION] = EK_GELU}, EK_NORM_ACTIVATIONS | RELUS},
 	/* fewer activations of one above */
 	ACT("layer_norm_gelu", EK_LAYER_NORM, GELUS),
+	GLU("swiglu", EK_SILU, BIT(EK_SILU), 0),
+	GLU("geglu", EK_GELU, GELUS, 0),
 };
 /* clang-format on */
 
@@ -65,16 +84,19 @@ const struct ek_backend ek_backend_reference = {
 	.close = ek_cpu_close,
 	.describe = ek_cpu_describe,
 	.norm = &ek_norm_reference,
+	.glu = &ek_glu_reference,
 };
 
 const struct ek_backend ek_backend_cpu = {
 	.close = ek_cpu_close,
 	.describe = ek_cpu_describe,
 	.norm = &ek_norm_cpu,
+	.glu = &ek_glu_cpu,
 };
 
 const struct ek_backend ek_backend_cuda = {
 	.close = ek_cuda_close,
 	.describe = ek_cuda_describe,
 	.norm = &ek_norm_cuda,
+	.glu = &ek_glu_cuda,
 };

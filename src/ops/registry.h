@@ -18,11 +18,15 @@ struct ek_op_entry {
 	uint32_t activations; /* that it may have, a bit each */
 };
 
-/* The first byte of the keys of GPU kernels (gpu/recipe.h). */
-enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS };
+/* The activations that a norm may have: those of ek_op_entry.activations. */
+enum { EK_NORM_ACTIVATIONS = 1 << EK_SIGMOID | 1 << EK_SILU | 1 << EK_GELU | 1 << EK_GELU_TANH };
 
-/* The first EK_OP_COUNT are all that there is to compute; the others allow fewer activations of one of these. */
-enum { EK_OP_COUNT = 10, EK_OP_NAMES };
+/* The first byte of the keys of GPU kernels (gpu/recipe.h). */
+enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS, EK_KEY_GLU };
+
+/* The first EK_OP_COUNT are all that there is to compute, and of these the first EK_NORM_OPS are norms; the others allow fewer
+ * activations of one of these. */
+enum { EK_NORM_OPS = 10, EK_OP_COUNT = 12, EK_OP_NAMES = 15 };
 extern const struct ek_op_entry ek_ops[EK_OP_NAMES];
 
 #endif

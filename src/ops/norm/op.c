@@ -42,25 +42,13 @@ _Static_assert(EK_FORWARD_OPERANDS <= (int)EK_MOST_OPERANDS && EK_BACKWARD_OPERA
 
 static const char *const kind_names[] = {[EK_LAYER_NORM] = "EK_LAYER_NORM", [EK_RMS_NORM] = "EK_RMS_NORM"};
 
-static const struct ek_choice choices[EK_NORM_CHOICES] = {
-	[EK_NORM_WEIGHT_DTYPE] = {.name = "weight_dtype", .is_dtype = true},
-	[EK_NORM_H_DTYPE] = {.name = "h_dtype", .is_dtype = true},
-	[EK_NORM_Y_DTYPE] = {.name = "y_dtype", .is_dtype = true, .narrows = true},
-	[EK_NORM_GRADIENT_DTYPE] = {.name = "gradient_dtype",
-				    .is_dtype = true,
-				    .follows = EK_NORM_WEIGHT_DTYPE + 1},
-	[EK_NORM_WEIGHT_OFFSET] = {.name = "weight_offset", .most = 1},
-	[EK_NORM_ROUNDING] = {.name = "rounding", .most = EK_ROUND_EACH},
-	[EK_NORM_ACTIVATION] = {.name = "activation", .most = EK_GELU_TANH},
-	[EK_NORM_GATE_FIRST] = {.name = "gate_first", .most = 1, .operand = "gate"},
-};
-#define CHOICES                                                                                           \
-	.choices = choices, .choice_count = EK_NORM_CHOICES,                                              \
-	.choice[EK_NORM_WEIGHT_DTYPE] = FIELD(weight_dtype), .choice[EK_NORM_H_DTYPE] = FIELD(h_dtype),   \
-	.choice[EK_NORM_Y_DTYPE] = FIELD(y_dtype), .choice[EK_NORM_WEIGHT_OFFSET] = FIELD(weight_offset), \
-	.choice[EK_NORM_ROUNDING] = FIELD(rounding), .choice[EK_NORM_ACTIVATION] = FIELD(activation),     \
-	.choice[EK_NORM_GATE_FIRST] = FIELD(gate_first)
-_Static_assert((int)EK_NORM_CHOICES <= (int)EK_MOST_CHOICES, "EK_MOST_CHOICES is too small");
+#define CHOICES                                                                                             \
+	.choices = ek_choices, .choice_count = EK_CHOICES,                                                  \
+	.choice[EK_CHOICE_WEIGHT_DTYPE] = FIELD(weight_dtype), .choice[EK_CHOICE_H_DTYPE] = FIELD(h_dtype), \
+	.choice[EK_CHOICE_Y_DTYPE] = FIELD(y_dtype),                                                        \
+	.choice[EK_CHOICE_WEIGHT_OFFSET] = FIELD(weight_offset),                                            \
+	.choice[EK_CHOICE_ROUNDING] = FIELD(rounding), .choice[EK_CHOICE_ACTIVATION] = FIELD(activation),   \
+	.choice[EK_CHOICE_GATE_FIRST] = FIELD(gate_first)
 
 /* clang-format off */
 #define ARGS ek_norm_forward_args
@@ -79,10 +67,10 @@ static const struct ek_operand forward_operands[EK_FORWARD_OPERANDS] = {
 	[EK_FORWARD_RESIDUAL] = {OPERAND(residual), ROWS_COLS(residual_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_FORWARD_RESIDUAL_AFTER] = {OPERAND(residual_after), ROWS_COLS(residual_after_stride), INNER,
 				       .flags = EK_OPTIONAL | EK_CONSTANT, .excludes = 1u << EK_FORWARD_RESIDUAL,
-				       .without_choice = EK_NORM_ACTIVATION + 1},
+				       .without_choice = EK_CHOICE_ACTIVATION + 1},
 	[EK_FORWARD_GATE] = {OPERAND(gate), ROWS_COLS(gate_stride), ACTIVATION, .flags = EK_OPTIONAL | EK_CONSTANT,
 			     .excludes = 1u << EK_FORWARD_X_BIAS | 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_RESIDUAL_AFTER,
-			     .with_choice = EK_NORM_ACTIVATION + 1},
+			     .with_choice = EK_CHOICE_ACTIVATION + 1},
 };
 static ek_status call_forward(ek_context *ctx, const void *args);
 static ek_status prepare_forward(ek_context *ctx, const void *args);
@@ -91,7 +79,7 @@ const struct ek_op ek_norm_forward_op = {
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_norm_forward_args,
 	.size_count = EK_NORM_SIZES, .sizes = SIZES,
 	.operands = forward_operands, .operand_count = EK_FORWARD_OPERANDS, .output_count = EK_FORWARD_OUTPUTS,
-	.kind = FIELD(norm), .kind_names = kind_names, .dtype = FIELD(dtype), .eps = FIELD(eps), .stream = FIELD(stream),
+	.kind = FIELD(norm), .kind_names = kind_names, .dtype = FIELD(dtype), .scalar[EK_EPS] = FIELD(eps), .stream = FIELD(stream),
 	CHOICES,
 	.call = call_forward, .prepare = prepare_forward, .plan = ek_norm_list_forward,
 };
@@ -121,11 +109,11 @@ static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 	[EK_BACKWARD_X_BIAS] = {OPERAND(x_bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_DH] = {OPERAND(dh), ROWS_COLS(dh_stride), INNER, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_BACKWARD_BIAS] = {OPERAND(bias), COLS, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
-			      .with_choice = EK_NORM_ACTIVATION + 1, .without_choice = EK_NORM_GATE_FIRST + 1},
+			      .with_choice = EK_CHOICE_ACTIVATION + 1, .without_choice = EK_CHOICE_GATE_FIRST + 1},
 	[EK_BACKWARD_GATE] = {OPERAND(gate), ROWS_COLS(gate_stride), ACTIVATION, .flags = EK_OPTIONAL | EK_CONSTANT,
 			      .excludes = 1u << EK_BACKWARD_DX_BIAS | 1u << EK_BACKWARD_DRESIDUAL | 1u << EK_BACKWARD_X_BIAS |
 					  1u << EK_BACKWARD_DH,
-			      .with_choice = EK_NORM_ACTIVATION + 1},
+			      .with_choice = EK_CHOICE_ACTIVATION + 1},
 };
 static ek_status call_backward(ek_context *ctx, const void *args);
 static ek_status prepare_backward(ek_context *ctx, const void *args);
@@ -135,8 +123,8 @@ const struct ek_op ek_norm_backward_op = {
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_norm_backward_args,
 	.size_count = EK_NORM_SIZES, .sizes = SIZES,
 	.operands = backward_operands, .operand_count = EK_BACKWARD_OPERANDS, .output_count = EK_BACKWARD_OUTPUTS,
-	.kind = FIELD(norm), .kind_names = kind_names, .dtype = FIELD(dtype), .eps = FIELD(eps),
-	CHOICES, .choice[EK_NORM_GRADIENT_DTYPE] = FIELD(gradient_dtype),
+	.kind = FIELD(norm), .kind_names = kind_names, .dtype = FIELD(dtype), .scalar[EK_EPS] = FIELD(eps),
+	CHOICES, .choice[EK_CHOICE_GRADIENT_DTYPE] = FIELD(gradient_dtype),
 	.accumulate = FIELD(accumulate), .workspace = FIELD(workspace), .workspace_size = FIELD(workspace_size),
 	.stream = FIELD(stream),
 	.call = call_backward, .prepare = prepare_backward, .workspace_bytes = workspace_of_backward,
@@ -147,44 +135,17 @@ const struct ek_op ek_norm_backward_op = {
 
 /* ---- rules that no table has ---- */
 
-#define NAMED(dtype, name, bytes) dtype_##name = (dtype),
-enum { EK_DTYPES(NAMED) dtype_end };
-
-#define GOES_WITH(activations, weights) [dtype_##activations][dtype_##weights] = true,
-static const bool goes_with[dtype_end][dtype_end] = {EK_NORM_DTYPES(GOES_WITH)};
-
-EK_COLD static ek_status fail_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of)
-{
-	const bool narrows = of == EK_F32 && strcmp(name, choices[EK_NORM_Y_DTYPE].name) == 0;
-	PASS_ON(ek_check_dtype(name, dtype, 0));
-	return ek_fail(EK_ERROR_DTYPE, "%s %s does not go with %s %s (allowed: %s%s)", name,
-		       ek_dtype_name(*dtype), of_name, ek_dtype_name(of), ek_dtype_name(of),
-		       narrows                                 ? ", f16, bf16"
-		       : of != EK_F32 && goes_with[of][EK_F32] ? ", f32"
-							       : "");
-}
-
-/* A dtype that follows another: 0 as *dtype becomes it. */
-EK_INLINE ek_status check_follower(const char *name, ek_dtype *dtype, const char *of_name, ek_dtype of)
-{
-	if ((int)*dtype == 0)
-		*dtype = of;
-	if (__builtin_expect(ek_is_dtype(*dtype) && goes_with[of][*dtype], 1))
-		return EK_OK;
-	return fail_follower(name, dtype, of_name, of);
-}
-
 ek_status ek_norm_check_dtypes(ek_dtype dtype, ek_dtype *weight_dtype)
 {
 	PASS_ON(ek_check_dtype("dtype", &dtype, 0));
-	return check_follower("weight_dtype", weight_dtype, "dtype", dtype);
+	return ek_check_follower("weight_dtype", weight_dtype, "dtype", dtype);
 }
 
 /* y may also be narrower than x. */
 EK_INLINE ek_status check_y_dtype(ek_dtype dtype, ek_dtype *y_dtype)
 {
 	bool narrower = dtype == EK_F32 && (*y_dtype == EK_F16 || *y_dtype == EK_BF16);
-	return narrower ? EK_OK : check_follower("y_dtype", y_dtype, "dtype", dtype);
+	return narrower ? EK_OK : ek_check_follower("y_dtype", y_dtype, "dtype", dtype);
 }
 
 /* Only comparisons, so that the caller's rounding mode does not matter. isless and its like do not trap on a NaN,
@@ -232,9 +193,9 @@ ek_status ek_norm_check_choices(ek_dtype dtype, ek_dtype weight_dtype, ek_dtype 
 				ek_dtype *gradient_dtype, int weight_offset, ek_rounding rounding,
 				ek_activation activation)
 {
-	PASS_ON(check_follower("h_dtype", h_dtype, "dtype", dtype));
+	PASS_ON(ek_check_follower("h_dtype", h_dtype, "dtype", dtype));
 	PASS_ON(check_y_dtype(dtype, y_dtype));
-	PASS_ON(check_follower("gradient_dtype", gradient_dtype, "weight_dtype", weight_dtype));
+	PASS_ON(ek_check_follower("gradient_dtype", gradient_dtype, "weight_dtype", weight_dtype));
 	return check_flavour(weight_offset, rounding, activation);
 }
 
@@ -263,9 +224,9 @@ EK_INLINE ek_status check_sizes(const struct ek_op *op, const ek_context *ctx, c
 	PASS_ON(ek_check_sizes(op, resolved));
 	PASS_ON(check_groups(op, resolved));
 	PASS_ON(ek_norm_check_dtypes(*dtype, weight_dtype));
-	PASS_ON(check_follower("h_dtype", h_dtype, "dtype", *dtype));
+	PASS_ON(ek_check_follower("h_dtype", h_dtype, "dtype", *dtype));
 	PASS_ON(check_y_dtype(*dtype, y_dtype));
-	PASS_ON(check_eps(*(const double *)ek_field(resolved, op->eps), *dtype));
+	PASS_ON(check_eps(*(const double *)ek_field(resolved, op->scalar[EK_EPS]), *dtype));
 	return EK_OK;
 }
 
@@ -336,8 +297,8 @@ EK_INLINE ek_status check_backward_sizes(const ek_context *ctx, const ek_norm_ba
 {
 	PASS_ON(check_sizes(&ek_norm_backward_op, ctx, args, resolved, &resolved->weight_dtype,
 			    &resolved->h_dtype, &resolved->y_dtype));
-	PASS_ON(check_follower("gradient_dtype", &resolved->gradient_dtype, "weight_dtype",
-			       resolved->weight_dtype));
+	PASS_ON(ek_check_follower("gradient_dtype", &resolved->gradient_dtype, "weight_dtype",
+				  resolved->weight_dtype));
 	PASS_ON(check_flavour(resolved->weight_offset, resolved->rounding, resolved->activation));
 	PASS_ON(check_gate_first(resolved->gate_first, resolved->gate));
 	resolved->rounding = resolved_rounding(resolved->rounding, resolved->h_dtype, resolved->h_dtype);

@@ -5,6 +5,7 @@
 
 #include "core/backend.h"
 #include "core/operand.h"
+#include "ops/choices.h"
 
 /* What a norm can be made of: X(activation dtype, weight dtype). */
 #define EK_NORM_DTYPES(X) \
@@ -16,18 +17,6 @@
 	X(bf16, f32)
 
 enum { EK_NORM_ROWS, EK_NORM_COLS, EK_NORM_GROUP_COLS, EK_NORM_SIZES };
-
-enum ek_norm_choice {
-	EK_NORM_WEIGHT_DTYPE,
-	EK_NORM_H_DTYPE,
-	EK_NORM_Y_DTYPE,
-	EK_NORM_GRADIENT_DTYPE,
-	EK_NORM_WEIGHT_OFFSET,
-	EK_NORM_ROUNDING,
-	EK_NORM_ACTIVATION,
-	EK_NORM_GATE_FIRST,
-	EK_NORM_CHOICES
-};
 
 /* Outputs first. */
 enum ek_norm_forward_operand {

@@ -7,54 +7,12 @@
 #include <string.h>
 
 #include "core/dtype.h"
-#include "core/half.h"
 #include "core/order.h"
 #include "core/slots.h"
 #include "cpu/fpenv.h"
 #include "math/activations.h"
 #include "math/reference.h"
-
-/* Buffers may have any alignment, hence memcpy. */
-static double read_element(const void *tensor, ek_dtype dtype, int64_t i)
-{
-	uint16_t half;
-	float single;
-	double value;
-	switch (dtype) {
-	case EK_F32:
-		memcpy(&single, (const char *)tensor + i * 4, 4);
-		return single;
-	case EK_F16:
-		memcpy(&half, (const char *)tensor + i * 2, 2);
-		return ek_f16_to_float(half);
-	case EK_BF16:
-		memcpy(&half, (const char *)tensor + i * 2, 2);
-		return ek_bf16_to_float(half);
-	default:
-		memcpy(&value, (const char *)tensor + i * 8, 8);
-		return value;
-	}
-}
-
-/* value is a binary32 number unless dtype is EK_F64: the one rounding is the one to dtype. */
-static void write_element(void *tensor, ek_dtype dtype, int64_t i, double value)
-{
-	float single = (float)value;
-	uint16_t half = dtype == EK_F16 ? ek_float_to_f16(single) : ek_float_to_bf16(single);
-	switch (dtype) {
-	case EK_F32:
-		memcpy((char *)tensor + i * 4, &single, 4);
-		break;
-	case EK_F16:
-	case EK_BF16:
-		memcpy((char *)tensor + i * 2, &half, 2);
-		break;
-	default:
-		memcpy((char *)tensor + i * 8, &value, 8);
-	}
-}
-
-enum { STRIP = 64 }; /* columns whose slots are in the workspace at a time */
+#include "ops/elements.h"
 
 #define real float
 #define fma_real fmaf
@@ -95,7 +53,7 @@ static size_t backward_workspace(const ek_context *ctx, const ek_norm_backward_a
 	if (!args->dweight && !args->dbias && !args->dx_bias)
 		return 0;
 	size_t numbers = KEPT_f32 * (size_t)(args->rows * ek_norm_groups(args->cols, args->group_cols)) +
-			 STRIP * (size_t)ek_most_slots(args->rows, args->cols);
+			 EK_REFERENCE_STRIP * (size_t)ek_most_slots(args->rows, args->cols);
 	return numbers * ek_bytes_of_dtype(ek_real_of(args->dtype));
 }
 

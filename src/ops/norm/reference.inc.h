@@ -2,14 +2,7 @@
  * what every kernel must equal bit for bit. Included by reference.c for binary32 and binary64.
  * Parameters: real, fma_real, sqrt_real, STATS_DTYPE, NAME(). Makes: NAME(forward), NAME(backward). SPDX-License-Identifier: MIT */
 
-/* Folds n numbers by the tree of rule 2, neighbours first. */
-static real NAME(fold)(real *a, int64_t n, int64_t stride)
-{
-	for (int64_t h = 1; h < n; h *= 2)
-		for (int64_t i = 0; i + h < n; i += 2 * h)
-			a[i * stride] = a[i * stride] + a[(i + h) * stride];
-	return a[0];
-}
+#include "ops/fold.inc.h"
 
 /* What a row sum adds: rules 2, 3 and 5. */
 enum NAME(term) {
@@ -39,15 +32,15 @@ struct NAME(row) {
 
 static real NAME(element)(const struct NAME(operand) *operand, int64_t i)
 {
-	return (real)read_element(operand->tensor, operand->dtype, operand->start + i);
+	return (real)ek_read_element(operand->tensor, operand->dtype, operand->start + i);
 }
 
 /* What is left of a value that is written in a dtype and read again. */
 static real NAME(rounded)(ek_dtype dtype, real value)
 {
 	double stored = 0; /* room for any dtype */
-	write_element(&stored, dtype, 0, value);
-	return (real)read_element(&stored, dtype, 0);
+	ek_write_element(&stored, dtype, 0, value);
+	return (real)ek_read_element(&stored, dtype, 0);
 }
 
 /* Rule 11: the activation and its derivative. */
@@ -188,7 +181,7 @@ static void NAME(statistics)(struct NAME(row) *r, real eps)
 static void NAME(put_statistic)(void *tensor, int64_t row, real value)
 {
 	if (tensor)
-		write_element(tensor, STATS_DTYPE, row, value);
+		ek_write_element(tensor, STATS_DTYPE, row, value);
 }
 
 /* h is written before the row is read again: it may lie where x or the residual does. */
@@ -196,7 +189,7 @@ static void NAME(write_h)(const ek_norm_forward_args *a, int64_t row, int64_t fi
 {
 	const struct NAME(operand) h = {a->h, a->h_dtype, row * a->h_stride + first}, absent = {0};
 	for (int64_t i = 0; i < r->cols; i++)
-		write_element(a->h, a->h_dtype, h.start + i, NAME(h)(r, i));
+		ek_write_element(a->h, a->h_dtype, h.start + i, NAME(h)(r, i));
 	r->x = h;
 	r->x_bias = r->residual = absent;
 }
@@ -244,7 +237,7 @@ static void NAME(forward)(const ek_norm_forward_args *a)
 			NAME(write_h)(a, row, first, &r);
 		NAME(statistics)(&r, (real)a->eps);
 		for (int64_t i = 0; i < r.cols; i++)
-			write_element(a->y, a->y_dtype, row * a->y_stride + first + i, NAME(y)(&r, i));
+			ek_write_element(a->y, a->y_dtype, row * a->y_stride + first + i, NAME(y)(&r, i));
 		NAME(put_statistic)(a->mean, number, r.mean);
 		NAME(put_statistic)(a->rstd, number, r.rstd);
 		NAME(put_statistic)(a->mean_lo, number, r.mean_lo);
@@ -274,9 +267,9 @@ static void NAME(backward_statistics)(const ek_norm_backward_args *a, int64_t nu
 		NAME(statistics)(r, (real)a->eps);
 		return;
 	}
-	r->rstd = (real)read_element(a->rstd, STATS_DTYPE, number);
-	r->mean = a->mean ? (real)read_element(a->mean, STATS_DTYPE, number) : 0;
-	r->mean_lo = a->mean_lo ? (real)read_element(a->mean_lo, STATS_DTYPE, number) : 0;
+	r->rstd = (real)ek_read_element(a->rstd, STATS_DTYPE, number);
+	r->mean = a->mean ? (real)ek_read_element(a->mean, STATS_DTYPE, number) : 0;
+	r->mean_lo = a->mean_lo ? (real)ek_read_element(a->mean_lo, STATS_DTYPE, number) : 0;
 }
 
 /* Rules 5 and 8. */
@@ -313,11 +306,11 @@ static void NAME(write_dx)(const ek_norm_backward_args *a, int64_t row, int64_t 
 	for (int64_t i = 0; i < r->cols; i++) {
 		real dx = NAME(dx)(r, i), dgate = a->gate ? NAME(dgate)(r, i, &dx) : 0;
 		if (a->dgate)
-			write_element(a->dgate, a->dtype, row * a->dgate_stride + first + i, dgate);
+			ek_write_element(a->dgate, a->dtype, row * a->dgate_stride + first + i, dgate);
 		if (a->dx)
-			write_element(a->dx, a->dtype, row * a->dx_stride + first + i, dx);
+			ek_write_element(a->dx, a->dtype, row * a->dx_stride + first + i, dx);
 		if (a->dresidual)
-			write_element(a->dresidual, a->h_dtype, row * a->dresidual_stride + first + i, dx);
+			ek_write_element(a->dresidual, a->h_dtype, row * a->dresidual_stride + first + i, dx);
 	}
 }
 
@@ -374,13 +367,13 @@ static void NAME(column_sums)(const ek_norm_backward_args *a, const real *kept, 
 		int64_t row = k * per_slot;
 		int64_t last = row + per_slot < a->rows ? row + per_slot : a->rows;
 		for (int64_t i = first; i < end; i++)
-			slots[k * STRIP + i - first] = NAME(slot_sum)(a, kept, row, last, i, sum);
+			slots[k * EK_REFERENCE_STRIP + i - first] = NAME(slot_sum)(a, kept, row, last, i, sum);
 	}
 	for (int64_t i = first; i < end; i++) {
-		real total = (count ? NAME(fold)(slots + i - first, count, STRIP) : 0) + 0;
+		real total = (count ? NAME(fold)(slots + i - first, count, EK_REFERENCE_STRIP) : 0) + 0;
 		if (a->accumulate)
-			total = (real)read_element(gradient, a->gradient_dtype, i) + total;
-		write_element(gradient, a->gradient_dtype, i, total);
+			total = (real)ek_read_element(gradient, a->gradient_dtype, i) + total;
+		ek_write_element(gradient, a->gradient_dtype, i, total);
 	}
 }
 
@@ -397,9 +390,9 @@ static void NAME(backward)(const ek_norm_backward_args *a)
 			NAME(row_means)(&r);
 		NAME(keep_row)(&r, kept + NAME(KEPT) * number);
 	}
-	for (int64_t first = 0; sums && first < a->cols; first += STRIP)
+	for (int64_t first = 0; sums && first < a->cols; first += EK_REFERENCE_STRIP)
 		for (int sum = 0; sum < NAME(SUMS); sum++) {
-			int64_t end = first + STRIP < a->cols ? first + STRIP : a->cols;
+			int64_t end = first + EK_REFERENCE_STRIP < a->cols ? first + EK_REFERENCE_STRIP : a->cols;
 			if (gradients[sum])
 				NAME(column_sums)(a, kept, slots, first, end, (enum NAME(sum))sum, gradients[sum]);
 		}
