@@ -22,6 +22,7 @@ from evenkeel._ops import (
     rms_norm_gated,
     rms_norm_residual,
 )
+from evenkeel._rope_tables import rope_tables
 
 __all__ = [
     "__version__",
@@ -41,4 +42,5 @@ __all__ = [
     "rms_norm_forward",
     "rms_norm_gated",
     "rms_norm_residual",
+    "rope_tables",
 ]
