@@ -11,13 +11,13 @@
 static const struct {
 	const char *option, *of;
 } names[EK_CHOICES] = {[EK_CHOICE_WEIGHT_DTYPE] = {"--weight-dtype", NULL},
-			    [EK_CHOICE_H_DTYPE] = {"--residual-dtype", "residual"},
-			    [EK_CHOICE_Y_DTYPE] = {"--out-dtype", NULL},
-			    [EK_CHOICE_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
-			    [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", NULL},
-			    [EK_CHOICE_ROUNDING] = {"--rounding", NULL},
-			    [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
-			    [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate"}};
+		       [EK_CHOICE_H_DTYPE] = {"--residual-dtype", "residual"},
+		       [EK_CHOICE_Y_DTYPE] = {"--out-dtype", NULL},
+		       [EK_CHOICE_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
+		       [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", NULL},
+		       [EK_CHOICE_ROUNDING] = {"--rounding", NULL},
+		       [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
+		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate"}};
 
 const char *const rounding_names[2] = {"once", "each"};
 const char *const activation_names[EK_GELU_TANH + 1] = {"none", "sigmoid", "silu", "gelu", "gelu_tanh"};
@@ -153,10 +153,10 @@ const char *choices_text(const struct test_case *c)
 		int value = c->choices[i];
 		if (value == c->op->usual[i])
 			continue;
-		const char *word = choice_at(i)->is_dtype    ? ek_dtype_name((ek_dtype)value)
+		const char *word = choice_at(i)->is_dtype      ? ek_dtype_name((ek_dtype)value)
 				   : i == EK_CHOICE_ROUNDING   ? rounding_names[value]
 				   : i == EK_CHOICE_ACTIVATION ? activation_names[value]
-							     : "1";
+							       : "1";
 		length += (size_t)snprintf(text + length, sizeof text - length, " %s %s", names[i].option,
 					   word);
 	}

@@ -153,13 +153,13 @@ static int add_kernel(struct warmup *warmup, char *key, struct ek_image image)
 
 static int build_for(struct warmup *warmup, const struct ek_plan *plan, int arch)
 {
-	struct ek_kernel_key keys[EK_MOST_STEPS];
-	int count = ek_plan_keys(plan, keys), status = STATUS_FINE;
+	const struct ek_step *kernels[EK_MOST_STEPS];
+	int count = ek_plan_kernels(plan, kernels), status = STATUS_FINE;
 	for (int i = 0; i < count && status == STATUS_FINE; i++) {
 		static struct ek_recipe recipe;
 		struct ek_image image;
 		char *key;
-		plan->write_recipe(&keys[i], &recipe);
+		kernels[i]->write_recipe(&kernels[i]->key, &recipe);
 		ek_status built = ek_kernel_build(&recipe, arch, warmup->cache, &image, &key, NULL);
 		status = built == EK_OK ? add_kernel(warmup, key, image) : refuse(built, NULL);
 	}

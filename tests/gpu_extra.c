@@ -591,7 +591,7 @@ static bool bare_make(struct bare *bare, const struct gpu_call *call, CUstream s
 					    .value.programmaticStreamSerializationAllowed = 1}};
 	bare->config.attrs = &bare->attribute;
 	bare->config.numAttrs = gpu->overlaps;
-	return expect_ok(ek_kernel_get(gpu, &step->key, plan.plan.write_recipe, stream, "", &bare->function),
+	return expect_ok(ek_kernel_get(gpu, &step->key, step->write_recipe, stream, "", &bare->function),
 			 "the kernel");
 }
 

@@ -34,12 +34,12 @@ static inline int list_recipes(const struct ek_op *op, const void *args, int arc
 			       int most)
 {
 	const struct ek_gpu_limits limits = ek_limits_of(arch, 1);
-	struct ek_kernel_key keys[EK_MOST_STEPS];
+	const struct ek_step *kernels[EK_MOST_STEPS];
 	struct ek_plan plan;
 	op->plan(args, &limits, &plan);
-	int count = ek_plan_keys(&plan, keys);
+	int count = ek_plan_kernels(&plan, kernels);
 	for (int i = 0; i < count && i < most; i++)
-		plan.write_recipe(&keys[i], &recipes[i]);
+		kernels[i]->write_recipe(&kernels[i]->key, &recipes[i]);
 	return count < most ? count : most;
 }
 

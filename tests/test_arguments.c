@@ -372,11 +372,12 @@ TEST(flavours_and_the_order_of_a_gate_are_checked)
 	static const struct {
 		int choice, value;
 		const char *says;
-	} wrong[] = {{EK_CHOICE_WEIGHT_OFFSET, 2, "weight_offset (2) must be 0 or 1"},
-		     {EK_CHOICE_WEIGHT_OFFSET, -1, "weight_offset (-1) must be 0 or 1"},
-		     {EK_CHOICE_ROUNDING, 2, "rounding (2) is neither EK_ROUND_ONCE (0) nor EK_ROUND_EACH (1)"},
-		     {EK_CHOICE_GATE_FIRST, 1, "gate_first (1) must be 0: gate is NULL"},
-		     {EK_CHOICE_GATE_FIRST, 2, "gate_first (2) must be 0: gate is NULL"}};
+	} wrong[] = {
+		{EK_CHOICE_WEIGHT_OFFSET, 2, "weight_offset (2) must be 0 or 1"},
+		{EK_CHOICE_WEIGHT_OFFSET, -1, "weight_offset (-1) must be 0 or 1"},
+		{EK_CHOICE_ROUNDING, 2, "rounding (2) is neither EK_ROUND_ONCE (0) nor EK_ROUND_EACH (1)"},
+		{EK_CHOICE_GATE_FIRST, 1, "gate_first (1) must be 0: gate is NULL"},
+		{EK_CHOICE_GATE_FIRST, 2, "gate_first (2) must be 0: gate is NULL"}};
 	for (int n = 0; n < CALLS; n++)
 		for (int i = 0; i < COUNT_OF(wrong); i++) {
 			struct call call = call_of(n);

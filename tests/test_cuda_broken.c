@@ -83,6 +83,7 @@ static const struct mutation mutations[] = {
 /* ---- kernels with one of them ---- */
 
 static const struct mutation *mutation; /* that write_mutated applies */
+static ek_write_recipe *write_right;
 static int places_changed;
 
 /* A copy with the place changed, or the text itself. The child that runs it ends without freeing. */
@@ -105,7 +106,7 @@ static const char *mutated(const char *text)
 
 static void write_mutated(const struct ek_kernel_key *key, struct ek_recipe *recipe)
 {
-	ek_norm_write_recipe(key, recipe);
+	write_right(key, recipe);
 	for (int i = 0; i < recipe->text_count; i++)
 		recipe->texts[i] = mutated(recipe->texts[i]);
 }
@@ -135,6 +136,7 @@ static bool mutation_key(const struct ek_gpu *gpu, const struct mutation *m, con
 	for (int i = 0; i < plan.plan.count; i++) {
 		struct ek_norm_key found;
 		*key = plan.plan.steps[i].key;
+		write_right = plan.plan.steps[i].write_recipe;
 		memcpy(&found, key, sizeof found);
 		if (found.kind == m->kind)
 			return true;

@@ -6,13 +6,15 @@
 
 #include "core/require.h"
 
-struct ek_step *ek_plan_add(struct ek_plan *plan, const struct ek_kernel_key *key, struct ek_launch launch,
-			    const void *arguments, size_t size)
+struct ek_step *ek_plan_add(struct ek_plan *plan, ek_write_recipe *write_recipe,
+			    const struct ek_kernel_key *key, struct ek_launch launch, const void *arguments,
+			    size_t size)
 {
 	if (plan->count == EK_MOST_STEPS || size > EK_MOST_ARGUMENTS)
 		abort();
 	struct ek_step *step = &plan->steps[plan->count++];
 	step->key = *key;
+	step->write_recipe = write_recipe;
 	step->launch = launch;
 	step->advance = NULL;
 	if (arguments)
@@ -20,15 +22,16 @@ struct ek_step *ek_plan_add(struct ek_plan *plan, const struct ek_kernel_key *ke
 	return step;
 }
 
-int ek_plan_keys(const struct ek_plan *plan, struct ek_kernel_key *keys)
+int ek_plan_kernels(const struct ek_plan *plan, const struct ek_step *kernels[EK_MOST_STEPS])
 {
 	int count = 0;
 	for (int i = 0; i < plan->count; i++) {
 		int k = 0;
-		while (k < count && memcmp(&keys[k], &plan->steps[i].key, sizeof keys[k]) != 0)
+		while (k < count &&
+		       memcmp(&kernels[k]->key, &plan->steps[i].key, sizeof(struct ek_kernel_key)) != 0)
 			k++;
 		if (k == count)
-			keys[count++] = plan->steps[i].key;
+			kernels[count++] = &plan->steps[i];
 	}
 	return count;
 }
@@ -81,7 +84,7 @@ static ek_status run_steps(struct ek_gpu *gpu, const char *caller, struct ek_pla
 {
 	CUfunction functions[EK_MOST_STEPS];
 	for (int i = 0; i < plan->count; i++)
-		PASS_ON(ek_kernel_get(gpu, &plan->steps[i].key, plan->write_recipe, stream, caller,
+		PASS_ON(ek_kernel_get(gpu, &plan->steps[i].key, plan->steps[i].write_recipe, stream, caller,
 				      &functions[i]));
 	for (int i = 0; i < plan->count && intent == EK_CALL; i++) {
 		plan->steps[i].launch.stream = stream;

@@ -12,6 +12,7 @@ enum { EK_MOST_STEPS = 12, EK_MOST_ARGUMENTS = 176 };
 
 struct ek_step {
 	struct ek_kernel_key key;
+	ek_write_recipe *write_recipe;
 	struct ek_launch launch; /* no blocks: the kernel is made and not launched */
 	/* More blocks than a launch has: advances the arguments by the rows of a launch. NULL: there are never so many. */
 	void (*advance)(void *arguments, int64_t rows, int64_t statistic_bytes);
@@ -21,7 +22,6 @@ struct ek_step {
 };
 
 struct ek_plan {
-	ek_write_recipe *write_recipe;
 	size_t workspace_bytes; /* that the call may use; 0: none */
 	int count;
 	struct ek_step steps[EK_MOST_STEPS];
@@ -32,11 +32,12 @@ struct ek_plan {
 
 /* Adds a step of such arguments, of which `size` bytes are copied; NULL: they stay unset. Aborts where the plan is full,
  * which is a mistake in the op's plan. */
-struct ek_step *ek_plan_add(struct ek_plan *plan, const struct ek_kernel_key *key, struct ek_launch launch,
-			    const void *arguments, size_t size);
+struct ek_step *ek_plan_add(struct ek_plan *plan, ek_write_recipe *write_recipe,
+			    const struct ek_kernel_key *key, struct ek_launch launch, const void *arguments,
+			    size_t size);
 
-/* The kernels of a plan, each once, in the order in which they run. Returns how many: at most EK_MOST_STEPS. */
-int ek_plan_keys(const struct ek_plan *plan, struct ek_kernel_key *keys);
+/* The steps of a plan that have its kernels, each kernel once, in the order in which they run. Returns how many. */
+int ek_plan_kernels(const struct ek_plan *plan, const struct ek_step *kernels[EK_MOST_STEPS]);
 
 /* Runs the plan of a call of op with resolved arguments, or makes its kernels alone. Every kernel before the first launch:
  * a call that cannot have one writes nothing, and a capture is not left with half of it. */

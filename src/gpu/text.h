@@ -6,6 +6,9 @@
 extern const char ek_text_words[];
 extern const char ek_text_division[];
 extern const char ek_text_order[];
+extern const char ek_text_elements[];
+extern const char ek_text_columns_layout[];
+extern const char ek_text_columns[];
 extern const char ek_text_copy[];
 extern const char ek_text_flops[];
 extern const char ek_text_math_constants[]; /* then math_words, then math: math/kernel.cu */

@@ -191,7 +191,7 @@ static void set(struct call *call, uint16_t offset, const void *value, size_t by
 
 static bool is_kind(const struct call *call, int kind)
 {
-	for (int i = 0; i < EK_OP_COUNT; i++)
+	for (int i = 0; i < EK_NORM_OPS; i++)
 		if ((ek_ops[i].forward == call->op || ek_ops[i].backward == call->op) &&
 		    ek_ops[i].kind == kind)
 			return true;
@@ -428,7 +428,7 @@ static void take_call(struct input *in, struct call *call)
 		set(call, op->accumulate, &accumulate, sizeof accumulate);
 	double eps = take_eps(in);
 	bool infinite = !isfinite(int_at(call, op->dtype) == EK_F64 ? eps : (double)(float)eps);
-	set(call, op->eps, &eps, sizeof eps);
+	set(call, op->scalar[EK_EPS], &eps, sizeof eps);
 	call->wrong = call->wrong || call->args.size < op->first_args_size ||
 		      call->args.size > op->args_size || !is_kind(call, kind) || infinite || eps < 0;
 	for (int i = 0; i < op->operand_count; i++) {
@@ -537,7 +537,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!reference)
 		open_contexts();
 	struct input in = {data, size};
-	const struct ek_op_entry *entry = &ek_ops[take(&in, 1) % EK_OP_COUNT];
+	const struct ek_op_entry *entry = &ek_ops[take(&in, 1) % EK_NORM_OPS];
 	struct call call = {.op = take(&in, 1) % 2 ? entry->backward : entry->forward};
 	ek_context *ctx = contexts[take(&in, 1) % (unsigned)context_count];
 	fill_arena(take(&in, 2));

@@ -10,6 +10,7 @@
 #include "core/versions.h"
 #include "cpu/fpenv.h"
 #include "ops/choices.h"
+#include "plan.h"
 
 /* ---- the tables ---- */
 
@@ -67,7 +68,7 @@ const struct ek_op ek_glu_forward_op = {
 	.operands = forward_operands, .operand_count = EK_GLU_FORWARD_OPERANDS, .output_count = EK_GLU_FORWARD_OUTPUTS,
 	.dtype = FIELD(dtype), .stream = FIELD(stream),
 	SCALARS, CHOICES,
-	.call = call_forward, .prepare = prepare_forward,
+	.call = call_forward, .prepare = prepare_forward, .plan = ek_glu_list_forward,
 };
 #undef ARGS
 
@@ -101,6 +102,7 @@ const struct ek_op ek_glu_backward_op = {
 	.accumulate = FIELD(accumulate), .workspace = FIELD(workspace), .workspace_size = FIELD(workspace_size),
 	.stream = FIELD(stream),
 	.call = call_backward, .prepare = prepare_backward, .workspace_bytes = workspace_of_backward,
+	.plan = ek_glu_list_backward,
 };
 #undef ARGS
 /* clang-format on */

@@ -190,13 +190,13 @@ static void put_choices(const struct ek_op *op, const ek_cost_args *a, void *arg
 	/* Backward knows no residual after the norm. */
 	bool has_h = op == &ek_norm_forward_op || a->with & EK_WITH_RESIDUAL;
 	const int choices[EK_CHOICES] = {[EK_CHOICE_WEIGHT_DTYPE] = (int)a->weight_dtype,
-					      [EK_CHOICE_H_DTYPE] = (int)(has_h ? a->h_dtype : a->dtype),
-					      [EK_CHOICE_Y_DTYPE] = (int)a->y_dtype,
-					      [EK_CHOICE_GRADIENT_DTYPE] = (int)a->gradient_dtype,
-					      [EK_CHOICE_WEIGHT_OFFSET] = a->weight_offset,
-					      [EK_CHOICE_ROUNDING] = (int)a->rounding,
-					      [EK_CHOICE_ACTIVATION] = (int)a->activation,
-					      [EK_CHOICE_GATE_FIRST] = a->gate_first};
+					 [EK_CHOICE_H_DTYPE] = (int)(has_h ? a->h_dtype : a->dtype),
+					 [EK_CHOICE_Y_DTYPE] = (int)a->y_dtype,
+					 [EK_CHOICE_GRADIENT_DTYPE] = (int)a->gradient_dtype,
+					 [EK_CHOICE_WEIGHT_OFFSET] = a->weight_offset,
+					 [EK_CHOICE_ROUNDING] = (int)a->rounding,
+					 [EK_CHOICE_ACTIVATION] = (int)a->activation,
+					 [EK_CHOICE_GATE_FIRST] = a->gate_first};
 	for (int i = 0; i < EK_CHOICES; i++)
 		if (op->choice[i])
 			memcpy(ek_field(args, op->choice[i]), &choices[i], sizeof choices[i]);
@@ -237,9 +237,9 @@ static void plan_call(const ek_cost_args *a, const struct call *call, struct ek_
 static enum ek_symbol dtype_symbol(const struct ek_op *op, const struct ek_operand *operand, const void *args)
 {
 	static const enum ek_symbol symbols[EK_CHOICES] = {[EK_CHOICE_WEIGHT_DTYPE] = EK_SYMBOL_W_BYTES,
-								[EK_CHOICE_H_DTYPE] = EK_SYMBOL_H_BYTES,
-								[EK_CHOICE_Y_DTYPE] = EK_SYMBOL_Y_BYTES,
-								[EK_CHOICE_GRADIENT_DTYPE] = EK_SYMBOL_G_BYTES};
+							   [EK_CHOICE_H_DTYPE] = EK_SYMBOL_H_BYTES,
+							   [EK_CHOICE_Y_DTYPE] = EK_SYMBOL_Y_BYTES,
+							   [EK_CHOICE_GRADIENT_DTYPE] = EK_SYMBOL_G_BYTES};
 	int number = 0;
 	if (operand->dtype == 0)
 		return EK_SYMBOL_S_BYTES;

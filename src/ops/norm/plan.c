@@ -74,12 +74,11 @@ struct ek_step *ek_norm_add_step(struct ek_norm_plan *plan, const struct ek_norm
 				 struct ek_launch launch, const void *arguments, size_t size)
 {
 	struct ek_kernel_key packed = ek_norm_pack_key(key);
-	return ek_plan_add(&plan->plan, &packed, launch, arguments, size);
+	return ek_plan_add(&plan->plan, ek_norm_write_recipe, &packed, launch, arguments, size);
 }
 
 void ek_norm_start_plan(struct ek_norm_plan *plan, bool staged)
 {
-	plan->plan.write_recipe = ek_norm_write_recipe;
 	plan->plan.count = 0;
 	plan->plan.workspace_bytes = 0;
 	plan->staged = staged;

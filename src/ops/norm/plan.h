@@ -4,10 +4,9 @@
 #ifndef EK_OPS_NORM_PLAN_H
 #define EK_OPS_NORM_PLAN_H
 
+#include "gpu/columns.h"
 #include "gpu/plan.h"
 #include "recipe.h"
-
-enum { EK_MOST_FOLDS = 6 }; /* of FOLD_TOGETHER partial sums into one: 2^58 rows take six */
 
 struct ek_norm_plan {
 	struct ek_plan plan;

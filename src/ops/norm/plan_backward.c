@@ -9,10 +9,9 @@
 /* Of a call, or of the largest call up to a number of rows. */
 struct workspace {
 	size_t numbers_bytes; /* of the rows, in staged.cu */
-	int64_t partials,
-		folded;    /* partial column sums, and those folded once more; 0 folded: one step is enough */
-	size_t sums_bytes; /* of one of them */
-	size_t chunks_bytes; /* sums of chunks that shared memory has no room for */
+	int64_t partials;     /* partial column sums */
+	size_t sums_bytes;    /* of all of them, and of those folded once more */
+	size_t chunks_bytes;  /* sums of chunks that shared memory has no room for */
 };
 
 /* Column sums are those of whole rows. */
@@ -26,15 +25,18 @@ static size_t aligned(size_t bytes)
 	return (bytes + 255) / 256 * 256;
 }
 
-/* Of all partial sums; folding goes to and fro between them and the folded ones. */
-static size_t all_sums_bytes(const struct workspace *w)
+static struct ek_columns columns_of(const struct ek_norm_form *form, ek_dtype gradient_dtype)
 {
-	return aligned((size_t)w->partials * w->sums_bytes) + aligned((size_t)w->folded * w->sums_bytes);
+	return (struct ek_columns){.dtype = ek_real_of(form->dtype),
+				   .gradient_dtype = gradient_dtype,
+				   .cols = form->cols,
+				   .groups = form->groups,
+				   .sums = form->sums};
 }
 
 static size_t workspace_bytes(const struct workspace *w)
 {
-	return w->numbers_bytes + all_sums_bytes(w) + w->chunks_bytes;
+	return w->numbers_bytes + w->sums_bytes + w->chunks_bytes;
 }
 
 /* Strips of columns in staged.cu: a quad a thread of a warp. */
@@ -100,8 +102,8 @@ static struct workspace workspace_with(const struct ek_norm_policy *policy, cons
 	bool staged = ek_policy_is_staged(policy);
 	size_t real = (size_t)ek_real_bytes(form->dtype);
 	struct workspace w = {.partials = partials};
-	w.folded = w.partials > FOLD_TOGETHER ? quotient_up(w.partials, FOLD_TOGETHER) : 0;
-	w.sums_bytes = (size_t)(form->sums * form->groups * GROUP_PITCH_OF(form->cols, (int64_t)real)) * real;
+	const struct ek_columns columns = columns_of(form, ek_real_of(form->dtype)); /* of any gradients */
+	w.sums_bytes = ek_partials_bytes(&columns, partials);
 	w.numbers_bytes = staged ? aligned((size_t)(rows * form->groups) * ROW_NUMBERS * real) : 0;
 	if (!staged && chunked_slots > 0 && !chunks_fit(policy, form, limits))
 		w.chunks_bytes = (size_t)blocks_of(policy, form, chunked_slots, walkers) *
@@ -261,7 +263,7 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 		.rows = a->rows,
 		.slot_rows = slot_rows,
 		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
-		.slot_sums = b->workspace.chunks_bytes ? b->partials + all_sums_bytes(&b->workspace) : NULL,
+		.slot_sums = b->workspace.chunks_bytes ? b->partials + b->workspace.sums_bytes : NULL,
 		.walkers = walkers,
 		.x_bias = a->x_bias,
 		.dh = a->gate ? a->gate : a->dh,
@@ -325,79 +327,16 @@ static void add_staged_steps(struct ek_norm_plan *plan, struct backward *b)
 	(void)ek_norm_add_step(plan, &b->key, launch, &s, sizeof s);
 }
 
-/* Neither rows nor weights are read: one kernel for all forms and policies. */
-static struct ek_norm_key columns_key(const struct backward *b, int kind)
-{
-	const struct ek_norm_policy none = {.row_warps = 1,
-					    .row_blocks = 1,
-					    .warp_segments = 1,
-					    .block_rows = 1,
-					    .row_threads = 32,
-					    .rows_at_once = 1,
-					    .blocks = 1,
-					    .fold_blocks = 1};
-	struct ek_norm_key key = b->key;
-	key.kind = (uint8_t)kind;
-	key.access = ACCESS_ELEMENTS;
-	key.weight_elements = 0;
-	key.weight_dtype = (uint8_t)b->args->gradient_dtype;
-	key.operands = 0;
-	key.flavour = 0;
-	key.x_dtype = key.y_dtype = key.dx_dtype = key.dtype;
-	key.sums = (uint16_t)b->form->sums;
-	key.policy = none;
-	return key;
-}
-
-/* One step of the tree over the partial sums. */
-static void add_fold(struct ek_norm_plan *plan, const struct backward *b, int kind,
-		     struct columns_arguments c)
-{
-	int real = (int)ek_real_bytes(b->form->dtype);
-	struct ek_norm_key key = columns_key(b, kind);
-	for (c.each = 1; c.each * COLUMN_WARPS < c.count && c.each * COLUMN_WARPS < FOLD_TOGETHER;)
-		c.each *= 2;
-	int64_t folds = c.count > FOLD_TOGETHER ? quotient_up(c.count, FOLD_TOGETHER) : 1;
-	int columns = c.count <= FOLD_BY_THREAD ? 32 * COLUMN_WARPS : 32; /* that a block takes */
-	struct ek_launch launch = {.blocks = quotient_up((int64_t)b->workspace.sums_bytes / real, columns) *
-					     folds,
-				   .threads = 32 * COLUMN_WARPS,
-				   .cluster = 1,
-				   .shared_bytes = COLUMN_WARPS * 33 * real};
-	(void)ek_norm_add_step(plan, &key, launch, &c, sizeof c);
-}
-
-/* The tree over the partial sums; the last step writes the gradients. */
 static void add_folds(struct ek_norm_plan *plan, const struct backward *b, bool any_rows)
 {
 	const ek_norm_backward_args *a = b->args;
-	char *from = b->partials,
-	     *to = from + aligned((size_t)b->workspace.partials * b->workspace.sums_bytes);
-	int64_t count = b->workspace.partials;
-	struct columns_arguments final = {.accumulate = a->accumulate};
-	int sum = 0;
-	plan->partials[0] = count;
-	for (int fold = 1; count > FOLD_TOGETHER; fold++) {
-		add_fold(plan, b, KIND_FOLD,
-			 (struct columns_arguments){.partials = from, .folded = to, .count = count});
-		char *folded = to;
-		to = from;
-		from = folded;
-		count = plan->partials[fold] = quotient_up(count, FOLD_TOGETHER);
-	}
-	if (any_rows) {
-		struct ek_norm_key key = columns_key(b, KIND_FOLD);
-		(void)ek_norm_add_step(plan, &key, (struct ek_launch){.blocks = 0}, NULL, 0);
-	}
-	if (a->dweight)
-		final.gradients[sum++] = a->dweight;
-	if (a->dbias)
-		final.gradients[sum++] = a->dbias;
-	if (a->dx_bias)
-		final.gradients[sum++] = a->dx_bias;
-	final.partials = from;
-	final.count = count;
-	add_fold(plan, b, KIND_FINAL, final);
+	const struct ek_columns columns = columns_of(b->form, a->gradient_dtype);
+	void *gradients[MOST_SUMS] = {NULL}, *const all[] = {a->dweight, a->dbias, a->dx_bias};
+	for (int i = 0, sum = 0; i < 3; i++)
+		if (all[i])
+			gradients[sum++] = all[i];
+	ek_plan_add_folds(&plan->plan, &columns, b->partials, b->workspace.partials, gradients, a->accumulate,
+			  b->key.bytes, any_rows, plan->partials);
 }
 
 void ek_norm_plan_backward(const ek_norm_backward_args *args, const struct ek_gpu_limits *limits,

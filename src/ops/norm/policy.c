@@ -533,7 +533,8 @@ static int activation_registers(const struct ek_norm_policy *policy, const struc
 	bool odd_tree = form->norm == EK_LAYER_NORM && policy->warp_segments > 1 &&
 			(policy->row_warps & (policy->row_warps - 1)) != 0;
 	/* A warp's own row that ends inside of its segments. 8192x1536, tanh form of GELU: 20.2 us, 64 registers 24.1 */
-	bool ends_inside = policy->row_warps == 1 && form->cols % ((int64_t)SEGMENT * policy->warp_segments) != 0;
+	bool ends_inside =
+		policy->row_warps == 1 && form->cols % ((int64_t)SEGMENT * policy->warp_segments) != 0;
 	int more = (holds_gate(policy, form) || gelu_gate || odd_tree) + made + (form->groups > 1);
 	return at_most(64 + 16 * more + 24 * ends_inside, 96);
 }
@@ -611,7 +612,8 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 		choose(form->dtype == EK_F32 ? backward_32bit : backward_16bit, form->cols);
 	if (choice->policy.row_blocks > 1 && limits->arch < 90)
 		choice = choose(form->dtype == EK_F32 ? &none : backward_16bit_unclustered, form->cols);
-	bool whole = form->cols < SEGMENT ? form->cols % (32 * per_quad(form)) == 0 : fills_warps(choice, form->cols);
+	bool whole = form->cols < SEGMENT ? form->cols % (32 * per_quad(form)) == 0
+					  : fills_warps(choice, form->cols);
 	bool uneven = form->access != ACCESS_QUADS || !whole;
 	bool more = form->kept > 1 || form->sums == 3; /* x_bias, or its gradient */
 	bool wide = form->dtype == EK_F32;
@@ -619,8 +621,9 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 	 * rows do not fill their warps, for a GELU of a gate, or of f32 beside three column sums, and for recomputed statistics
 	 * of f32 with a bias of x or dh, or of a gate; nor for those of f32 x with a bias before an activation. */
 	bool scarce_given = uneven && form->activation == EK_GELU && (form->gate || (wide && form->sums > 2));
-	bool scarce_recomputed = (uneven && (form->gate || (wide && (form->kept > 1 || form->tensors > 2)))) ||
-				 (wide && more && form->activation);
+	bool scarce_recomputed =
+		(uneven && (form->gate || (wide && (form->kept > 1 || form->tensors > 2)))) ||
+		(wide && more && form->activation);
 	bool scarce = form->given ? scarce_given : scarce_recomputed;
 	if (choice->cols == 0 || (choice->policy.warp_segments > 1 && (uneven || more || form->gate)) ||
 	    (form->tensors > 2 && form->groups > 1 && form->access == ACCESS_ELEMENTS) || scarce)
@@ -639,10 +642,12 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 	if (!form->given) /* recomputed statistics take registers, too */
 		p.keep = 0;
 	if (form->half_quads && form->cols > 512 && form->cols < SEGMENT)
-		p.keep = KEEP_NOTHING; /* 47936x700: .83, rows in registers .64; 9320x900: .75, .64; 13976x600: .77, .78 */
+		p.keep =
+			KEEP_NOTHING; /* 47936x700: .83, rows in registers .64; 9320x900: .75, .64; 13976x600: .77, .78 */
 	/* No registers for weights: 40 to 52 bytes were spilled. A gate: at no cost; RMSNorm of f32, 8192x1536: 43.4 us, 46.5;
 	 * LayerNorm 45.3, 43.6; with dh, 16-bit weights beside 8192x1024 of f32: 38.6, 37.8 */
-	bool ends_inside = wide && uneven && form->access == ACCESS_QUADS && (!form->given || form->norm == EK_RMS_NORM);
+	bool ends_inside =
+		wide && uneven && form->access == ACCESS_QUADS && (!form->given || form->norm == EK_RMS_NORM);
 	bool widens = wide && form->tensors > 2 && form->weight_dtype != EK_F32;
 	if (more || form->gate || ends_inside || widens)
 		p.keep_weight = KEEP_SHARED;
@@ -652,7 +657,8 @@ struct ek_norm_policy ek_backward_policy(const struct ek_norm_form *form, const 
 	if ((more && (uneven || wide)) || (form->gate && (uneven || p.row_blocks > 1)))
 		p.keep = 0;
 	/* 8192x1024, tanh form of GELU: 21.5 us, rows in registers and 16-bit weights 23.1; 8192x8192 149, 159; 8192x1536 42, 63 */
-	if (form->activation && !form->gate && form->given && form->access == ACCESS_QUADS && form->sums < 3) {
+	if (form->activation && !form->gate && form->given && form->access == ACCESS_QUADS &&
+	    form->sums < 3) {
 		p.keep = KEEP_GRADIENT;
 		p.keep_weight = KEEP_SHARED_WIDE;
 	}

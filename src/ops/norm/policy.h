@@ -23,12 +23,12 @@ struct ek_norm_policy {
 struct ek_norm_form {
 	ek_norm norm;
 	ek_dtype dtype, weight_dtype;
-	int64_t cols;   /* of a group, where there are groups */
-	int64_t groups; /* in a row */
-	int access;     /* ACCESS_… */
+	int64_t cols;    /* of a group, where there are groups */
+	int64_t groups;  /* in a row */
+	int access;      /* ACCESS_… */
 	bool half_quads; /* 16-bit rows, held in binary32 because they start at multiples of 8 bytes */
-	bool given;     /* backward: statistics */
-	int sums;       /* backward: column sums wanted */
+	bool given;      /* backward: statistics */
+	int sums;        /* backward: column sums wanted */
 	bool flavoured; /* forward: a weight offset, several roundings, y in another dtype, a residual after */
 	bool after;     /* forward: a residual after the norm, or a gate of the result */
 	bool gate;

@@ -11,9 +11,6 @@
 #include "op.h"
 
 _Static_assert(sizeof(struct ek_norm_key) == 28 + sizeof(struct ek_norm_policy), "a key has padding");
-_Static_assert(ACTIVATION_SIGMOID == (int)EK_SIGMOID && ACTIVATION_SILU == (int)EK_SILU &&
-		       ACTIVATION_GELU == (int)EK_GELU && ACTIVATION_GELU_TANH == (int)EK_GELU_TANH,
-	       "ACTIVATION_… are the values of ek_activation");
 _Static_assert(sizeof(struct ek_norm_key) <= sizeof(struct ek_kernel_key), "EK_KEY_WORDS is too small");
 
 struct ek_kernel_key ek_norm_pack_key(const struct ek_norm_key *key)
@@ -35,16 +32,15 @@ static const struct kind {
 	[KIND_STAGED_FORWARD] = {"forward_staged", {ek_text_norm_staged}, true},
 	[KIND_STAGED_ROWS] = {"backward_staged_rows", {ek_text_norm_staged}, false},
 	[KIND_STAGED_COLUMNS] = {"backward_staged_columns", {ek_text_norm_staged}, false},
-	[KIND_FOLD] = {"backward_fold", {ek_text_norm_columns}, false},
-	[KIND_FINAL] = {"backward_final", {ek_text_norm_columns}, false},
 };
 
 static void add_texts(struct ek_recipe *recipe, const struct kind *kind, bool activation)
 {
 	const char *const math[] = {ek_text_math_constants, ek_text_math_words, ek_text_math};
-	const char *const common[] = {ek_text_division,  ek_text_order,          ek_text_norm_layout,
-				      ek_text_norm_rows, ek_text_norm_shift,     ek_text_norm_strips,
-				      ek_text_norm_sums, ek_text_norm_activation};
+	const char *const common[] = {ek_text_division,       ek_text_order,       ek_text_elements,
+				      ek_text_columns_layout, ek_text_norm_layout, ek_text_norm_rows,
+				      ek_text_norm_shift,     ek_text_norm_strips, ek_text_norm_sums,
+				      ek_text_norm_activation};
 	ek_recipe_add_text(recipe, ek_text_words);
 	for (size_t i = 0; activation && i < sizeof math / sizeof *math; i++)
 		ek_recipe_add_text(recipe, math[i]);
@@ -128,8 +124,6 @@ static void define_form(struct ek_recipe *recipe, const struct ek_norm_key *key)
 	ek_recipe_define(recipe, "ACCESS", key->access);
 	ek_recipe_define(recipe, "WEIGHT_ACCESS", key->weight_elements);
 	ek_recipe_define(recipe, "BYTES", key->bytes);
-	if (key->kind == KIND_FOLD || key->kind == KIND_FINAL)
-		ek_recipe_define(recipe, "SUMS", key->sums);
 }
 
 static int shared_bytes(const struct ek_norm_key *key)

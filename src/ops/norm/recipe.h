@@ -18,8 +18,7 @@ struct ek_norm_key {
 	uint8_t bytes;           /* 1: some pointer is not a multiple of its element size */
 	uint32_t cols, groups;   /* groups: of cols columns each, in a row */
 	uint32_t operands;       /* the EK_CONSTANT operands that are there, a bit each by number */
-	uint16_t sums;           /* KIND_FOLD, KIND_FINAL: column sums */
-	uint16_t few;            /* 1: ek_forward_few_policy */
+	uint32_t few;            /* 1: ek_forward_few_policy */
 	uint8_t x_dtype, y_dtype,
 		dx_dtype; /* y_dtype: of dy in backward; dx_dtype: of residual_after in forward */
 	uint8_t flavour;  /* FLAVOUR_… of kernels/layout.h, ored */

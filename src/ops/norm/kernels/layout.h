@@ -18,14 +18,6 @@
 #define KIND_STAGED_ROWS \
 	4 /* staged.cu: statistics and sums over rows, and dx where no column sums are wanted */
 #define KIND_STAGED_COLUMNS 5 /* staged.cu: dx and column sums */
-#define KIND_FOLD 6           /* columns.cu: partial column sums into fewer */
-#define KIND_FINAL 7          /* columns.cu: into the gradients */
-
-/* ELEMENT and WEIGHT_ELEMENT, the values of ek_dtype. */
-#define DTYPE_F32 1
-#define DTYPE_F16 2
-#define DTYPE_BF16 3
-#define DTYPE_F64 4
 
 /* ACCESS: how rows start in memory. */
 #define ACCESS_QUADS 0    /* at multiples of 16 bytes */
@@ -39,25 +31,16 @@
 #define FLAVOUR_WEIGHT_OFFSET 1 /* 1 + weight for weight */
 #define FLAVOUR_ROUND_EACH 2    /* xhat rounds before it is multiplied */
 
-/* ACTIVATION, the values of ek_activation; in a key above the flavours. */
-#define ACTIVATION_SIGMOID 1
-#define ACTIVATION_SILU 2
-#define ACTIVATION_GELU 3
-#define ACTIVATION_GELU_TANH 4
+/* The activation in a key, above the flavours. */
 #define ACTIVATION_OF(flavour) ((flavour) >> 2 & 7)
 #define GATE_FIRST_OF(flavour) ((flavour) >> 5)
 #define FLAVOUR_OF(activation, gate_first) ((activation) << 2 | (gate_first) << 5)
 
 enum {
-	MOST_SUMS = 4,       /* column sums of an op */
 	ROW_NUMBERS = 8,     /* of a row, from KIND_STAGED_ROWS to KIND_STAGED_COLUMNS */
 	WALK_WARPS = 4,      /* of a block of KIND_STAGED_COLUMNS */
 	WALK_AHEAD = 8,      /* rows that each of its warps fetches ahead */
-	MOST_WALK_SLOTS = 4, /* slots that a warp walks, whose sums it folds */
-	COLUMN_WARPS = 8,    /* of a block of columns.cu */
-	FOLD_BY_THREAD = 16, /* up to so many partial sums are one thread's work */
-	FOLD_TOGETHER =
-		256 /* partial sums that a launch folds into one: a thread loads up to twice FOLD_BY_THREAD */
+	MOST_WALK_SLOTS = 4  /* slots that a warp walks, whose sums it folds */
 };
 
 /* KEEP, of backward: what stays in registers from the first pass over a row to the second; the rest stays in shared memory. */
@@ -144,16 +127,6 @@ struct staged_arguments {
 };
 LAYOUT_ASSERT(sizeof(struct staged_arguments) == 136 + 40 * HAS_NEIGHBOURS);
 
-struct columns_arguments {
-	const void *partials;                /* [count][sum][PITCH] */
-	void *folded;                        /* KIND_FOLD: the same of the folded ones */
-	unsigned char *gradients[MOST_SUMS]; /* KIND_FINAL: where each sum goes */
-	long long count;
-	int each; /* partial sums that a thread loads: 1 to twice FOLD_BY_THREAD, a power of two */
-	int accumulate;
-};
-LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
-
 /* ---- shared memory, in bytes ---- */
 
 /* Quads (16 bytes) of a segment that a thread holds, row_threads of which share it. */
@@ -179,9 +152,6 @@ LAYOUT_ASSERT(sizeof(struct columns_arguments) == 64);
 #define TRAY_QUADS_OF(quads, row_threads, shifted) ((quads) * (row_threads) + ((shifted) ? 1 : 0))
 #define TRAYS_BYTES_OF(quads, threads, row_threads, shifted) \
 	((threads) / (row_threads)*TRAY_QUADS_OF(quads, row_threads, shifted) * 16)
-
-/* Numbers from a column sum of a group to that of the next: each starts at a quad. */
-#define GROUP_PITCH_OF(cols, real_bytes) (((cols) * (real_bytes) + 15) / 16 * (16 / (real_bytes)))
 
 /* Backward: the column sums of a thread; those that a block folds at once; weights kept there; the ring of trays, which
  * the fold takes over. */

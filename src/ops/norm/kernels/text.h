@@ -12,6 +12,5 @@ extern const char ek_text_norm_slots[];
 extern const char ek_text_norm_forward[];
 extern const char ek_text_norm_backward[];
 extern const char ek_text_norm_staged[];
-extern const char ek_text_norm_columns[];
 
 #endif

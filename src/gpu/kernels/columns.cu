@@ -1,10 +1,12 @@
 /* The last steps of backward's column sums: folds up to 256 partial sums of every column by the tree over slots, into
- * one partial sum (KIND_FOLD) or into the gradients (KIND_FINAL). Follows sums.cu. A constant of its own: SUMS, the number of
- * column sums. Up to MOST partial sums are one thread's work. Of more, a block takes 32 columns: its
+ * one partial sum (KIND_FOLD) or into the gradients (KIND_FINAL). Follows elements.cu and columns_layout.h. Constants of its own: SUMS,
+ * the number of column sums; COLS, of a group of columns, and ROW_GROUPS; KIND. Up to MOST partial sums are one thread's work. Of more, a block takes 32 columns: its
  * 8 warps load partial sums, a lane a column, so that lines are read whole; then 8 threads share a column. Small
  * blocks fit beside those of the kernel before, so that they are there when it ends. SPDX-License-Identifier: MIT */
 
 enum {
+	GROUP_PITCH = GROUP_PITCH_OF(COLS, (int)sizeof(real)),
+	PITCH = ROW_GROUPS * GROUP_PITCH,
 	COLUMNS = SUMS * PITCH,
 	STRIPS = (COLUMNS + 31) / 32,
 	WARPS = COLUMN_WARPS,

@@ -1,0 +1,35 @@
+/* What the host and the kernels of gated activations share, in one text that both compile. The host includes it in C11; recipes put
+ * it in front of the kernels. SPDX-License-Identifier: MIT */
+#ifndef EK_GLU_LAYOUT_H
+#define EK_GLU_LAYOUT_H
+
+/* KIND of a kernel. */
+#define KIND_GLU_FORWARD 1  /* rows.cu */
+#define KIND_GLU_BACKWARD 2 /* rows.cu: no gradient of a bias is wanted */
+#define KIND_GLU_SUMS 3     /* sums.cu: with partial column sums */
+
+/* ACCESS: a thread's unit is PER_QUAD neighbours in quads at multiples of 16 bytes, or one element. */
+#define ACCESS_QUADS 0
+#define ACCESS_ELEMENTS 1
+
+enum {
+	GLU_THREADS = 256, /* of a block of rows.cu */
+	SUM_WARPS = 8,     /* of a block of sums.cu: as many slots of 32 units, whose sums it folds */
+	SUM_STAGES = 3     /* rows that a thread of sums.cu has on their way or in hand */
+};
+
+/* Strides in bytes; pointers of absent operands NULL. */
+struct glu_arguments {
+	const unsigned char *gate, *value, *gate_bias, *value_bias, *dy;
+	unsigned char *y, *dgate, *dvalue;
+	void *partials; /* [block of slots][sum][PITCH] */
+	long long gate_stride, value_stride, dy_stride, y_stride, dgate_stride, dvalue_stride;
+	long long cols, rows;
+	double limit, value_limit, alpha, inverse, value_offset;
+	long long slot_rows, pitch; /* sums.cu; pitch: numbers of a sum of all columns */
+	unsigned units;             /* of a row */
+	unsigned magic, shift;      /* unit / units == (unit * magic >> 32) >> shift, for units below 2^31 */
+	unsigned launch_rows;       /* rows.cu: rows of this launch and of each that follows it, at most */
+};
+
+#endif
