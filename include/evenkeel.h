@@ -59,6 +59,9 @@ extern "C" {
 /* The widest row: column counts convert exactly to binary32. */
 #define EK_MAX_COLS 16777216
 
+/* The longest head of ek_rope. */
+#define EK_MAX_HEAD_DIM 1024
+
 /* The version of the library that runs, as opposed to the header that was compiled against. */
 EK_API const char *ek_version(void);
 EK_API int ek_numerics_version(void);
@@ -480,6 +483,155 @@ EK_API ek_status ek_glu_backward_workspace(const ek_context *ctx, const ek_glu_b
 
 EK_API ek_status ek_glu_backward(ek_context *ctx, const ek_glu_backward_args *args);
 EK_API ek_status ek_glu_backward_prepare(ek_context *ctx, const ek_glu_backward_args *args);
+
+/* ---- rotary position embedding, forward ----
+ * The heads of queries and keys, each after its bias and, where `norm` says so, its norm, turned by the angles of its position:
+ *     v = q + q_bias                                              [batch][seq][heads][head_dim]
+ *     n = xhat(v) * q_weight, the norm of a head; n = v without a norm, or with norm_last
+ *     o[a] = n[a] * cos[i] - n[b] * sin[i],  o[b] = n[b] * cos[i] + n[a] * sin[i],  i = 0 … rotary_dim / 2 - 1
+ *     q_out = o; with norm_last xhat(o)
+ * and likewise for k, whose heads may be fewer. The pair i is a = i, b = i + rotary_dim / 2; interleaved a = 2i, b = 2i + 1; with
+ * `trailing` both count from head_dim - rotary_dim on. The other elements of a head do not turn. All is computed in binary32
+ * (EK_F64: binary64) and rounded once, to q_out and k_out.
+ *
+ * cos and sin are tables of rotary_dim / 2 columns: what their rows have beyond is not read. The token s of sequence b takes row
+ * positions[b][s]; without positions row b * table_step + offset + s. Rows outside of the table are refused; positions in the
+ * memory of a GPU cannot be looked at: one outside gives NaN in all elements that turn.
+ *
+ * q, k and their results are any views whose heads are contiguous: slices of one packed tensor, either order of heads and
+ * tokens. In place: q_out may be q, and k_out may be k, with the same strides. */
+typedef struct ek_rope_forward_args {
+	size_t size;            /* sizeof(ek_rope_forward_args) */
+	ek_dtype dtype;         /* of q, k, q_out and k_out */
+	ek_dtype weight_dtype;  /* of biases and weights: dtype (or 0), or EK_F32 with 16-bit tensors */
+	ek_dtype table_dtype;   /* of cos and sin: likewise */
+	int interleaved;        /* 1: pairs are neighbours */
+	int trailing;           /* 1: the last rotary_dim elements of a head turn, not the first */
+	int norm;               /* 0: none; EK_LAYER_NORM or EK_RMS_NORM of each head */
+	int norm_last;          /* 1: the norm comes after the turn; it has no weights then */
+	int weight_offset;      /* 0, or 1: 1 + weight is used for weight */
+	int64_t batch;          /* >= 0; with 0 the tensors may be NULL */
+	int64_t seq;            /* likewise */
+	int64_t heads;          /* of q */
+	int64_t k_heads;        /* of k; 0: heads */
+	int64_t head_dim;       /* 1 … EK_MAX_HEAD_DIM */
+	int64_t rotary_dim;     /* even, at most head_dim; 0: head_dim */
+	int64_t table_rows;     /* of cos and sin */
+	int64_t table_step;     /* rows of the tables from a sequence to the next; 0: all share them */
+	int64_t offset;         /* the row of the first token of a sequence */
+	int64_t q_batch_stride; /* 0, here and below: dense, in the order of the dimensions */
+	int64_t q_seq_stride;
+	int64_t q_head_stride;
+	int64_t k_batch_stride;
+	int64_t k_seq_stride;
+	int64_t k_head_stride;
+	int64_t q_out_batch_stride;
+	int64_t q_out_seq_stride;
+	int64_t q_out_head_stride;
+	int64_t k_out_batch_stride;
+	int64_t k_out_seq_stride;
+	int64_t k_out_head_stride;
+	int64_t cos_stride; /* 0: rotary_dim / 2 */
+	int64_t sin_stride;
+	int64_t positions_stride; /* 0: seq */
+	double eps;               /* of the norm; finite and >= 0 */
+	const void *q;
+	const void *k;         /* NULL: q alone */
+	const void *cos;       /* [table_rows][rotary_dim / 2] */
+	const void *sin;       /* likewise */
+	const void *positions; /* int64_t [batch][seq]; NULL: tokens follow each other */
+	const void *q_bias;    /* [heads][head_dim]; NULL: none */
+	const void *k_bias;    /* [k_heads][head_dim] */
+	const void *q_weight;  /* [head_dim], of the norm; NULL: ones */
+	const void *k_weight;
+	void *q_out;
+	void *k_out;
+	void *stream; /* as of ek_norm_forward_args */
+} ek_rope_forward_args;
+
+EK_API ek_status ek_rope_forward(ek_context *ctx, const ek_rope_forward_args *args);
+/* As ek_norm_forward_prepare; a GPU's kernels are for any batch, seq and number of heads. */
+EK_API ek_status ek_rope_forward_prepare(ek_context *ctx, const ek_rope_forward_args *args);
+
+/* ---- rotary position embedding, backward ----
+ * From the gradients of q_out and k_out those of q and k: the turn the other way, and the gradient of the norm, whose statistics are
+ * computed again from q and k. dq_bias and dk_bias are the sums of dq and dk over batch and seq; dq_weight and dk_weight are
+ * the sums over batch, seq and heads of the turned-back gradient times xhat; none of them of rounded numbers.
+ * Without a norm q, k and the biases are not read. Outputs: dq, dk, dq_bias, dk_bias, dq_weight, dk_weight, each optional, at least
+ * one. dq may be dq_out or q with the same strides, dk may be dk_out or k. */
+typedef struct ek_rope_backward_args {
+	size_t size;
+	ek_dtype dtype; /* of all but tables, biases, weights and their gradients */
+	ek_dtype weight_dtype;
+	ek_dtype table_dtype;
+	ek_dtype gradient_dtype; /* of the gradients of biases and weights: weight_dtype (or 0), or EK_F32 */
+	int interleaved;
+	int trailing;
+	int norm;
+	int norm_last;
+	int weight_offset;
+	int accumulate; /* 1: add the sums to the gradients of biases and weights; 0: overwrite them */
+	int unused;     /* not read */
+	int64_t batch;
+	int64_t seq;
+	int64_t heads;
+	int64_t k_heads;
+	int64_t head_dim;
+	int64_t rotary_dim;
+	int64_t table_rows;
+	int64_t table_step;
+	int64_t offset;
+	int64_t dq_out_batch_stride;
+	int64_t dq_out_seq_stride;
+	int64_t dq_out_head_stride;
+	int64_t dk_out_batch_stride;
+	int64_t dk_out_seq_stride;
+	int64_t dk_out_head_stride;
+	int64_t q_batch_stride;
+	int64_t q_seq_stride;
+	int64_t q_head_stride;
+	int64_t k_batch_stride;
+	int64_t k_seq_stride;
+	int64_t k_head_stride;
+	int64_t dq_batch_stride;
+	int64_t dq_seq_stride;
+	int64_t dq_head_stride;
+	int64_t dk_batch_stride;
+	int64_t dk_seq_stride;
+	int64_t dk_head_stride;
+	int64_t cos_stride;
+	int64_t sin_stride;
+	int64_t positions_stride;
+	double eps;
+	const void *dq_out; /* NULL, with dk_out: k alone */
+	const void *dk_out; /* NULL, with dq_out: q alone */
+	const void *q;      /* forward's, where there is a norm */
+	const void *k;
+	const void *cos;
+	const void *sin;
+	const void *positions;
+	const void *q_bias; /* forward's, where there is a norm */
+	const void *k_bias;
+	const void *q_weight;
+	const void *k_weight;
+	void *dq;
+	void *dk;
+	void *dq_bias;
+	void *dk_bias;
+	void *dq_weight;
+	void *dk_weight;
+	/* 64-byte aligned, of at least ek_rope_backward_workspace() bytes; calls at the same time need one each. */
+	void *workspace;
+	size_t workspace_size;
+	void *stream;
+} ek_rope_backward_args;
+
+/* As ek_norm_backward_workspace, for batch * seq tokens and fewer: 0 where no gradient of a bias or weight is asked for. */
+EK_API ek_status ek_rope_backward_workspace(const ek_context *ctx, const ek_rope_backward_args *args,
+					    size_t *bytes);
+
+EK_API ek_status ek_rope_backward(ek_context *ctx, const ek_rope_backward_args *args);
+EK_API ek_status ek_rope_backward_prepare(ek_context *ctx, const ek_rope_backward_args *args);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@ enum ek_intent { EK_CALL, EK_PREPARE };
 
 struct ek_norm_backend;
 struct ek_glu_backend;
+struct ek_rope_backend;
 
 struct ek_backend {
 	void (*close)(ek_context *ctx); /* all but the ek_context itself */
@@ -17,6 +18,7 @@ struct ek_backend {
 	/* A row for each op. */
 	const struct ek_norm_backend *norm;
 	const struct ek_glu_backend *glu;
+	const struct ek_rope_backend *rope;
 };
 
 extern const struct ek_backend ek_backend_reference, ek_backend_cpu, ek_backend_cuda;

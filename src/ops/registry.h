@@ -22,7 +22,7 @@ struct ek_op_entry {
 enum { EK_NORM_ACTIVATIONS = 1 << EK_SIGMOID | 1 << EK_SILU | 1 << EK_GELU | 1 << EK_GELU_TANH };
 
 /* The first byte of the keys of GPU kernels (gpu/recipe.h). */
-enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS, EK_KEY_COLUMNS, EK_KEY_GLU };
+enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS, EK_KEY_COLUMNS, EK_KEY_GLU, EK_KEY_ROPE };
 
 /* The first EK_OP_COUNT are all that there is to compute, and of these the first EK_NORM_OPS are norms; the others allow fewer
  * activations of one of these. */
