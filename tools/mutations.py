@@ -17,6 +17,7 @@ class Mutation(typing.NamedTuple):
 STATS = "src/ops/norm/cpu_stats.inc.h"
 FORWARD = "src/ops/norm/cpu_forward.inc.h"
 BACKWARD = "src/ops/norm/cpu_backward.inc.h"
+COLUMNS = "src/cpu/columns.inc.h"
 REFERENCE = "src/ops/norm/reference.inc.h"
 FUSED = "src/ops/norm/cpu_fused.inc.h"
 FUSED_FORWARD = "src/ops/norm/cpu_fused_forward.inc.h"
@@ -109,17 +110,17 @@ MUTATIONS = [
              "/* 0 * infinity must not come in */\n", "", "0 times infinity comes in from past a row's end"),
     Mutation("dx_order", BACKWARD, "V(sub)(g, V(fma)(xhat, a, V(splat)(r->mean_g)))",
              "V(sub)(V(fnma)(xhat, a, g), V(splat)(r->mean_g))", "dx by another order of the same sum"),
-    Mutation("chunk_ignored", BACKWARD, "real *to = in_leaf >= CHUNK_ROWS ?",
+    Mutation("chunk_ignored", COLUMNS, "real *to = in_leaf >= CHUNK_ROWS ?",
              "real *to = in_leaf >= 2 * CHUNK_ROWS ?", "the second chunk of a slot is not a chunk"),
-    Mutation("slots_of_one_row", BACKWARD, "sums->task->slot_rows == 1 ? COLUMNS_SLOTS : COLUMNS_CHAIN", "COLUMNS_CHAIN",
+    Mutation("slots_of_one_row", COLUMNS, "sums->task->slot_rows == 1 ? COLUMNS_SLOTS : COLUMNS_CHAIN", "COLUMNS_CHAIN",
              "two slots of one row added as one slot of two"),
     Mutation("group_over_a_chunk", BACKWARD, "smaller(count, N(rows_in_chunk)(sums, row)) : count;", "count : count;",
              "rows that go together cross the end of a chunk"),
-    Mutation("task_tree", BACKWARD, "for (int64_t task = 0; task + h < count; task += 2 * h)",
+    Mutation("task_tree", COLUMNS, "for (int64_t task = 0; task + h < count; task += 2 * h)",
              "for (int64_t task = 0; task + h < count; task += 4 * h)", "a step of the tree over tasks"),
-    Mutation("column_minus_zero", BACKWARD, "\t\ta[0] = V(add)(a[0], V(splat)(0));\n", "",
+    Mutation("column_minus_zero", COLUMNS, "\t\ta[0] = V(add)(a[0], V(splat)(0));\n", "",
              "no +0 at the end of a column sum"),
-    Mutation("accumulate_ignored", BACKWARD, "if (accumulate)", "if (0)", "dweight and dbias are overwritten"),
+    Mutation("accumulate_ignored", COLUMNS, "if (accumulate)", "if (0)", "dweight and dbias are overwritten"),
 
     # ---- residuals, biases, flavours, activations and gates ----
     Mutation("reference_h_not_rounded", REFERENCE,

@@ -90,26 +90,26 @@ KEYWORD_FUNCTION(backward_workspace, norm_backward_workspace)
 
 /* ---- PyTorch's common calls ---- */
 
-#define ACTIVATION                                                                \
-	{                                                                         \
+#define ACTIVATION                                                                  \
+	{                                                                           \
 		.role = CHOICE, .choice = EK_CHOICE_ACTIVATION, .is_required = true \
 	}
-#define GATE_FIRST                                           \
-	{                                                    \
+#define GATE_FIRST                                             \
+	{                                                      \
 		.role = CHOICE, .choice = EK_CHOICE_GATE_FIRST \
 	}
 /* Of forward and of backward. */
-#define FLAVOURS                                           \
+#define FLAVOURS                                             \
 	{.role = CHOICE, .choice = EK_CHOICE_WEIGHT_OFFSET}, \
-	{                                                  \
+	{                                                    \
 		.role = CHOICE, .choice = EK_CHOICE_ROUNDING \
 	}
-#define OUT_DTYPE                                                              \
-	{                                                                      \
+#define OUT_DTYPE                                                                \
+	{                                                                        \
 		.role = CHOICE, .choice = EK_CHOICE_Y_DTYPE, .name = "out_dtype" \
 	}
-#define RESIDUAL_DTYPE                                                              \
-	{                                                                           \
+#define RESIDUAL_DTYPE                                                                \
+	{                                                                             \
 		.role = CHOICE, .choice = EK_CHOICE_H_DTYPE, .name = "residual_dtype" \
 	}
 

@@ -37,10 +37,10 @@
 #define FLAVOUR_OF(activation, gate_first) ((activation) << 2 | (gate_first) << 5)
 
 enum {
-	ROW_NUMBERS = 8,     /* of a row, from KIND_STAGED_ROWS to KIND_STAGED_COLUMNS */
-	WALK_WARPS = 4,      /* of a block of KIND_STAGED_COLUMNS */
-	WALK_AHEAD = 8,      /* rows that each of its warps fetches ahead */
-	MOST_WALK_SLOTS = 4  /* slots that a warp walks, whose sums it folds */
+	ROW_NUMBERS = 8,    /* of a row, from KIND_STAGED_ROWS to KIND_STAGED_COLUMNS */
+	WALK_WARPS = 4,     /* of a block of KIND_STAGED_COLUMNS */
+	WALK_AHEAD = 8,     /* rows that each of its warps fetches ahead */
+	MOST_WALK_SLOTS = 4 /* slots that a warp walks, whose sums it folds */
 };
 
 /* KEEP, of backward: what stays in registers from the first pass over a row to the second; the rest stays in shared memory. */
