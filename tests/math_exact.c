@@ -75,6 +75,14 @@ struct math_exact math_exact_of(enum math_function f, double t)
 		return sum_of(sigmoid(t), t * sigmoid(t) * sigmoid(-t));
 	case MATH_gelu_slope:
 		return gelu_slope(t);
+	case MATH_relu:
+		return sum_of(fmax(t, 0), 0);
+	case MATH_relu_slope:
+		return sum_of(t > 0, 0);
+	case MATH_relu_squared:
+		return sum_of(fmax(t, 0) * fmax(t, 0), 0);
+	case MATH_relu_squared_slope:
+		return sum_of(2 * fmax(t, 0), 0);
 	case MATH_reciprocal:
 		return sum_of(1 / clamped(t), 0);
 	default:
@@ -144,6 +152,20 @@ static void put_slope(const mpfr_t x)
 	mpfr_add(value, value, a, ROUND);
 }
 
+/* A derivative at 0 is 0. */
+static void put_relu(enum math_function f)
+{
+	int sign = mpfr_sgn(t_exact);
+	if (sign <= 0)
+		mpfr_set_zero(value, 1);
+	else if (f == MATH_relu_slope)
+		mpfr_set_ui(value, 1, ROUND);
+	else if (f == MATH_relu_squared)
+		mpfr_sqr(value, t_exact, ROUND);
+	else
+		mpfr_mul_ui(value, t_exact, f == MATH_relu ? 1 : 2, ROUND);
+}
+
 static void put_value(enum math_function f)
 {
 	switch (f) {
@@ -175,6 +197,12 @@ static void put_value(enum math_function f)
 		mpfr_mul(value, value, t_exact, ROUND);
 		put_cdf(a);
 		mpfr_add(value, value, a, ROUND);
+		break;
+	case MATH_relu:
+	case MATH_relu_slope:
+	case MATH_relu_squared:
+	case MATH_relu_squared_slope:
+		put_relu(f);
 		break;
 	case MATH_reciprocal:
 		mpfr_set_d(a, clamped(mpfr_get_d(t_exact, ROUND)), ROUND);

@@ -215,12 +215,12 @@ static void read_statistics(struct launch *launch, const struct test_case *c)
 static void plan_folds(struct plan *plan, const struct test_case *c, int64_t partials)
 {
 	for (; partials > 256; partials = quotient_up(partials, 256)) {
-		struct launch *fold = add_launch(plan, "_backward_fold_");
+		struct launch *fold = add_launch(plan, "_columns_fold_");
 		fold->of[WORKSPACE] = (struct moved){.read = partials * sums_bytes(c),
 						     .written = quotient_up(partials, 256) * sums_bytes(c),
 						     .read_in_all_at_most = partials * sums_bytes(c)};
 	}
-	struct launch *final = add_launch(plan, "_backward_final_");
+	struct launch *final = add_launch(plan, "_columns_final_");
 	final->of[WORKSPACE].read = final->of[WORKSPACE].read_in_all_at_most = partials * sums_bytes(c);
 	for (int i = 0; i < case_op(c)->output_count; i++)
 		if (is_sum(c, i)) {

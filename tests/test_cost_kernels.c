@@ -190,9 +190,9 @@ TEST(evenkeel_reads_once_and_writes_once)
 		{EK_LAYER_NORM, EK_FORWARD, "forward", 671285248, 134234112, 134414336},
 		{EK_RMS_NORM, EK_FORWARD, "forward", 268500992, 134225920, 134283264},
 		/* slots of 64 rows are 256, two a block are 128 partial sums of 2 * 4096 * 4 bytes, written and read */
-		{EK_LAYER_NORM, EK_BACKWARD, "backward backward_final", 942718976,
+		{EK_LAYER_NORM, EK_BACKWARD, "backward columns_final", 942718976,
 		 2 * 134217728 + 3 * 65536 + 8192 + 4194304, 134217728 + 4194304 + 2 * 8192},
-		{EK_RMS_NORM, EK_BACKWARD, "backward backward_final", 605569024,
+		{EK_RMS_NORM, EK_BACKWARD, "backward columns_final", 605569024,
 		 2 * 134217728 + 65536 + 8192 + 2097152, 134217728 + 2097152 + 8192},
 	};
 	for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -213,7 +213,7 @@ TEST(evenkeel_has_other_kernels_for_other_shapes)
 	args.hidden_size = 4096;
 	args.dtype = EK_F64;
 	const ek_cost *cost = cost_of(&args);
-	expect_kernels(cost, "backward_staged_rows backward_staged_columns backward_final");
+	expect_kernels(cost, "backward_staged_rows backward_staged_columns columns_final");
 	/* five of eight numbers of a row are written, all are fetched */
 	EXPECT(strcmp(cost->kernels[0].symbols.write_bytes, "5*batch_size*seq_len*s_bytes") == 0, "%s",
 	       cost->kernels[0].symbols.write_bytes);
@@ -224,7 +224,7 @@ TEST(evenkeel_has_other_kernels_for_other_shapes)
 	args.seq_len = 1;
 	args.hidden_size = 16384;
 	cost = cost_of(&args); /* slots of at most 2048 rows are 2048; folded once they are 8 */
-	expect_kernels(cost, "backward backward_fold backward_final");
+	expect_kernels(cost, "backward columns_fold columns_final");
 	EXPECT(cost->kernels[1].write_bytes == 2 * 8 * 16384 * 4, "%lld bytes of folded sums",
 	       (long long)cost->kernels[1].write_bytes);
 	args.absent = EK_NO_WEIGHT | EK_NO_BIAS;

@@ -608,7 +608,7 @@ TEST(names_tell_op_pass_dtype_and_columns)
 		{{.norm = EK_RMS_NORM, .dtypes = {EK_F64, EK_F64}, .cols = 4000000},
 		 {"ek_rms_norm_forward_staged_f64_4000000"}},
 		{{.backward = true, .norm = EK_RMS_NORM, .dtypes = {EK_F32, EK_F32}, .cols = 5, .sums = true},
-		 {"ek_rms_norm_backward_f32_5", "ek_rms_norm_backward_final_f32_5"}},
+		 {"ek_rms_norm_backward_f32_5", "ek_columns_final_f32_5"}},
 		{{.backward = true,
 		  .norm = EK_LAYER_NORM,
 		  .dtypes = {EK_F16, EK_F16},

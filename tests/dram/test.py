@@ -42,7 +42,7 @@ def a_table_of_ncu_is_read():
     rows, fold = count.read_csv((HERE / "ncu.csv").read_text())
     assert rows.name == "ek_layer_norm_backward_bf16_4096"
     assert rows.bytes == {count.READ: 2150103296, count.WRITTEN: 1060974592}
-    assert fold.name == "ek_layer_norm_backward_final_bf16_4096"
+    assert fold.name == "ek_columns_final_bf16_4096"
 
 
 def a_table_that_is_not_there_is_said():
