@@ -7,8 +7,10 @@ The same bits on CPU and GPU, at any batch size. SPDX-License-Identifier: MIT
 """
 
 from evenkeel.torch import _version as _version  # first: an older PyTorch lacks what the others import
+from evenkeel.torch._block import PreNormBlock, ReorderedNormBlock
 from evenkeel.torch._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from evenkeel.torch._fallback import set_fallback
+from evenkeel.torch._from_hf import from_hf
 from evenkeel.torch._functional import (
     add_layer_norm,
     add_rms_norm,
@@ -30,9 +32,12 @@ from evenkeel.torch._replace import replace, restore
 __all__ = [
     "LayerNorm",
     "MemoryEstimate",
+    "PreNormBlock",
     "RMSNorm",
+    "ReorderedNormBlock",
     "add_layer_norm",
     "add_rms_norm",
+    "from_hf",
     "layer_norm",
     "layer_norm_act",
     "layer_norm_backward",

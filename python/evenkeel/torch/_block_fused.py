@@ -1,0 +1,100 @@
+"""The parts of a transformer block by evenkeel's kernels; _block_plain.py says what each function is.
+
+A bias of a product goes to the kernel after it, where that takes one. SPDX-License-Identifier: MIT
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._C import _is_any_autocast_enabled
+from torch.compiler import is_compiling
+from torch.nn import Linear
+
+from evenkeel._core import is_plain
+from evenkeel.torch import _block_plain
+from evenkeel.torch._autograd import APPLY, Refused, attempt
+from evenkeel.torch._block_options import Feedforward, Heads
+from evenkeel.torch._call import ADD_NORM, LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, options_of
+from evenkeel.torch._functional import (
+    add_layer_norm,
+    add_rms_norm,
+    layer_norm,
+    layer_norm_residual,
+    rms_norm,
+    rms_norm_residual,
+)
+
+
+def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
+    return F.linear(x, linear.weight), linear.bias
+
+
+def _is_layer_norm(module: Any) -> bool:
+    return isinstance(module, torch.nn.LayerNorm)
+
+
+def _columns(module: Any) -> tuple[Tensor | None, ...]:
+    """The arguments of a norm's function: weight, for LayerNorm also bias."""
+    return (module.weight, module.bias) if _is_layer_norm(module) else (module.weight,)
+
+
+def norm(x: Tensor, module: Any) -> Tensor:
+    function: Any = layer_norm if _is_layer_norm(module) else rms_norm
+    offset = module.weight_offset
+    result: Tensor = function(x, module.normalized_shape, *_columns(module), module.eps, weight_offset=offset)
+    return result
+
+
+def norm_and_residual(x: Tensor, module: Any) -> tuple[Tensor, Tensor]:
+    """Backward adds the gradients of both in the kernel of the norm, as that of add_layer_norm does."""
+    weight, bias = module.weight, getattr(module, "bias", None)
+    watched = is_compiling() or _is_any_autocast_enabled() or not is_plain(x, weight, bias)
+    if watched or not torch.is_grad_enabled() or not x.requires_grad:
+        return norm(x, module), x
+    kind = LAYER_NORM if _is_layer_norm(module) else RMS_NORM
+    flavour = Flavour(weight_offset=module.weight_offset)
+    call = Call(kind, Inputs(x, weight, bias), module.normalized_shape, module.eps, flavour)
+    try:
+        with torch.no_grad():
+            made = attempt(call, True)
+    except Refused:
+        return norm(x, module), x
+    results: tuple[Tensor, Tensor] = APPLY[ADD_NORM](
+        x, None, weight, bias, None, (made.y, x, made.stats, options_of(call))
+    )
+    return results
+
+
+def add_norm(x: Tensor, bias: Tensor | None, residual: Tensor, module: Any) -> tuple[Tensor, Tensor]:
+    function: Any = add_layer_norm if _is_layer_norm(module) else add_rms_norm
+    options = {"x_bias": bias, "weight_offset": module.weight_offset}
+    result: tuple[Tensor, Tensor] = function(
+        x, residual, module.normalized_shape, *_columns(module), module.eps, **options
+    )
+    return result
+
+
+def norm_add(x: Tensor, bias: Tensor | None, residual: Tensor, module: Any) -> Tensor:
+    function: Any = layer_norm_residual if _is_layer_norm(module) else rms_norm_residual
+    options = {"x_bias": bias, "weight_offset": module.weight_offset}
+    result: Tensor = function(x, residual, module.normalized_shape, *_columns(module), module.eps, **options)
+    return result
+
+
+def activate(x: Tensor, bias: Tensor | None, kind: Feedforward) -> Tensor:
+    return _block_plain.activate(x, bias, kind)
+
+
+def heads(
+    x: Tensor,
+    linear: Linear,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    cut: Heads,
+    interleaved: bool,
+    q_norm: Any,
+    k_norm: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _block_plain.heads(x, linear, cos, sin, cut, interleaved, q_norm, k_norm)

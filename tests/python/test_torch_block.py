@@ -1,0 +1,213 @@
+"""The blocks: fused and not they are the same, to rounding. SPDX-License-Identifier: MIT"""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+import evenkeel
+import evenkeel.torch as ek
+from block_cases import FORMS, block_of, example, step, twin
+
+SMOKE = ["reordered", "pre-norm"]
+OTHERS = [pytest.param(form, marks=pytest.mark.slow) for form in FORMS if form not in SMOKE]
+every_form = pytest.mark.parametrize("form", SMOKE + OTHERS)
+
+
+def largest_difference(found, expected):
+    """Of all tensors, each over its largest element where that is above 1."""
+    assert found.keys() == expected.keys()
+    pairs = [(found[name].double(), expected[name].double()) for name in found]
+    return max(((a - b).abs().max() / max(1, b.abs().max())).item() for a, b in pairs)
+
+
+@every_form
+def test_a_fused_block_in_f32_is_within_1e_5_of_the_unfused_one(form):
+    block, x, dy = block_of(form), example(), example(seed=2)
+    assert largest_difference(step(twin(block, True), x, dy), step(twin(block, False), x, dy)) < 1e-5
+
+
+def error(block, x, dy, exact):
+    """The root mean square of what differs from the exact step, tensor by tensor."""
+    found = step(block, x, dy)
+    return {name: ((found[name].double() - exact[name]).norm() / exact[name].norm()).item() for name in exact}
+
+
+@every_form
+def test_a_fused_block_in_bf16_is_no_less_accurate_than_the_unfused_one(form):
+    block = block_of(form, torch.bfloat16)
+    x, dy = (example((2, 40, 32), torch.bfloat16, seed) for seed in (1, 2))
+    exact = step(twin(block, False, torch.float64), x.double(), dy.double())
+    fused, plain = (error(twin(block, choice), x, dy, exact) for choice in (True, False))
+    assert fused["out"] <= 1.1 * plain["out"] and fused["x"] <= 1.1 * plain["x"]
+    assert sum(fused.values()) <= 1.1 * sum(plain.values())
+
+
+@pytest.mark.parametrize("form", SMOKE)
+def test_state_dicts_load_both_ways(form):
+    fused, plain = block_of(form, seed=1), block_of(form, seed=2, fused=False)
+    assert list(fused.state_dict()) == list(plain.state_dict())
+    x = example()
+    plain.load_state_dict(fused.state_dict())
+    torch.testing.assert_close(plain(x), fused(x), rtol=1e-5, atol=1e-5)
+    fused.load_state_dict(block_of(form, seed=3).state_dict())
+    assert not torch.allclose(plain(x), fused(x))
+
+
+def test_fused_may_be_set_at_any_time():
+    block, x = block_of("pre-norm"), example()
+    fused = block(x)
+    block.fused = False
+    assert torch.equal(block(x), twin(block, False)(x)) and torch.equal(twin(block, True)(x), fused)
+
+
+# ---- the formulas of the blocks ----
+
+
+def attention_and_ffn(block):
+    """Both sublayers as functions, written out for a block of four heads without options."""
+
+    def attention(x):
+        q, k, v = block.qkv(x).unflatten(-1, (3, 4, 8)).movedim(-3, 0)
+        angles = torch.arange(x.shape[1])[:, None] * 10000.0 ** (-torch.arange(4) / 4)
+        turn = torch.polar(torch.ones_like(angles), angles)[:, None]
+
+        def turned(t):
+            t = torch.complex(t[..., :4], t[..., 4:]) * turn
+            return torch.cat((t.real, t.imag), -1)
+
+        scores = torch.einsum("bshd,bthd->bhst", turned(q), turned(k)) / 8**0.5
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(future, -torch.inf).softmax(-1)
+        return block.out(torch.einsum("bhst,bthd->bshd", weights, v).flatten(2))
+
+    def ffn(x):
+        gate, value = block.up(x).chunk(2, -1)
+        return block.down(gate * torch.sigmoid(gate) * value)
+
+    return attention, ffn
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_reordered_norm_block_is_its_formula(fused):
+    block, x = block_of("reordered", fused=fused), example()
+    attention, ffn = attention_and_ffn(block)
+    h = x + block.norm1(attention(x))
+    torch.testing.assert_close(block(x), h + block.norm2(ffn(h)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_pre_norm_block_is_its_formula(fused):
+    block, x = block_of("pre-norm", fused=fused), example()
+    attention, ffn = attention_and_ffn(block)
+    h = x + attention(block.norm1(x))
+    torch.testing.assert_close(block(x), h + ffn(block.norm2(h)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_input_norms_come_before_the_sublayers(fused):
+    block, x = block_of("reordered", fused=fused, input_norms=True), example()
+    attention, ffn = attention_and_ffn(block)
+    h = x + block.norm1(attention(block.input_norm1(x)))
+    torch.testing.assert_close(block(x), h + block.norm2(ffn(block.input_norm2(h))), rtol=1e-5, atol=1e-5)
+
+
+# ---- what a call may have ----
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_carried_residual_is_added_by_the_next_block(fused):
+    first, second, x = block_of("pre-norm", fused=fused), block_of("pre-norm", seed=5, fused=fused), example()
+    f, h = first(x, carry=True)
+    torch.testing.assert_close(f + h, first(x), rtol=0, atol=0)
+    torch.testing.assert_close(second(f, h), second(first(x)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("form", SMOKE)
+def test_given_tables_take_the_place_of_the_positions_from_0_on(form, fused):
+    block, x = block_of(form, fused=fused), example()
+    cos, sin = (torch.from_numpy(t) for t in evenkeel.rope_tables(12, 8))
+    torch.testing.assert_close(block(x, rope=(cos[:9], sin[:9])), block(x))
+    starts = torch.tensor([0, 3])[:, None] + torch.arange(9)
+    y = block(x, rope=(cos[starts], sin[starts]))
+    torch.testing.assert_close(y, block(x), rtol=1e-4, atol=1e-4)  # attention sees differences of positions alone
+    wrong = block(x, rope=(cos[2 * starts.clamp(max=5)], sin[2 * starts.clamp(max=5)]))
+    assert not torch.allclose(wrong, y, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("form", SMOKE)
+def test_a_mask_takes_the_place_of_causal(form):
+    block, x = block_of(form), example()
+    causal = torch.ones(9, 9, dtype=torch.bool).tril()
+    torch.testing.assert_close(block(x, mask=causal), block(x), rtol=1e-5, atol=1e-5)
+    seen = block(x, mask=torch.ones(9, 9, dtype=torch.bool))
+    torch.testing.assert_close(seen, block_of(form, causal=False)(x), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(seen, block(x), rtol=1e-2)
+
+
+def test_a_block_is_batch_invariant_where_the_products_are():
+    """Blocks of one sequence, with products by rows."""
+    block, x = block_of("reordered"), example((3, 9, 32))
+    torch.testing.assert_close(block(x)[1:2], block(x[1:2]), rtol=1e-6, atol=1e-6)
+
+
+# ---- modules as others know them ----
+
+
+@pytest.mark.parametrize("form", SMOKE)
+def test_copies_compute_the_same(form):
+    block, x = block_of(form), example()
+    expected = block(x)
+    for other in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        assert torch.equal(other(x), expected)
+
+
+def test_the_text_of_a_block_names_its_sizes():
+    words = "32, heads=4, kv_heads=2, head_dim=8, ffn=48, activation='swiglu', fused=True"
+    assert words in str(ek.PreNormBlock(32, 4, 48, kv_heads=2))
+
+
+def test_tables_of_inference_mode_serve_training():
+    block, x = block_of("pre-norm", rope_theta=777.0), example().requires_grad_()
+    with torch.inference_mode():
+        block(example())
+    block(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_blocks_of_the_same_angles_share_tables():
+    from evenkeel.torch._block_tables import tables
+
+    first, second = (ek.PreNormBlock(32, 4, 48, rope_theta=1234.5) for _ in range(2))
+    a, b = (tables(block._rotation, 9, example())[0] for block in (first, second))
+    assert a.data_ptr() == b.data_ptr() and a.shape == (9, 4)
+    assert tables(first._rotation, 9, example().double())[0].dtype is torch.float64
+
+
+# ---- refusals ----
+
+BAD = {
+    "norm is 'batch'; expected 'layer' or 'rms'": {"norm": "batch"},
+    "activation is 'swish'; expected 'swiglu' or 'geglu'": {"activation": "swish"},
+    "qk_norm is 'l2'; expected None or 'rms'": {"qk_norm": "l2"},
+    "bias is 'q'; expected 'qkv' or 'out' or 'up' or 'down'": {"bias": ["q"]},
+    r"kv_heads \(3\) does not divide heads \(4\)": {"kv_heads": 3},
+    r"heads \(4\) does not divide d_model \(34\); give head_dim": {"d_model": 34},
+    "rotary_dim is 3; expected an even number": {"rotary_dim": 3},
+    r"rotary_dim \(10\) is larger than head_dim \(8\)": {"rotary_dim": 10},
+    "ffn is 0; expected a positive number": {"ffn": 0},
+    "rope_type is 'longer'; expected default": {"rope_scaling": {"rope_type": "longer"}},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_a_bad_argument_is_named(message):
+    with pytest.raises(ValueError, match=message):
+        ek.PreNormBlock(**{"d_model": 32, "heads": 4, "ffn": 48, **BAD[message]})
+
+
+def test_a_size_that_is_no_integer_is_a_type_error():
+    with pytest.raises(TypeError, match="heads is 2.5; expected an integer"):
+        ek.ReorderedNormBlock(32, 2.5, 48)
