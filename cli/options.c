@@ -454,10 +454,10 @@ const char *ops_text(void)
 {
 	static char text[64 * EK_OP_NAMES];
 	size_t length = 0;
-	for (int i = 0; i < EK_OP_NAMES; i++)
+	for (int i = 0; i < EK_ROW_NAMES; i++)
 		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
 					   i == 0                 ? ""
-					   : i == EK_OP_NAMES - 1 ? " or "
+					   : i == EK_ROW_NAMES - 1 ? " or "
 								  : ", ",
 					   ek_ops[i].name);
 	return text;
@@ -466,7 +466,7 @@ const char *ops_text(void)
 /* before: the option that ends where name begins; NULL: an op, or nothing, does. */
 static int parse_op(struct options *options, const char *name, const struct option *before)
 {
-	for (int i = 0; i < EK_OP_NAMES; i++)
+	for (int i = 0; i < EK_ROW_NAMES; i++)
 		if (strcmp(ek_ops[i].name, name) == 0) {
 			for (int k = 0; k < options->op_count; k++)
 				if (options->ops[k] == &ek_ops[i])

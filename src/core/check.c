@@ -17,29 +17,51 @@ static bool are_apart(const struct ek_region *a, const struct ek_region *b)
 static size_t stride_bytes(const struct ek_regions *regions, const struct ek_operand *operand, int dim)
 {
 	return (size_t)ek_operand_stride(regions->op, operand, dim, regions->args) *
-	       ek_dtype_size(ek_operand_dtype(regions->op, operand, regions->args));
+	       ek_operand_element(regions->op, operand, regions->args);
 }
 
-/* Whether all its rows start at multiples of their distance from the first. */
-static bool is_regular(const struct ek_regions *regions, const struct ek_region *region)
+/* Of an operand with strides that is seen as blocks at multiples of `period` from its start: the bytes of a block. 0 where one
+ * of its strides crosses the blocks. */
+static size_t block_bytes(const struct ek_regions *regions, const struct ek_region *region, size_t period)
 {
-	bool regular = region->stride != 0;
-	for (int dim = 0; regular && dim < region->operand->rank - 1; dim++)
-		regular = stride_bytes(regions, region->operand, dim) % region->stride == 0;
-	return regular;
+	size_t bytes = region->row;
+	for (int dim = 0; dim < region->operand->rank - 1; dim++) {
+		size_t stride = stride_bytes(regions, region->operand, dim);
+		int64_t count = ek_dim_count(regions->op, &region->operand->dims[dim], regions->args);
+		if (stride < period)
+			bytes += (size_t)(count - 1) * stride;
+		else if (count > 1 && stride % period != 0)
+			return 0;
+	}
+	return bytes;
 }
 
-/* Of two operands whose rows are at the same distance, whether no row of one touches a row of the other: two column
- * ranges of one wider matrix. */
+static bool has_stride(const struct ek_regions *regions, const struct ek_operand *operand, size_t stride)
+{
+	bool has = false;
+	for (int dim = 0; !has && dim < operand->rank - 1; dim++)
+		has = stride_bytes(regions, operand, dim) == stride;
+	return has;
+}
+
+/* Whether no block of one touches a block of the other, at a distance that both have: two column ranges of one wider matrix,
+ * the heads of q and of k in one packed tensor. */
 static bool rows_interleave(const struct ek_regions *regions, const struct ek_region *a,
 			    const struct ek_region *b)
 {
-	if (a->stride != b->stride || !is_regular(regions, a) || !is_regular(regions, b))
-		return false;
 	const struct ek_region *low = a->begin <= b->begin ? a : b;
 	const struct ek_region *high = low == a ? b : a;
-	size_t offset = (high->begin - low->begin) % low->stride;
-	return offset >= low->row && offset + high->row <= low->stride;
+	for (int dim = 0; a->row && b->row && dim < a->operand->rank - 1; dim++) {
+		size_t period = stride_bytes(regions, a->operand, dim);
+		if (!has_stride(regions, b->operand, period))
+			continue;
+		size_t offset = (high->begin - low->begin) % period;
+		size_t low_bytes = block_bytes(regions, low, period),
+		       high_bytes = block_bytes(regions, high, period);
+		if (low_bytes && high_bytes && offset >= low_bytes && offset + high_bytes <= period)
+			return true;
+	}
+	return false;
 }
 
 const struct ek_operand ek_workspace_operand = {.name = "workspace", .flags = EK_OUTPUT | EK_OPTIONAL};
@@ -148,9 +170,9 @@ ek_status ek_fail_stride(const struct ek_op *op, const struct ek_operand *operan
 		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") must not be negative", d->stride_name,
 			       stride);
 	if (stride < most)
-		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") is smaller than %s%s (%" PRId64 ")",
+		return ek_fail(EK_ERROR_ARGUMENT, "%s (%" PRId64 ") is smaller than %s%s%s (%" PRId64 ")",
 			       d->stride_name, stride, ek_dim_each(op, inner, args) == 2 ? "2 " : "",
-			       op->sizes[inner->size].name, most);
+			       op->sizes[inner->size].name, inner->halves ? " / 2" : "", most);
 	return ek_fail(EK_ERROR_ARGUMENT,
 		       "%s (%" PRId64 ") times %s (%" PRId64 ") of %s is more than memory can hold (%" PRId64
 		       " bytes)",
@@ -185,8 +207,9 @@ ek_status ek_fail_excluded(const struct ek_op *op, const struct ek_operand *oper
 ek_status ek_fail_without_choice(const struct ek_op *op, const struct ek_operand *operand, const void *args)
 {
 	const char *choice = op->choices[operand->with_choice - 1].name;
-	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) goes with an %s alone, and %s is 0; expected NULL",
-		       operand->name, ek_operand_pointer(operand, args), choice, choice);
+	return ek_fail(EK_ERROR_ARGUMENT, "%s (%p) goes with %s %s alone, and %s is 0; expected NULL",
+		       operand->name, ek_operand_pointer(operand, args),
+		       strchr("aeiou", *choice) ? "an" : "a", choice, choice);
 }
 
 ek_status ek_fail_with_choice(const struct ek_op *op, const struct ek_operand *operand, const void *args)

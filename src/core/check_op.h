@@ -4,9 +4,13 @@
 #ifndef EK_CORE_CHECK_OP_H
 #define EK_CORE_CHECK_OP_H
 
+#include <float.h>
+#include <math.h>
+
 #include "check.h"
 #include "dtype.h"
 #include "operand.h"
+#include "require.h"
 
 #define EK_INLINE static inline __attribute__((always_inline))
 #define EK_UNROLL _Pragma("GCC unroll 24")
@@ -80,10 +84,10 @@ EK_INLINE ek_status ek_check_stride(const struct ek_op *op, const struct ek_oper
 {
 	int64_t *stride = ek_field(args, operand->dims[dim].stride);
 	int64_t inner = ek_dim_of(op, &operand->dims[operand->rank - 1], args);
-	int64_t count = ek_size_of(op, operand->dims[dim].size, args), bytes;
+	int64_t count = ek_dim_count(op, &operand->dims[dim], args), bytes;
 	if (*stride == 0)
 		*stride = dense;
-	size_t element = ek_bytes_of_dtype(ek_operand_dtype(op, operand, args));
+	size_t element = ek_operand_element(op, operand, args);
 	bool overflows = __builtin_mul_overflow(*stride, (int64_t)element, &bytes) ||
 			 __builtin_mul_overflow(bytes, count, &bytes);
 	if (__builtin_expect(*stride < inner || overflows, 0))
@@ -119,7 +123,7 @@ EK_INLINE bool ek_is_empty(const struct ek_op *op, const struct ek_operand *oper
 {
 	bool empty = false;
 	EK_UNROLL for (int dim = 0; dim < EK_MOST_DIMS; dim++) if (dim < operand->rank) empty |=
-		ek_size_of(op, operand->dims[dim].size, args) == 0;
+		ek_dim_count(op, &operand->dims[dim], args) == 0;
 	return empty;
 }
 
@@ -147,6 +151,7 @@ EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 			return ek_fail_kind(op, operand, args);
 		if (operand->needs.number && given &&
 		    (!operand->needs.kinds || operand->needs.kinds >> kind & 1) &&
+		    (!operand->needs.choice || ek_choice_of(op, operand->needs.choice, args)) &&
 		    __builtin_expect(!ek_operand_pointer(&op->operands[operand->needs.number - 1], args), 0))
 			return ek_fail_needs(op, operand, args);
 		if (operand->with_choice && given &&
@@ -166,12 +171,11 @@ EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 
 /* ---- memory ---- */
 
-/* Bytes begin … end-1 of an operand or of the workspace; of one with strides also the distance of its rows (its innermost
- * stride) and their length. */
+/* Bytes begin … end-1 of an operand or of the workspace, and of one with strides the bytes that are contiguous. */
 struct ek_region {
 	const struct ek_operand *operand;
 	uintptr_t begin, end;
-	size_t stride, row; /* bytes; 0: no strides */
+	size_t row; /* 0: no strides */
 };
 
 /* The regions of a call that are there and not empty, the outputs before the inputs. */
@@ -187,23 +191,24 @@ EK_INLINE void ek_add_operand(const struct ek_op *op, int number, const void *ar
 {
 	const struct ek_operand *operand = &op->operands[number];
 	uintptr_t begin = (uintptr_t)ek_operand_pointer(operand, args);
-	size_t element = ek_bytes_of_dtype(ek_operand_dtype(op, operand, args));
-	size_t last = 0, stride = 0;
+	size_t element = ek_operand_element(op, operand, args), row = element, last = 0;
+	bool has_strides = false;
 	if (!begin || ek_is_empty(op, operand, args))
 		return;
 	EK_UNROLL for (int dim = 0; dim < EK_MOST_DIMS; dim++)
 	{
-		if (dim >= operand->rank || !operand->dims[dim].stride)
+		if (dim >= operand->rank)
 			continue;
-		stride = *(const size_t *)ek_field(args, operand->dims[dim].stride) * element;
-		last += (size_t)(ek_size_of(op, operand->dims[dim].size, args) - 1) * stride;
+		if (!operand->dims[dim].stride) {
+			row *= (size_t)ek_dim_of(op, &operand->dims[dim], args);
+			continue;
+		}
+		has_strides = true;
+		last += (size_t)(ek_dim_count(op, &operand->dims[dim], args) - 1) *
+			*(const size_t *)ek_field(args, operand->dims[dim].stride) * element;
 	}
-	size_t row = (size_t)ek_dim_of(op, &operand->dims[operand->rank - 1], args) * element;
-	regions->at[regions->count++] = (struct ek_region){.operand = operand,
-							   .begin = begin,
-							   .end = begin + last + row,
-							   .stride = stride,
-							   .row = stride ? row : 0};
+	regions->at[regions->count++] = (struct ek_region){
+		.operand = operand, .begin = begin, .end = begin + last + row, .row = has_strides ? row : 0};
 }
 
 /* No output may overlap anything else, except in place and where rows of matrices interleave. workspace_bytes: what the
@@ -232,6 +237,19 @@ EK_INLINE ek_status ek_check_stream(const struct ek_op *op, const ek_context *ct
 {
 	const void *stream = ek_pointer_field(args, op->stream);
 	return __builtin_expect(ctx->device == EK_CPU && stream, 0) ? ek_fail_stream(stream) : EK_OK;
+}
+
+/* Only comparisons, so that the caller's rounding mode does not matter. isless and its like do not trap on a NaN,
+ * as < may under the caller's floating-point environment. */
+EK_INLINE ek_status ek_check_eps(double eps, ek_dtype dtype)
+{
+	const double first_infinite = 0x1.ffffffp127; /* FLT_MAX and half a unit in its last place */
+	REQUIRE(isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY), EK_ERROR_ARGUMENT,
+		"eps (%g) must be finite and not negative", isnan(eps) ? (double)NAN : eps); /* no -nan */
+	REQUIRE(dtype == EK_F64 || isless(eps, first_infinite), EK_ERROR_ARGUMENT,
+		"eps (%g) is infinite in binary32, in which %s is computed: it must be at most %g", eps,
+		ek_dtype_name(dtype), (double)FLT_MAX);
+	return EK_OK;
 }
 
 EK_INLINE ek_status ek_check_accumulate(const struct ek_op *op, const void *args)

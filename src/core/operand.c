@@ -11,7 +11,7 @@ int64_t ek_operand_stride(const struct ek_op *op, const struct ek_operand *opera
 	if (stride != 0 || dim == operand->rank - 1)
 		return stride != 0 ? stride : ek_dim_each(op, d, args);
 	return ek_operand_stride(op, operand, dim + 1, args) *
-	       ek_size_of(op, operand->dims[dim + 1].size, args);
+	       ek_dim_count(op, &operand->dims[dim + 1], args);
 }
 
 int64_t ek_operand_elements(const struct ek_op *op, const struct ek_operand *operand, const void *args)
@@ -28,9 +28,9 @@ size_t ek_operand_bytes(const struct ek_op *op, const struct ek_operand *operand
 		return 0;
 	int64_t end = ek_operand_stride(op, operand, operand->rank - 1, args);
 	for (int dim = 0; dim < operand->rank; dim++)
-		end += (ek_size_of(op, operand->dims[dim].size, args) - 1) *
+		end += (ek_dim_count(op, &operand->dims[dim], args) - 1) *
 		       ek_operand_stride(op, operand, dim, args);
-	return (size_t)end * ek_dtype_size(ek_operand_dtype(op, operand, args));
+	return (size_t)end * ek_operand_element(op, operand, args);
 }
 
 int ek_operand_named(const struct ek_op *op, const char *name)

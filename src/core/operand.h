@@ -7,13 +7,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "evenkeel.h"
+#include "dtype.h"
 
 struct ek_gpu_limits;
 struct ek_plan;
 
 /* Masks of operands have 32 bits. */
-enum { EK_MOST_SIZES = 5, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 9 };
+enum { EK_MOST_SIZES = 9, EK_MOST_DIMS = 4, EK_MOST_OPERANDS = 24, EK_MOST_CHOICES = 13 };
 
 /* Offsets are those of fields of the op's argument struct; 0, where .size is, stands for "no such field". */
 
@@ -35,13 +35,15 @@ struct ek_dim {
 	const char *stride_name;
 	uint8_t pieces; /* number of a size that cuts another, from 1: this dimension has an element for each piece; 0: none */
 	uint8_t pairs; /* number of a choice, from 1, with which this dimension has two elements for each of its size; 0: none */
+	bool halves; /* it has one element for each two of its size */
 };
 
 enum ek_operand_flags {
 	EK_OUTPUT = 1,      /* the call writes it */
 	EK_OPTIONAL = 2,    /* NULL: absent */
 	EK_ACCUMULATES = 4, /* with .accumulate the call adds to it */
-	EK_CONSTANT = 8     /* GPU kernels are compiled for its presence */
+	EK_CONSTANT = 8,    /* GPU kernels are compiled for its presence */
+	EK_INDEX = 16       /* its elements are int64_t, whatever the dtypes of the call */
 };
 
 struct ek_operand {
@@ -58,6 +60,7 @@ struct ek_operand {
 	struct {
 		uint8_t number; /* an operand that must be there beside it, numbered from 1; 0: none */
 		uint32_t kinds; /* for these kinds alone; 0: all */
+		uint8_t choice; /* where that choice is not 0 alone, numbered from 1; 0: always */
 	} needs;
 	uint8_t with_choice,
 		without_choice; /* the choice that must not, or must, be 0 beside it, numbered from 1; 0: none */
@@ -153,10 +156,17 @@ static inline int64_t ek_dim_each(const struct ek_op *op, const struct ek_dim *d
 	return dim->pieces ? ek_pieces_of(op, dim->pieces - 1, args) : 1;
 }
 
+/* How many there are of these in a dimension. */
+static inline int64_t ek_dim_count(const struct ek_op *op, const struct ek_dim *dim, const void *args)
+{
+	int64_t size = ek_size_of(op, dim->size, args);
+	return dim->halves ? size / 2 : size;
+}
+
 /* The elements of a dimension. */
 static inline int64_t ek_dim_of(const struct ek_op *op, const struct ek_dim *dim, const void *args)
 {
-	return ek_size_of(op, dim->size, args) * ek_dim_each(op, dim, args);
+	return ek_dim_count(op, dim, args) * ek_dim_each(op, dim, args);
 }
 
 /* The value of .kind; 0 of an op that has no kinds. */
@@ -165,13 +175,21 @@ static inline int ek_kind_of(const struct ek_op *op, const void *args)
 	return op->kind ? *(const int *)ek_field(args, op->kind) : 0;
 }
 
-/* Of resolved arguments. */
+/* Of resolved arguments; not of an EK_INDEX. */
 static inline ek_dtype ek_operand_dtype(const struct ek_op *op, const struct ek_operand *operand,
 					const void *args)
 {
 	if (operand->dtype)
 		return *(const ek_dtype *)ek_field(args, operand->dtype);
 	return *(const ek_dtype *)ek_field(args, op->dtype) == EK_F64 ? EK_F64 : EK_F32;
+}
+
+/* Bytes of an element; of resolved arguments. */
+static inline size_t ek_operand_element(const struct ek_op *op, const struct ek_operand *operand,
+					const void *args)
+{
+	return operand->flags & EK_INDEX ? sizeof(int64_t)
+					 : ek_bytes_of_dtype(ek_operand_dtype(op, operand, args));
 }
 
 static inline bool ek_operand_has_kind(const struct ek_operand *operand, int kind)

@@ -14,6 +14,8 @@
 	X(ek_norm_backward_args, 176, offsetof(ek_norm_backward_args, h_dtype)) \
 	X(ek_glu_forward_args, 136, sizeof(ek_glu_forward_args))                \
 	X(ek_glu_backward_args, 208, sizeof(ek_glu_backward_args))              \
+	X(ek_rope_forward_args, 336, sizeof(ek_rope_forward_args))              \
+	X(ek_rope_backward_args, 464, sizeof(ek_rope_backward_args))            \
 	X(ek_cost_args, 80, offsetof(ek_cost_args, with))                       \
 	X(ek_cost, 44504, sizeof(ek_cost))                                      \
 	X(ek_cuda_info, 1560, sizeof(ek_cuda_info))                             \

@@ -15,4 +15,8 @@ const struct ek_choice ek_choices[EK_CHOICES] = {
 	[EK_CHOICE_ACTIVATION] = {.name = "activation", .most = EK_RELU_SQUARED},
 	[EK_CHOICE_GATE_FIRST] = {.name = "gate_first", .most = 1, .operand = "gate"},
 	[EK_CHOICE_INTERLEAVED] = {.name = "interleaved", .most = 1},
+	[EK_CHOICE_TABLE_DTYPE] = {.name = "table_dtype", .is_dtype = true},
+	[EK_CHOICE_TRAILING] = {.name = "trailing", .most = 1},
+	[EK_CHOICE_NORM] = {.name = "norm", .most = EK_RMS_NORM},
+	[EK_CHOICE_NORM_LAST] = {.name = "norm_last", .most = 1},
 };

@@ -10,6 +10,7 @@
 #include "norm/cpu.h"
 #include "norm/cuda.h"
 #include "norm/reference.h"
+#include "rope/reference.h"
 
 /* ---- the norms ---- */
 
@@ -59,6 +60,18 @@ enum {
 #define RELUS (BIT(EK_RELU) | BIT(EK_RELU_SQUARED))
 #define GELUS (BIT(EK_GELU) | BIT(EK_GELU_TANH))
 
+/* ---- rotary position embedding ---- */
+
+enum {
+	ROPE_FORWARD = ~(BIT(EK_ROPE_FORWARD_Q_WEIGHT) | BIT(EK_ROPE_FORWARD_K_WEIGHT)),
+	ROPE_BACKWARD = ~(BIT(EK_ROPE_BACKWARD_DQ_WEIGHT) | BIT(EK_ROPE_BACKWARD_DK_WEIGHT) | BIT(EK_ROPE_BACKWARD_Q) |
+			  BIT(EK_ROPE_BACKWARD_K) | BIT(EK_ROPE_BACKWARD_Q_BIAS) | BIT(EK_ROPE_BACKWARD_K_BIAS) |
+			  BIT(EK_ROPE_BACKWARD_Q_WEIGHT) | BIT(EK_ROPE_BACKWARD_K_WEIGHT)),
+	ROPE_CHOICES = BIT(EK_CHOICE_WEIGHT_DTYPE) | BIT(EK_CHOICE_GRADIENT_DTYPE) | BIT(EK_CHOICE_TABLE_DTYPE) |
+		       BIT(EK_CHOICE_INTERLEAVED) | BIT(EK_CHOICE_TRAILING),
+	QK_NORM_CHOICES = BIT(EK_CHOICE_NORM) | BIT(EK_CHOICE_NORM_LAST) | BIT(EK_CHOICE_WEIGHT_OFFSET)
+};
+
 const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	PLAIN("layer_norm", EK_LAYER_NORM),
 	PLAIN("rms_norm", EK_RMS_NORM),
@@ -77,6 +90,11 @@ const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	ACT("layer_norm_gelu", EK_LAYER_NORM, GELUS),
 	GLU("swiglu", EK_SILU, BIT(EK_SILU), 0),
 	GLU("geglu", EK_GELU, GELUS, 0),
+	/* on heads */
+	{"rope", &ek_rope_forward_op, &ek_rope_backward_op, 0, {ROPE_FORWARD, 0}, {ROPE_BACKWARD, BIT(EK_ROPE_BACKWARD_DQ_OUT)},
+	 ROPE_CHOICES, {0}, 0},
+	{"qk_norm_rope", &ek_rope_forward_op, &ek_rope_backward_op, 0, {~UINT32_C(0), 0},
+	 {~UINT32_C(0), BIT(EK_ROPE_BACKWARD_DQ_OUT)}, ROPE_CHOICES | QK_NORM_CHOICES, {[EK_CHOICE_NORM] = EK_RMS_NORM}, 0},
 };
 /* clang-format on */
 
@@ -85,6 +103,7 @@ const struct ek_backend ek_backend_reference = {
 	.describe = ek_cpu_describe,
 	.norm = &ek_norm_reference,
 	.glu = &ek_glu_reference,
+	.rope = &ek_rope_reference,
 };
 
 const struct ek_backend ek_backend_cpu = {
@@ -92,6 +111,7 @@ const struct ek_backend ek_backend_cpu = {
 	.describe = ek_cpu_describe,
 	.norm = &ek_norm_cpu,
 	.glu = &ek_glu_cpu,
+	.rope = &ek_rope_reference,
 };
 
 const struct ek_backend ek_backend_cuda = {

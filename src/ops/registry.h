@@ -24,9 +24,9 @@ enum { EK_NORM_ACTIVATIONS = 1 << EK_SIGMOID | 1 << EK_SILU | 1 << EK_GELU | 1 <
 /* The first byte of the keys of GPU kernels (gpu/recipe.h). */
 enum ek_key_owner { EK_KEY_NORM = 1, EK_KEY_COPY, EK_KEY_FLOPS, EK_KEY_COLUMNS, EK_KEY_GLU, EK_KEY_ROPE };
 
-/* The first EK_OP_COUNT are all that there is to compute, and of these the first EK_NORM_OPS are norms; the others allow fewer
- * activations of one of these. */
-enum { EK_NORM_OPS = 10, EK_OP_COUNT = 12, EK_OP_NAMES = 15 };
+/* The first EK_ROW_NAMES have rows and columns: the first EK_OP_COUNT of them are all that there is to compute, and of these the
+ * first EK_NORM_OPS are norms; the others allow fewer activations of one of these. Behind them are the ops on heads. */
+enum { EK_NORM_OPS = 10, EK_OP_COUNT = 12, EK_ROW_NAMES = 15, EK_OP_NAMES = 17 };
 extern const struct ek_op_entry ek_ops[EK_OP_NAMES];
 
 #endif

@@ -2,8 +2,6 @@
  * SPDX-License-Identifier: MIT */
 #include "op.h"
 
-#include <float.h>
-#include <math.h>
 #include <string.h>
 
 #include "core/backend.h"
@@ -148,19 +146,6 @@ EK_INLINE ek_status check_y_dtype(ek_dtype dtype, ek_dtype *y_dtype)
 	return narrower ? EK_OK : ek_check_follower("y_dtype", y_dtype, "dtype", dtype);
 }
 
-/* Only comparisons, so that the caller's rounding mode does not matter. isless and its like do not trap on a NaN,
- * as < may under the caller's floating-point environment. */
-EK_INLINE ek_status check_eps(double eps, ek_dtype dtype)
-{
-	const double first_infinite = 0x1.ffffffp127; /* FLT_MAX and half a unit in its last place */
-	REQUIRE(isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY), EK_ERROR_ARGUMENT,
-		"eps (%g) must be finite and not negative", isnan(eps) ? (double)NAN : eps); /* no -nan */
-	REQUIRE(dtype == EK_F64 || isless(eps, first_infinite), EK_ERROR_ARGUMENT,
-		"eps (%g) is infinite in binary32, in which %s is computed: it must be at most %g", eps,
-		ek_dtype_name(dtype), (double)FLT_MAX);
-	return EK_OK;
-}
-
 EK_INLINE ek_status check_norm(ek_norm norm)
 {
 	REQUIRE(norm == EK_LAYER_NORM || norm == EK_RMS_NORM, EK_ERROR_ARGUMENT,
@@ -226,7 +211,7 @@ EK_INLINE ek_status check_sizes(const struct ek_op *op, const ek_context *ctx, c
 	PASS_ON(ek_norm_check_dtypes(*dtype, weight_dtype));
 	PASS_ON(ek_check_follower("h_dtype", h_dtype, "dtype", *dtype));
 	PASS_ON(check_y_dtype(*dtype, y_dtype));
-	PASS_ON(check_eps(*(const double *)ek_field(resolved, op->scalar[EK_EPS]), *dtype));
+	PASS_ON(ek_check_eps(*(const double *)ek_field(resolved, op->scalar[EK_EPS]), *dtype));
 	return EK_OK;
 }
 
