@@ -168,7 +168,7 @@ static uint64_t digest_case(const struct test_case *c, const char *level)
 	for (int i = 0; i < case_op(c)->output_count; i++) {
 		struct operand *o = &case_actual.of[i];
 		if (o->present)
-			digest = digest_rows(digest, o->dtype, o->buffer.data, o->rows, o->cols, o->stride);
+			digest = operand_digest(digest, o);
 	}
 	return digest;
 }

@@ -1,8 +1,262 @@
-/* Rotary position embedding and the norms of heads: properties of the rule, and what is refused. SPDX-License-Identifier: MIT */
+/* Rotary position embedding and the norms of heads: every level's bits against the reference's, over heads, tokens, operands,
+ * choices, layouts, threads and guard pages; properties of the rule; and what is refused. SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <string.h>
 
 #include "support.h"
+#include "verify/random.h"
+
+/* ---- every level against the reference ---- */
+
+/* rope, qk_norm_rope */
+enum {
+	FIRST_ROPE_OP = EK_ROW_NAMES,
+	ROPE_OPS = EK_OP_NAMES - EK_ROW_NAMES,
+	CASES = ROPE_OPS * PASS_COUNT * DTYPE_PAIRS
+};
+
+/* Every op, pass and pair of dtypes; choices, rows of the tables and layouts are drawn by the seed. */
+static struct test_case rope_case(int k, struct head_sizes sizes)
+{
+	uint64_t seed = (uint64_t)(k + 31 * sizes.batch * sizes.seq + 1009 * sizes.heads +
+				   7919 * sizes.head_dim + sizes.rotary_dim);
+	uint64_t turn = random_mixed(seed);
+	struct test_case c = case_make_heads(&ek_ops[FIRST_ROPE_OP + k % ROPE_OPS],
+					     k / ROPE_OPS % PASS_COUNT ? BACKWARD : FORWARD,
+					     dtype_pairs[k / ROPE_OPS / PASS_COUNT % DTYPE_PAIRS], sizes);
+	case_choose(&c, (int)((turn >> 32) % (uint64_t)case_choice_count(&c)));
+	c.first_row = (int64_t)(turn % 5);
+	c.table_step = turn / 5 % 2 ? sizes.seq : 0;
+	c.table_rows = c.first_row + sizes.seq + c.table_step * (sizes.batch ? sizes.batch - 1 : 0) +
+		       (int64_t)(turn / 10 % 2);
+	c.heads_first = (uint32_t)(turn >> 20);
+	c.seed = seed;
+	if (turn / 20 % 2)
+		case_drop(&c, "positions");
+	case_normalise(&c);
+	return c;
+}
+
+/* An even part of the head, all of it one time in two. */
+static int64_t rotary_of(int64_t head_dim, uint64_t turn)
+{
+	int64_t pairs = head_dim / 2;
+	return 2 * (turn % 2 ? pairs : 1 + (int64_t)(turn / 2 % (uint64_t)pairs));
+}
+
+TEST(all_head_dims_to_300_and_beyond)
+{
+	static const int64_t wide[] = {320, 384, 400, 511, 512, 513, 640, 768, 1000, 1022, 1023, 1024};
+	for (int64_t i = 2; i <= 300 + COUNT_OF(wide); i++)
+		for (int k = 0; k < CASES; k++) {
+			int64_t head_dim = i <= 300 ? i : wide[i - 301];
+			if ((i + k) % 6 || (i > 70 && !test_sampled(2)))
+				continue;
+			uint64_t turn = random_mixed((uint64_t)(i * 100 + k));
+			struct test_case c =
+				rope_case(k, (struct head_sizes){1, 1 + i % 3, 2 * (1 + k % 2), 1 + k % 2,
+								 head_dim, rotary_of(head_dim, turn)});
+			case_check_levels(&c);
+		}
+}
+
+/* Slots of one row and of several, chunks, one token and none. */
+TEST(tokens_and_threads)
+{
+	static const struct head_sizes shapes[] = {
+		{0, 5, 2, 1, 8, 8},      {3, 0, 2, 1, 8, 4},     {1, 1, 1, 1, 2, 2},
+		{2, 17, 4, 2, 16, 16},   {1, 70, 6, 3, 20, 12},  {5, 205, 2, 2, 6, 4},
+		{2, 1025, 1, 1, 4, 2},   {3, 700, 3, 1, 3, 2},   {1, 33, 16, 4, 64, 64},
+		{2, 300, 8, 8, 128, 96}, {1, 2, 64, 8, 128, 128}};
+	static const int threads[] = {1, 2, 3, 7};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < CASES; k++) {
+			if ((s + k) % 3 || (s > 7 && !test_sampled(3)) || !test_in_slice())
+				continue;
+			struct test_case c = rope_case(k, shapes[s]);
+			case_expect(&c);
+			for (int i = 0; i < level_count(); i++)
+				for (int t = 0; t < COUNT_OF(threads); t++)
+					case_check(&c, (struct setting){level_name(i), threads[t],
+									t == 2 ? STREAM_ALWAYS : PLAIN});
+		}
+}
+
+/* Every set of optional operands, in place and not, accumulating and not. */
+TEST(operands_and_places)
+{
+	for (int k = 0; k < CASES; k++) {
+		const int64_t head_dim = 10 + 27 * (k % 3);
+		struct test_case c =
+			rope_case(k, (struct head_sizes){2, 3, 4, 2, head_dim, head_dim / 2 * 2});
+		uint32_t optional = case_optional(&c), absent = optional;
+		c.present = ~UINT32_C(0);
+		do {
+			for (int form = 0; case_set_over(&c, form / 2); form++) {
+				struct test_case allowed = c;
+				if (!test_sampled(c.pass == BACKWARD ? 400 : 8))
+					continue;
+				allowed.present &= ~absent;
+				allowed.accumulate = form % 2;
+				case_normalise(&allowed);
+				case_check_levels(&allowed);
+			}
+			memset(c.over, 0, sizeof c.over);
+			absent = (absent - 1) & optional;
+		} while (absent != optional);
+	}
+}
+
+TEST(strides_offsets_and_fillings)
+{
+	static const int64_t pads[] = {0, 1, 3, 8, 64};
+	static const enum filling fillings[] = {FILL_NORMAL, FILL_SPECIAL, FILL_EXTREME, FILL_NOT_FINITE,
+						FILL_INTEGERS};
+	for (int k = 0; k < CASES; k++)
+		for (int turn = 0; turn < 60; turn++) {
+			uint64_t drawn = random_mixed((uint64_t)(k * 100 + turn));
+			const int64_t head_dim = 2 + (k * 7 + turn * 31) % 150;
+			struct test_case c =
+				rope_case(k, (struct head_sizes){2, 3, 6, 2, head_dim,
+								 rotary_of(head_dim, drawn >> 8)});
+			if (!test_sampled(3))
+				continue;
+			c.filling = fillings[turn % COUNT_OF(fillings)];
+			for (int i = 0; i < case_op(&c)->operand_count; i++) {
+				c.pad[i] = pads[(drawn >> i) % COUNT_OF(pads)];
+				c.offset[i] = turn % 2 ? (int)((drawn >> 2 * i) % 64) : 0;
+			}
+			case_check_levels(&c);
+		}
+}
+
+/* Nothing beyond a tensor's last element, or before its first, is read or written. */
+TEST(guard_pages)
+{
+	for (int k = 0; k < CASES; k++)
+		for (int turn = 0; turn < 8; turn++) {
+			const int64_t head_dim = 2 + (k * 13 + turn * 71) % 300;
+			struct test_case c =
+				rope_case(k, (struct head_sizes){1 + turn % 2, 1 + turn % 3, 4, 2, head_dim,
+								 rotary_of(head_dim, (uint64_t)turn)});
+			c.placement = turn % 2 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE;
+			case_check_levels(&c);
+		}
+}
+
+/* A sequence alone has the bits that it has in a batch. */
+TEST(sequences_do_not_depend_on_the_batch)
+{
+	static struct operands view, alone;
+	for (int k = 0; k < CASES; k++) {
+		struct test_case c = rope_case(k, (struct head_sizes){3, 5, 4, 2, 48, 48}), one;
+		case_set(&c, c.pass == FORWARD ? "k k_out q_bias k_bias q_weight" : "dq dk q_weight");
+		c.first_row = c.table_step = 0;
+		one = c;
+		one.batch = 1;
+		case_fill(&c);
+		ek_context *ctx = context_of((struct setting){level_best(), 3, PLAIN});
+		case_run(ctx, &c, &case_actual);
+		for (int64_t b = 0; b < c.batch; b++) {
+			struct difference difference;
+			operands_row(&one, &case_inputs, b, &view);
+			EXPECT(outputs_compute(ctx, &one, &view, &alone) == EK_OK, "%s: %s", case_text(&one),
+			       ek_error(ctx));
+			operands_row(&one, &case_actual, b, &view);
+			EXPECT(outputs_equal(&view, &alone, &difference), "%s, sequence %lld: %s",
+			       case_text(&c), (long long)b, difference_text(&difference));
+		}
+	}
+}
+
+/* ---- gradients ---- */
+
+/* The loss whose gradients backward gives: the sum of q_out dq_out and k_out dk_out; in `given` the inputs of forward. */
+static struct operands given, found;
+
+static double loss_of(const char *output, const char *gradient)
+{
+	const struct operand *y = operand_named(&found, output), *dy = INPUT(gradient);
+	double sum = 0;
+	for (int64_t r = 0; y->present && dy->present && r < dy->rows; r++)
+		for (int64_t i = 0; i < dy->cols; i++)
+			sum += element_value(EK_F64, y->buffer.data, operand_row(y, r) + i) *
+			       element_value(EK_F64, dy->buffer.data, operand_row(dy, r) + i);
+	return sum;
+}
+
+static double loss(const struct test_case *forward)
+{
+	ek_context *ctx = context_of((struct setting){"scalar", 1, PLAIN});
+	EXPECT(outputs_compute(ctx, forward, &given, &found) == EK_OK, "%s: %s", case_text(forward),
+	       ek_error(ctx));
+	return loss_of("q_out", "dq_out") + loss_of("k_out", "dk_out");
+}
+
+/* Central differences of forward in binary64. */
+static void check_gradient(const struct test_case *forward, const struct test_case *backward,
+			   const char *input, const char *gradient)
+{
+	struct operand *o = operand_named(&given, input);
+	const struct operand *got = ACTUAL(gradient);
+	const double h = 1e-6;
+	for (int64_t at = 0; o->present && got->present && at < o->rows * o->cols; at++) {
+		double *element =
+			       (double *)(void *)o->buffer.data + operand_row(o, at / o->cols) + at % o->cols,
+		       kept = *element;
+		*element = kept + h;
+		double above = loss(forward);
+		*element = kept - h;
+		double want = (above - loss(forward)) / (2 * h);
+		*element = kept;
+		double is = element_value(EK_F64, got->buffer.data,
+					  operand_row(got, at / o->cols) + at % o->cols);
+		EXPECT(fabs(is - want) < 1e-6 * (1 + fabs(want)),
+		       "%s: %s[%lld] is %.9g, the difference quotient %.9g", case_text(backward), gradient,
+		       (long long)at, is, want);
+	}
+}
+
+TEST(gradients_are_difference_quotients)
+{
+	static const char *const names[][2] = {{"q", "dq"},
+					       {"k", "dk"},
+					       {"q_bias", "dq_bias"},
+					       {"k_bias", "dk_bias"},
+					       {"q_weight", "dq_weight"},
+					       {"k_weight", "dk_weight"}};
+	for (int op = 0; op < ROPE_OPS; op++)
+		for (int turn = 0; turn < 24; turn++) {
+			struct test_case backward = rope_case(
+						 op + ROPE_OPS,
+						 (struct head_sizes){2, 2, 2, 1, 5, 2 + turn % 2 * 2}),
+					 forward;
+			backward.dtype = backward.weight_dtype = EK_F64;
+			case_choose(&backward, turn % case_choice_count(&backward));
+			backward.present = ~UINT32_C(0);
+			backward.seed = (uint64_t)turn;
+			case_normalise(&backward);
+			forward = backward;
+			forward.pass = FORWARD;
+			forward.present = ~UINT32_C(0);
+			forward.heads_first = 0;
+			memset(forward.over, 0, sizeof forward.over);
+			case_normalise(&forward);
+			case_expect(&backward);
+			case_run(context_of((struct setting){"scalar", 1, PLAIN}), &backward, &case_actual);
+			EXPECT(inputs_fill(reference(), &forward, &given) == EK_OK, "%s",
+			       ek_error(reference()));
+			for (int i = 0; i < given.op->operand_count; i++) { /* the values that backward had */
+				const struct operand *from = INPUT(given.op->operands[i].name);
+				for (int64_t r = 0; from->present && r < given.of[i].rows; r++)
+					memcpy(given.of[i].buffer.data + operand_row(&given.of[i], r) * 8,
+					       from->buffer.data + operand_row(from, r) * 8,
+					       (size_t)from->cols * 8);
+			}
+			for (int i = 0; i < COUNT_OF(names); i++)
+				check_gradient(&forward, &backward, names[i][0], names[i][1]);
+		}
+}
 
 /* ---- calls of a small shape, in binary64, with memory of their own ---- */
 

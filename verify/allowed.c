@@ -56,7 +56,8 @@ static uint32_t needed_by(const struct test_case *c, int number)
 {
 	const struct ek_operand *operand = &case_op(c)->operands[number];
 	bool needs = operand->needs.number &&
-		     (operand->needs.kinds == 0 || operand->needs.kinds >> c->op->kind & 1);
+		     (operand->needs.kinds == 0 || operand->needs.kinds >> c->op->kind & 1) &&
+		     (!operand->needs.choice || c->choices[operand->needs.choice - 1]);
 	return needs ? bit(operand->needs.number - 1) : 0;
 }
 
@@ -184,7 +185,8 @@ static void drop_choices(struct test_case *c)
 {
 	const struct ek_op *op = case_op(c);
 	for (int i = 0; i < op->choice_count; i++)
-		if (op->choices[i].operand && !(c->present >> operand_number(op, op->choices[i].operand) & 1))
+		if (op->choice[i] && op->choices[i].operand &&
+		    !(c->present >> operand_number(op, op->choices[i].operand) & 1))
 			c->choices[i] = 0;
 }
 
@@ -206,11 +208,10 @@ static void drop_scalars(struct test_case *c)
 		c->value_offset = 0;
 }
 
-void case_normalise(struct test_case *c)
+/* An output, and what is needed by the operands that are there. */
+static void add_needed(struct test_case *c)
 {
 	const struct ek_op *op = case_op(c);
-	uint32_t all = operands_of(c);
-	c->present = (c->present & all) | (all & ~case_optional(c));
 	if (!(c->present & case_outputs_of(c)))
 		c->present |= bit(0);
 	for (int turn = 0; turn < op->operand_count; turn++)
@@ -219,7 +220,15 @@ void case_normalise(struct test_case *c)
 			if (op->operands[i].instead && !(c->present >> (op->operands[i].instead - 1) & 1))
 				c->present |= bit(i);
 		}
+}
+
+void case_normalise(struct test_case *c)
+{
+	const struct ek_op *op = case_op(c);
+	uint32_t all = operands_of(c);
 	normalise_choices(c);
+	c->present = (c->present & all) | (all & ~case_optional(c));
+	add_needed(c);
 	for (int turn = 0; turn < 2; turn++) { /* choices go with operands, and operands with choices */
 		drop_choices(c);
 		for (int i = 0; i < op->operand_count; i++)
@@ -228,7 +237,11 @@ void case_normalise(struct test_case *c)
 				c->present &= ~bit(i);
 	}
 	drop_choices(c);
+	add_needed(c); /* where the one output did not go with the choices */
 	drop_scalars(c);
+	for (int i = 0; i < op->operand_count; i++)
+		if (op->operands[i].flags & EK_INDEX && c->present >> i & 1)
+			c->table_step = c->first_row = 0; /* positions are rows already */
 	c->arbitrary = (c->arbitrary || has_no_forward(c)) && c->present & case_statistics(c);
 	c->accumulate = c->accumulate && op->accumulate;
 	for (int i = 0; i < op->operand_count; i++)

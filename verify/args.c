@@ -17,14 +17,19 @@ static void set_int64(void *args, uint16_t offset, int64_t value)
 		memcpy(ek_field(args, offset), &value, sizeof value);
 }
 
-/* Rows with `pad` elements behind each; what is outside of rows is dense. */
-static void set_strides(const struct test_case *c, const struct ek_operand *operand, int64_t pad, void *args)
+/* Rows, and the blocks that they make up, with `pad` elements behind each. */
+static void set_strides(const struct test_case *c, int number, void *args)
 {
-	int64_t stride = 1;
-	for (int dim = operand->rank - 2; dim >= 0; dim--) {
-		stride *= ek_dim_of(case_op(c), &operand->dims[dim + 1], args);
-		stride += dim == operand->rank - 2 && operand->dims[dim].stride ? pad : 0;
-		set_int64(args, operand->dims[dim].stride, stride);
+	const int from = case_over(c, number) >= 0 ? case_over(c, number) : number;
+	const struct ek_operand *operand = &case_op(c)->operands[number];
+	const bool heads_first = operand->rank == 4 && c->heads_first >> from & 1;
+	int order[EK_MOST_DIMS] = {0, heads_first ? 2 : 1, heads_first ? 1 : 2, 3};
+	int64_t stride = ek_dim_of(case_op(c), &operand->dims[operand->rank - 1], args);
+	for (int i = operand->rank - 2; i >= 0; i--) {
+		const struct ek_dim *dim = &operand->dims[order[i]];
+		stride += dim->stride ? c->pad[from] : 0;
+		set_int64(args, dim->stride, stride);
+		stride *= ek_dim_of(case_op(c), dim, args);
 	}
 }
 
@@ -64,7 +69,7 @@ void case_args(const struct test_case *c, void *const at[EK_MOST_OPERANDS], unio
 	set_fields(c, op, args);
 	for (int i = 0; i < op->operand_count; i++) {
 		int from = case_over(c, i) >= 0 ? case_over(c, i) : i;
-		set_strides(c, &op->operands[i], c->pad[from], args);
+		set_strides(c, i, args);
 		if (at && c->present >> i & 1)
 			ek_operand_set(&op->operands[i], args, at[from]);
 	}
@@ -105,7 +110,7 @@ void args_take_rows(const struct ek_op *op, void *args, int64_t first, int64_t c
 		const struct ek_operand *operand = &op->operands[i];
 		char *at = ek_operand_pointer(operand, args);
 		size_t row = (size_t)ek_operand_stride(op, operand, 0, args) *
-			     ek_dtype_size(ek_operand_dtype(op, operand, args));
+			     ek_operand_element(op, operand, args);
 		if (at && operand->dims[0].size == 0)
 			ek_operand_set(operand, args, at + (size_t)first * row);
 	}
@@ -117,7 +122,7 @@ int64_t operand_bytes(const struct test_case *c, int number)
 	union op_args args;
 	case_args(c, NULL, &args);
 	return ek_operand_elements(case_op(c), &case_op(c)->operands[number], &args) *
-	       (int64_t)ek_dtype_size(operand_dtype(c, number));
+	       (int64_t)ek_operand_element(case_op(c), &case_op(c)->operands[number], &args);
 }
 
 int64_t stride_bytes(const struct test_case *c, int number)
@@ -125,12 +130,14 @@ int64_t stride_bytes(const struct test_case *c, int number)
 	union op_args args;
 	case_args(c, NULL, &args);
 	return ek_operand_stride(case_op(c), &case_op(c)->operands[number], 0, &args) *
-	       (int64_t)ek_dtype_size(operand_dtype(c, number));
+	       (int64_t)ek_operand_element(case_op(c), &case_op(c)->operands[number], &args);
 }
 
 ek_dtype operand_dtype(const struct test_case *c, int number)
 {
 	union op_args args;
 	case_args(c, NULL, &args);
+	if (case_op(c)->operands[number].flags & EK_INDEX)
+		return EK_F64; /* which has as many bytes */
 	return ek_operand_dtype(case_op(c), &case_op(c)->operands[number], &args);
 }

@@ -20,13 +20,19 @@ _Static_assert(offsetof(struct test_case, rows) == offsetof(struct test_case, si
 		       offsetof(struct test_case, group_cols) ==
 			       offsetof(struct test_case, sizes[EK_NORM_GROUP_COLS]),
 	       "rows, cols and group_cols are the sizes of the norms");
+_Static_assert(offsetof(struct test_case, batch) == offsetof(struct test_case, sizes[EK_ROPE_BATCH]) &&
+		       offsetof(struct test_case, first_row) ==
+			       offsetof(struct test_case, sizes[EK_ROPE_OFFSET]),
+	       "batch to first_row are the sizes of ek_rope");
 _Static_assert(offsetof(struct test_case, weight_dtype) == offsetof(struct test_case, choices) &&
 		       offsetof(struct test_case, gate_first) ==
 			       offsetof(struct test_case, choices[EK_CHOICE_GATE_FIRST]) &&
 		       offsetof(struct test_case, interleaved) ==
 			       offsetof(struct test_case, choices[EK_CHOICE_INTERLEAVED]) &&
 		       offsetof(struct test_case, value_offset) ==
-			       offsetof(struct test_case, scalars[EK_VALUE_OFFSET]),
+			       offsetof(struct test_case, scalars[EK_VALUE_OFFSET]) &&
+		       offsetof(struct test_case, norm_last) ==
+			       offsetof(struct test_case, choices[EK_CHOICE_NORM_LAST]),
 	       "the choices and the scalars by name");
 _Static_assert(EK_MOST_OPERANDS < 32, "operands are bits of a mask");
 _Static_assert((int)EK_FORWARD_OPERANDS <= EK_MOST_OPERANDS && (int)EK_BACKWARD_OPERANDS <= EK_MOST_OPERANDS,
@@ -168,6 +174,18 @@ struct test_case case_make(const struct ek_op_entry *op, enum pass pass, struct 
 	return c;
 }
 
+struct test_case case_make_heads(const struct ek_op_entry *op, enum pass pass, struct dtype_pair dtypes,
+				 struct head_sizes sizes)
+{
+	struct test_case c = case_make(op, pass, dtypes, sizes.batch, sizes.seq);
+	c.heads = sizes.heads;
+	c.k_heads = sizes.k_heads;
+	c.head_dim = sizes.head_dim;
+	c.rotary_dim = sizes.rotary_dim;
+	c.table_rows = sizes.seq;
+	return c;
+}
+
 /* Backward's x has the dtype of forward's sum with the residual, which is the plain norm's x here. */
 struct test_case case_forward(const struct test_case *c)
 {
@@ -241,13 +259,30 @@ static void add_operands(struct text *text, const struct test_case *c)
 				 op->operands[c->over[i] - 1].name);
 }
 
+/* Whether its sizes are rows and columns. */
+static bool is_matrix(const struct ek_op *op)
+{
+	return strcmp(op->sizes[0].name, "rows") == 0;
+}
+
+static void add_sizes(struct text *text, const struct test_case *c)
+{
+	const struct ek_op *op = case_op(c);
+	if (is_matrix(op))
+		add_text(text, "%lldx%lld ", (long long)c->rows, (long long)c->cols);
+	for (int i = 0; i < op->size_count && !is_matrix(op); i++)
+		if (c->sizes[i] || op->sizes[i].least > 0)
+			add_text(text, "%s %lld ", op->sizes[i].name, (long long)c->sizes[i]);
+}
+
 const char *case_text(const struct test_case *c)
 {
-	static char line[512];
+	static char line[1024];
 	const struct ek_op *op = case_op(c);
 	struct text text = {line, sizeof line};
-	add_text(&text, "%s %s %lldx%lld %s/%s", c->op->name, pass_names[c->pass], (long long)c->rows,
-		 (long long)c->cols, ek_dtype_name(c->dtype), ek_dtype_name(c->weight_dtype));
+	add_text(&text, "%s %s ", c->op->name, pass_names[c->pass]);
+	add_sizes(&text, c);
+	add_text(&text, "%s/%s", ek_dtype_name(c->dtype), ek_dtype_name(c->weight_dtype));
 	for (int i = 0; i < EK_SCALARS; i++)
 		if (op->scalar[i] && (i == EK_EPS || c->scalars[i] != 0))
 			add_text(&text, " %s %g", ek_scalar_names[i], c->scalars[i]);
@@ -260,13 +295,15 @@ const char *case_text(const struct test_case *c)
 		else if (c->choices[i])
 			add_text(&text, " %s %d", op->choices[i].name, c->choices[i]);
 	}
-	if (c->group_cols)
+	if (is_matrix(op) && c->group_cols)
 		add_text(&text, " group_cols %lld", (long long)c->group_cols);
 	for (int i = 0; i < op->operand_count; i++) {
 		if (c->pad[i])
 			add_text(&text, " %s_pad %lld", op->operands[i].name, (long long)c->pad[i]);
 		if (c->offset[i])
 			add_text(&text, " %s_offset %d", op->operands[i].name, c->offset[i]);
+		if (op->operands[i].rank == 4 && c->heads_first >> i & 1)
+			add_text(&text, " %s_heads_first", op->operands[i].name);
 	}
 	add_text(&text, " seed %llu", (unsigned long long)c->seed);
 	return line;

@@ -8,6 +8,7 @@
 #include "ops/glu/op.h"
 #include "ops/norm/op.h"
 #include "ops/registry.h"
+#include "ops/rope/op.h"
 #include "values.h"
 
 enum pass { FORWARD, BACKWARD, PASS_COUNT };
@@ -22,12 +23,18 @@ struct test_case {
 		struct {
 			ek_dtype weight_dtype, h_dtype, y_dtype, gradient_dtype;
 			int weight_offset, rounding, activation, gate_first, interleaved;
+			ek_dtype table_dtype;
+			int trailing, norm, norm_last;
 		};
 	};
 	union {
 		int64_t sizes[EK_MOST_SIZES]; /* by number */
 		struct {
 			int64_t rows, cols, group_cols; /* the last of the norms */
+		};
+		struct { /* of ek_rope */
+			int64_t batch, seq, heads, k_heads, head_dim, rotary_dim, table_rows, table_step,
+				first_row;
 		};
 	};
 	uint32_t present; /* operands, by number */
@@ -36,8 +43,9 @@ struct test_case {
 	uint8_t over
 		[EK_MOST_OPERANDS]; /* of outputs: the input, numbered from 1, whose memory it takes; 0: none */
 	enum placement placement;
-	int64_t pad[EK_MOST_OPERANDS]; /* elements between rows, by number */
-	int offset[EK_MOST_OPERANDS];  /* bytes past a 64-byte boundary */
+	int64_t pad[EK_MOST_OPERANDS]; /* elements between rows, by number, and between blocks of them */
+	uint32_t heads_first; /* operands whose heads lie outside of their tokens in memory, a bit each */
+	int offset[EK_MOST_OPERANDS]; /* bytes past a 64-byte boundary */
 	enum filling filling;
 	union {
 		double scalars[EK_SCALARS]; /* by number; those that the op does not have are left out */
@@ -59,6 +67,12 @@ extern const struct dtype_pair dtype_pairs[DTYPE_PAIRS];
 /* A case with every operand, dense and aligned. */
 struct test_case case_make(const struct ek_op_entry *op, enum pass pass, struct dtype_pair dtypes,
 			   int64_t rows, int64_t cols);
+/* The same of an op on heads: batch, seq, heads, k_heads, head_dim and rotary_dim; with tables of as many rows as tokens need. */
+struct head_sizes {
+	int64_t batch, seq, heads, k_heads, head_dim, rotary_dim;
+};
+struct test_case case_make_heads(const struct ek_op_entry *op, enum pass pass, struct dtype_pair dtypes,
+				 struct head_sizes sizes);
 /* Its op in that pass. */
 static inline const struct ek_op *case_op(const struct test_case *c)
 {
@@ -107,6 +121,8 @@ union op_args {
 	ek_norm_backward_args backward;
 	ek_glu_forward_args glu_forward;
 	ek_glu_backward_args glu_backward;
+	ek_rope_forward_args rope_forward;
+	ek_rope_backward_args rope_backward;
 	unsigned char bytes[512];
 };
 

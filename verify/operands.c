@@ -1,10 +1,12 @@
 /* The operands of a case in memory; operands.h says what. SPDX-License-Identifier: MIT */
 #include "operands.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/status.h"
 #include "mirror.h"
+#include "random.h"
 
 /* Operands whose values mean something, and the seed of each beyond the case's. The golden digests depend on both. */
 static const struct {
@@ -49,6 +51,36 @@ static ek_status no_memory(const char *name, size_t bytes)
 	return ek_fail(EK_ERROR_MEMORY, "out of memory for %s of %zu bytes", name, bytes);
 }
 
+int64_t operand_row(const struct operand *o, int64_t row)
+{
+	int64_t at = 0;
+	if (o->blocks == 0)
+		return row * o->stride;
+	for (int i = o->blocks - 1; i >= 0; row /= o->block[i].count, i--)
+		at += row % o->block[i].count * o->block[i].stride;
+	return at;
+}
+
+uint64_t operand_digest(uint64_t digest, const struct operand *o)
+{
+	size_t element = ek_dtype_size(o->dtype);
+	for (int64_t r = 0; r < o->rows; r++)
+		digest = digest_rows(digest, o->dtype, o->buffer.data + (size_t)operand_row(o, r) * element,
+				     1, o->cols, o->cols);
+	return digest;
+}
+
+/* The dimensions of the rows of an operand, where they are several. */
+static void describe_blocks(const struct ek_op *op, const struct ek_operand *operand, const void *args,
+			    struct operand *o)
+{
+	o->blocks = operand->rank > 2 ? operand->rank - 1 : 0;
+	for (int i = 0; i < o->blocks; i++) {
+		o->block[i].count = ek_dim_of(op, &operand->dims[i], args);
+		o->block[i].stride = ek_operand_stride(op, operand, i, args);
+	}
+}
+
 void operand_describe(const struct test_case *c, int number, struct operand *o)
 {
 	const struct ek_op *op = case_op(c);
@@ -56,12 +88,13 @@ void operand_describe(const struct test_case *c, int number, struct operand *o)
 	union op_args args;
 	case_args(c, NULL, &args);
 	o->present = c->present >> number & 1;
-	o->dtype = ek_operand_dtype(op, operand, &args);
+	o->dtype = operand_dtype(c, number);
 	o->cols = ek_dim_of(op, &operand->dims[operand->rank - 1], &args);
 	o->rows = operand->rank == 1 ? 1 : 0;
 	if (operand->rank > 1 && o->cols > 0)
 		o->rows = ek_operand_elements(op, operand, &args) / o->cols;
 	o->stride = operand->rank == 1 ? o->cols : ek_operand_stride(op, operand, operand->rank - 2, &args);
+	describe_blocks(op, operand, &args, o);
 	o->buffer.bytes = ek_operand_bytes(op, operand, &args);
 }
 
@@ -78,6 +111,30 @@ static ek_status make(const struct test_case *c, struct operands *set, int first
 	return EK_OK;
 }
 
+/* Rows of the tables. */
+static void fill_positions(const struct test_case *c, struct operand *o, uint64_t seed)
+{
+	for (int64_t r = 0; r < o->rows; r++)
+		for (int64_t i = 0; i < o->cols; i++) {
+			int64_t position = random_below(&seed, c->table_rows);
+			element_store_bits(EK_F64, o->buffer.data, operand_row(o, r) + i, (uint64_t)position);
+		}
+}
+
+/* As fill_rows does it where the rows lie behind each other. */
+static void fill_blocks(enum filling filling, struct operand *o, uint64_t seed)
+{
+	size_t row = (size_t)o->cols * ek_dtype_size(o->dtype);
+	unsigned char *dense = malloc((size_t)o->rows * row + 1);
+	if (!dense)
+		abort();
+	fill_rows(filling, o->dtype, dense, o->rows, o->cols, o->cols, seed);
+	for (int64_t r = 0; r < o->rows; r++)
+		memcpy(o->buffer.data + (size_t)operand_row(o, r) * ek_dtype_size(o->dtype),
+		       dense + (size_t)r * row, row);
+	free(dense);
+}
+
 void operand_fill(const struct test_case *c, int number, struct operand *o)
 {
 	const char *name = case_op(c)->operands[number].name;
@@ -87,7 +144,11 @@ void operand_fill(const struct test_case *c, int number, struct operand *o)
 	enum role otherwise = ek_operand_named(case_op(c), "x") < 0 ? ROLE_X : ROLE_BIAS;
 	enum filling filling = filling_of(c->filling, role < ROLES ? roles[role].role : otherwise);
 	uint64_t seed = c->seed + (uint64_t)(role < ROLES ? role : ROLES + number);
-	if (o->present)
+	if (o->present && case_op(c)->operands[number].flags & EK_INDEX)
+		fill_positions(c, o, seed);
+	else if (o->present && o->blocks)
+		fill_blocks(filling, o, seed);
+	else if (o->present)
 		fill_rows(filling, o->dtype, o->buffer.data, o->rows, o->cols, o->stride, seed);
 }
 
@@ -95,8 +156,8 @@ static void copy_rows(struct operand *to, const struct operand *from)
 {
 	size_t size = ek_dtype_size(to->dtype);
 	for (int64_t r = 0; r < to->rows; r++)
-		memcpy(to->buffer.data + (size_t)(r * to->stride) * size,
-		       from->buffer.data + (size_t)(r * from->stride) * size, (size_t)to->cols * size);
+		memcpy(to->buffer.data + (size_t)operand_row(to, r) * size,
+		       from->buffer.data + (size_t)operand_row(from, r) * size, (size_t)to->cols * size);
 }
 
 void operands_row(const struct test_case *one, const struct operands *whole, int64_t row,

@@ -9,7 +9,11 @@
 struct operand {
 	bool present;
 	ek_dtype dtype;
-	int64_t rows, cols, stride; /* a vector is one row */
+	int64_t rows, cols, stride; /* a vector is one row; stride: of its innermost rows */
+	int blocks;                 /* of rows that have several dimensions: how many */
+	struct {
+		int64_t count, stride;
+	} block[EK_MOST_DIMS]; /* outermost first */
 	struct buffer buffer;
 };
 
@@ -20,6 +24,10 @@ struct operands {
 	struct operand workspace; /* of outputs */
 };
 
+/* The element that row number `row` starts at. */
+int64_t operand_row(const struct operand *o, int64_t row);
+/* The digest goes on with its elements. */
+uint64_t operand_digest(uint64_t digest, const struct operand *o);
 /* The operand of that name; one that is not present where the op has none. */
 struct operand *operand_named(struct operands *set, const char *name);
 void operands_free(struct operands *set);

@@ -91,10 +91,10 @@ const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	GLU("swiglu", EK_SILU, BIT(EK_SILU), 0),
 	GLU("geglu", EK_GELU, GELUS, 0),
 	/* on heads */
-	{"rope", &ek_rope_forward_op, &ek_rope_backward_op, 0, {ROPE_FORWARD, 0}, {ROPE_BACKWARD, BIT(EK_ROPE_BACKWARD_DQ_OUT)},
+	{"rope", &ek_rope_forward_op, &ek_rope_backward_op, 0, {ROPE_FORWARD, 0}, {ROPE_BACKWARD, 0},
 	 ROPE_CHOICES, {0}, 0},
 	{"qk_norm_rope", &ek_rope_forward_op, &ek_rope_backward_op, 0, {~UINT32_C(0), 0},
-	 {~UINT32_C(0), BIT(EK_ROPE_BACKWARD_DQ_OUT)}, ROPE_CHOICES | QK_NORM_CHOICES, {[EK_CHOICE_NORM] = EK_RMS_NORM}, 0},
+	 {~UINT32_C(0), 0}, ROPE_CHOICES | QK_NORM_CHOICES, {[EK_CHOICE_NORM] = EK_RMS_NORM}, 0},
 };
 /* clang-format on */
 

@@ -264,7 +264,8 @@ static ek_status check_apart(const struct ek_op *op, const struct ek_operand *ou
 static ek_status check_outputs(const struct ek_op *op, const void *args)
 {
 	for (int i = 0; i < op->output_count; i++)
-		if (op->operands[i].rank == 4 && ek_operand_pointer(&op->operands[i], args))
+		if (op->operands[i].rank == 4 && ek_operand_pointer(&op->operands[i], args) &&
+		    !ek_is_empty(op, &op->operands[i], args))
 			PASS_ON(check_apart(op, &op->operands[i], args));
 	return EK_OK;
 }
