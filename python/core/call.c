@@ -39,7 +39,7 @@ static int resolve_choice(struct signature *s, const struct argument *argument, 
 				    .at = (uint8_t)position,
 				    .is_required = argument->is_required,
 				    .offset = s->op->choice[argument->choice]};
-	return name_values(resolved);
+	return name_values(s, resolved);
 }
 
 static int resolve_argument(struct signature *s, int position)
@@ -48,6 +48,8 @@ static int resolve_argument(struct signature *s, int position)
 	if (argument->role == CHOICE)
 		return resolve_choice(s, argument, position);
 	struct parameter parameter = parameter_of(s, argument->operand, argument->name, position);
+	if (argument->role == OPERAND && argument->operand == s->x)
+		s->name_of_x = parameter.name;
 	if (argument->role != OPERAND || argument->operand == s->x)
 		s->at[argument->role] = parameter.at;
 	else if (parameter.operand->flags & EK_OUTPUT)
@@ -106,7 +108,7 @@ int signature_resolve(struct signature *s)
 
 static int read_inputs(struct call *call)
 {
-	if (read_choices(call) || read_dtype(call))
+	if (read_dtype(call))
 		return -1;
 	for (int i = 0; i < call->signature->input_count; i++) {
 		const struct parameter *parameter = &call->signature->inputs[i];
@@ -130,17 +132,17 @@ static int open_outputs(struct call *call)
 
 /* ---- the library ---- */
 
-/* An output without elements may have no address, and the library takes that for one that is not wanted. */
+/* Is there nothing to compute? The library refuses rows without elements. */
 static bool has_only_empty_outputs(const struct call *call)
 {
 	if (!is_empty(&call->views[call->signature->x]))
 		return false;
 	bool wanted = false;
 	for (int i = 0; i < call->op->output_count; i++) {
-		const struct ek_operand *output = operand_of(call, i);
-		if (!(output->flags & EK_OPTIONAL) || ek_operand_pointer(output, &call->args))
+		bool opened = call->opened >> i & 1;
+		if (!(operand_of(call, i)->flags & EK_OPTIONAL) || (opened && !is_empty(&call->views[i])))
 			return false;
-		wanted |= call->opened >> i & 1;
+		wanted |= opened;
 	}
 	return wanted;
 }
@@ -201,9 +203,10 @@ static void mark_statistics(struct call *call)
 {
 	static const char there;
 	const struct ek_op *op = call->op;
+	int kind = ek_kind_of(op, &call->args);
 	for (int i = op->output_count; i < op->operand_count; i++)
 		if (is_statistic(call->signature, &op->operands[i]) &&
-		    ek_operand_has_kind(&op->operands[i], *(const int *)ek_field(&call->args, op->kind)))
+		    ek_operand_has_kind(&op->operands[i], kind))
 			ek_operand_set(&op->operands[i], &call->args, (void *)(uintptr_t)&there);
 }
 
@@ -223,8 +226,6 @@ static int compute(struct call *call)
 {
 	if (call_open(call) || read_inputs(call))
 		return -1;
-	if (is_empty(&call->views[call->signature->x]))
-		drop_choices_of_nothing(call);
 	if (call->scattered && !call->signature->asks_workspace)
 		return 1;
 	if (open_outputs(call))
@@ -317,4 +318,11 @@ PyObject *call_function(const struct signature *s, PyObject *const *given, Py_ss
 	if (keywords && place_keywords(s, given + count, keywords, arguments))
 		return NULL;
 	return call_with(s, arguments);
+}
+
+PyObject *check_function(const struct signature *s, PyObject *const *given, Py_ssize_t count)
+{
+	if (count != s->choice_count)
+		return refuse_count(s->function, s->choice_count, count);
+	return check_choices(s, given) ? NULL : Py_NewRef(Py_None);
 }

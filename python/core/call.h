@@ -10,9 +10,28 @@
 
 /* ---- signatures ---- */
 
-/* What an argument of a Python function is. DTYPE is the op's, where x has another. */
-/* CUT is the size that cuts another: group_cols. */
-enum role { OPERAND, CHOICE, KIND, SHAPE, EPS, CUT, DTYPE, STATISTICS, WORKSPACE, THREADS, STREAM, ROLES };
+/* What an argument of a Python function is. EPS to VALUE_OFFSET are the numbers of enum ek_scalar. PACKED says whether x is
+ * one tensor with its partner behind it in each row (struct pack). CUT is the size that cuts another: group_cols. DTYPE is
+ * the op's, where x has another. */
+enum role {
+	OPERAND,
+	CHOICE,
+	KIND,
+	SHAPE,
+	EPS,
+	LIMIT,
+	ALPHA,
+	VALUE_OFFSET,
+	PACKED,
+	CUT,
+	DTYPE,
+	STATISTICS,
+	WORKSPACE,
+	THREADS,
+	STREAM,
+	ROLES
+};
+_Static_assert((int)VALUE_OFFSET - (int)EPS == (int)EK_SCALARS - 1, "a role for each number");
 
 struct argument {
 	uint8_t role;
@@ -37,6 +56,11 @@ struct parameter {
 	uint8_t at;       /* its position among the arguments, or NOWHERE */
 	uint32_t alike;   /* the inputs of its dimensions, a bit each */
 	bool per_row; /* it has one element for each row, a row being one position in x's leading dimensions */
+};
+
+/* In a packed call each row of the operand has one of its partner behind it. */
+struct pack {
+	uint8_t operand, partner;
 };
 
 /* A choice of a call (choices.c). */
@@ -69,11 +93,15 @@ struct signature {
 	/* An operand that messages call otherwise, or 0. */
 	uint8_t renamed;
 	const char *name_of_renamed;
+	uint8_t pack_count;
+	struct pack packs[EK_MOST_OPERANDS / 2];
+	uint32_t activations; /* those that the function has, a bit each; 0: all */
 	/* Fields of a dtype: where no tensor of the first decides on it, it is the second's. 0: none. */
 	uint16_t undecided, decided_by;
 	struct argument arguments[MAX_ARGUMENTS];
 
 	/* From the arguments and the op's table, by signature_resolve. */
+	const char *name_of_x;
 	uint8_t at[ROLES]; /* positions of x and of the scalars; NOWHERE: not an argument of the function */
 	uint8_t positional_count; /* the others are keywords */
 	uint8_t input_count, output_count, statistic_count, choice_count;
@@ -115,6 +143,8 @@ struct call {
 	bool eager; /* PyTorch makes the outputs (eager.h); else the exchange API of x's framework does */
 	/* A tensor that was read does not lie in memory as the op's strides can say: the caller must copy it. */
 	bool scattered;
+	bool packed;
+	int64_t cols; /* of x, where a row of it has two elements for each */
 	uint32_t kind_bit;
 	ek_device device;
 	int ordinal;
@@ -142,6 +172,26 @@ int call_op(const struct signature *signature, PyObject *const *given, bool eage
  * positional arguments, then those of the keywords, a tuple or NULL. */
 PyObject *call_function(const struct signature *signature, PyObject *const *given, Py_ssize_t count,
 			PyObject *keywords);
+/* A function that only checks the signature's choices, which are given in order. */
+PyObject *check_function(const struct signature *signature, PyObject *const *given, Py_ssize_t count);
+
+/* The arguments of a signature. */
+#define ARGUMENTS(...)                                                               \
+	.count = sizeof((struct argument[]){__VA_ARGS__}) / sizeof(struct argument), \
+	.arguments = {__VA_ARGS__}
+/* Functions of the module, by their signatures. */
+#define POSITIONAL_FUNCTION(name, row)                                             \
+	PyObject *name(PyObject *module, PyObject *const *given, Py_ssize_t count) \
+	{                                                                          \
+		(void)module;                                                      \
+		return call_function(&(row), given, count, NULL);                  \
+	}
+#define CHECK_FUNCTION(name, row)                                                  \
+	PyObject *name(PyObject *module, PyObject *const *given, Py_ssize_t count) \
+	{                                                                          \
+		(void)module;                                                      \
+		return check_function(&(row), given, count);                       \
+	}
 
 /* ---- the parts of a call: 0, or -1 with an exception ---- */
 
@@ -173,6 +223,12 @@ static inline int64_t size_of(const struct call *call, int size)
 	return ek_size_of(call->op, size, &call->args);
 }
 
+/* The elements that a dimension has for each of its size. */
+static inline int64_t each_of(const struct call *call, const struct ek_dim *dim)
+{
+	return dim->pairs && (call->packed || ek_choice_of(call->op, dim->pairs, &call->args)) ? 2 : 1;
+}
+
 /* Of an operand with one element for each row, or for each piece of a row. */
 static inline int64_t count_of(const struct call *call, const struct ek_operand *operand)
 {
@@ -186,9 +242,6 @@ int add_result(struct call *call, PyObject *object);
 
 /* Reads the choices into the arguments: None stands for the default (choices.c). */
 int read_choices(struct call *call);
-/* An operand without elements may have no address, and the library takes that for one that is not given: the choices that
- * need it become 0. */
-void drop_choices_of_nothing(struct call *call);
 /* The same of values alone, in the order of the signature's choices. */
 int check_choices(const struct signature *signature, PyObject *const *values);
 /* The op's own dtype, where the function has it as an argument. */
@@ -196,11 +249,15 @@ int read_dtype(struct call *call);
 /* The dtypes that neither a tensor nor an argument decided on. */
 void decide_dtypes(struct call *call);
 /* Of signature_resolve: the names of its values. */
-int name_values(struct choice *choice);
+int name_values(const struct signature *signature, struct choice *choice);
 /* Where the text of a message starts with a choice that has named values, and a value: writes that as Python has it, None
  * for a value without a name. Returns the length of what it stands for, or 0. */
 int choice_in_python(const char *text, char *into, size_t size);
 
+/* Sets the pointer of an operand whose strides are set, in a packed call its partner's too (operands.c). */
+void place_operand(struct call *call, int number, const char *data);
+/* Where a tensor's elements are. Without elements it may have no address, which the library takes for an absent operand. */
+const char *address_of(const struct view *view);
 /* Reads a tensor into the arguments (operands.c). */
 int read_input(struct call *call, const struct parameter *parameter, PyObject *object);
 /* Makes or checks a tensor that the call writes, and adds it to the results. Given are None or False (not wanted), True
@@ -232,7 +289,9 @@ int require_dtype(const struct view *view, ek_dtype dtype, const char *like); /*
 int require_writable(const struct view *view);
 int require_contiguous(const struct view *view);
 int refuse_layout(const struct view *view, const char *layout);
-int refuse_end(const struct view *x, PyObject *shape);                      /* of x's shape */
+int refuse_end(const struct view *x, PyObject *shape); /* of x's shape */
+int refuse_ndim(const struct view *view, int least);
+int refuse_odd(const struct view *view);                                    /* a last dimension of pairs */
 int refuse_number(const char *name, PyObject *value, const char *expected); /* instead of the exception set */
 
 /* Whether two operands have the same dimensions. For tables: parameters have it resolved. */

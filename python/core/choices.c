@@ -3,6 +3,7 @@
 
 #include "call.h"
 #include "eager.h"
+#include "ops/choices.h"
 
 /* Options whose values have names in Python, from a first one on; those before it are None alone. */
 static const struct {
@@ -11,7 +12,7 @@ static const struct {
 	const char *values[MAX_VALUES];
 } named[] = {
 	{"rounding", EK_ROUND_ONCE, {"once", "each"}},
-	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh"}},
+	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh", "relu", "relu_squared"}},
 };
 
 /* Whether a text starts with a value in one of these forms: its digits are from *begin to *end. */
@@ -44,13 +45,21 @@ int choice_in_python(const char *text, char *into, size_t size)
 	return 0;
 }
 
-int name_values(struct choice *choice)
+/* Is it one that the function does not have? */
+static bool is_foreign(const struct signature *s, const struct choice *choice, int value)
+{
+	return s->activations && choice->number == EK_CHOICE_ACTIVATION && !(s->activations >> value & 1);
+}
+
+int name_values(const struct signature *signature, struct choice *choice)
 {
 	for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
 		if (strcmp(named[i].choice, choice->choice->name) != 0)
 			continue;
 		choice->first = named[i].first;
 		for (int value = 0; value < MAX_VALUES && named[i].values[value]; value++) {
+			if (is_foreign(signature, choice, named[i].first + value))
+				break;
 			choice->values[value] = PyUnicode_InternFromString(named[i].values[value]);
 			if (!choice->values[value])
 				return -1;
@@ -167,17 +176,6 @@ int read_choices(struct call *call)
 		*(int *)ek_field(&call->args, choice->offset) = number;
 	}
 	return 0;
-}
-
-void drop_choices_of_nothing(struct call *call)
-{
-	for (int i = 0; i < call->signature->choice_count; i++) {
-		const struct choice *choice = &call->signature->choices[i];
-		const char *name = choice->choice->operand;
-		int number = name ? ek_operand_named(call->op, name) : -1;
-		if (number >= 0 && call->opened >> number & 1 && is_empty(&call->views[number]))
-			*(int *)ek_field(&call->args, choice->offset) = 0;
-	}
 }
 
 int check_choices(const struct signature *signature, PyObject *const *values)

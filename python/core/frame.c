@@ -22,6 +22,9 @@ struct view *open_view(struct call *call, int number, PyObject *object, const ch
 
 static int read_kind(struct call *call, PyObject *number)
 {
+	call->kind_bit = 0;
+	if (call->signature->at[KIND] == NOWHERE)
+		return 0;
 	int kind = (int)PyLong_AsLong(number);
 	if (kind == -1 && PyErr_Occurred())
 		return -1;
@@ -30,16 +33,37 @@ static int read_kind(struct call *call, PyObject *number)
 	return 0;
 }
 
-/* None is the epsilon of the arithmetic, where the kind has that as its default. */
-static int read_eps(struct call *call, PyObject *number)
+static double arithmetic_epsilon(const struct call *call)
 {
-	if (call->signature->at[EPS] == NOWHERE)
+	return *(const ek_dtype *)ek_field(&call->args, call->op->dtype) == EK_F64 ? DBL_EPSILON
+										   : FLT_EPSILON;
+}
+
+/* A None eps is the epsilon of the arithmetic, where the kind has that as its default; another None is the library's. */
+static int read_number(struct call *call, enum ek_scalar scalar)
+{
+	static const char *const expected[EK_SCALARS] = {[EK_EPS] = "a number, such as 1e-5"};
+	if (call->signature->at[EPS + scalar] == NOWHERE)
 		return 0;
-	double *eps = ek_field(&call->args, call->op->scalar[EK_EPS]);
-	bool is_default = number == Py_None && (call->signature->default_eps_kinds & call->kind_bit);
-	ek_dtype dtype = *(const ek_dtype *)ek_field(&call->args, call->op->dtype);
-	*eps = !is_default ? PyFloat_AsDouble(number) : dtype == EK_F64 ? DBL_EPSILON : FLT_EPSILON;
-	return *eps == -1 && PyErr_Occurred() ? refuse_number("eps", number, "a number, such as 1e-5") : 0;
+	PyObject *number = scalar_of(call, (enum role)(EPS + scalar));
+	double *value = ek_field(&call->args, call->op->scalar[scalar]);
+	bool is_default = scalar != EK_EPS || (call->signature->default_eps_kinds & call->kind_bit);
+	if (number == Py_None && is_default)
+		*value = scalar == EK_EPS ? arithmetic_epsilon(call) : 0;
+	else
+		*value = PyFloat_AsDouble(number);
+	if (*value != -1 || !PyErr_Occurred())
+		return 0;
+	return refuse_number(ek_scalar_names[scalar], number,
+			     expected[scalar] ? expected[scalar] : "a number");
+}
+
+static int read_numbers(struct call *call)
+{
+	for (int i = 0; i < EK_SCALARS; i++)
+		if (read_number(call, (enum ek_scalar)i))
+			return -1;
+	return 0;
 }
 
 static int find_context(struct call *call, PyObject *number)
@@ -106,24 +130,57 @@ static int count_normalized(const struct view *x, int least_before, PyObject *sh
 	return same == 1 ? (int)count : same == 0 ? refuse_end(x, shape) : -1;
 }
 
-/* The normalized dimensions of x are its last size, the leading ones its first; those between are a size each. */
-static int read_sizes(struct call *call, const struct view *x, PyObject *shape)
+/* How many dimensions are x's last size: those that are normalized, else one. -1 with an exception. */
+static int count_last(const struct call *call, const struct view *x, int least_before)
+{
+	if (call->signature->at[SHAPE] != NOWHERE)
+		return count_normalized(x, least_before, scalar_of(call, SHAPE));
+	return x->ndim > least_before ? 1 : refuse_ndim(x, least_before + 1);
+}
+
+static void set_size(struct call *call, int size, struct extent extent)
+{
+	int64_t product = 1;
+	for (int i = 0; i < extent.ndim; i++)
+		product *= extent.shape[i];
+	call->extents[size] = extent;
+	*(int64_t *)ek_field(&call->args, call->op->sizes[size].offset) = product;
+}
+
+/* Where a row of x has two elements for each column. */
+static int halve_last(struct call *call, const struct view *x)
 {
 	const struct ek_operand *operand = operand_of(call, call->signature->x);
-	int between = operand->rank - 2, last = count_normalized(x, between, shape), at = 0;
+	const struct ek_dim *dim = &operand->dims[operand->rank - 1];
+	if (each_of(call, dim) == 1)
+		return 0;
+	if (x->shape[x->ndim - 1] % 2 != 0)
+		return refuse_odd(x);
+	call->cols = x->shape[x->ndim - 1] / 2;
+	set_size(call, dim->size, (struct extent){1, &call->cols});
+	return 0;
+}
+
+/* The last dimensions of x are its last size, the leading ones its first; those between are a size each. */
+static int read_sizes(struct call *call, const struct view *x)
+{
+	const struct ek_operand *operand = operand_of(call, call->signature->x);
+	int between = operand->rank - 2, last = count_last(call, x, between), at = 0;
 	if (last < 0)
 		return -1;
 	for (int dim = 0; dim < operand->rank; dim++) {
-		int size = operand->dims[dim].size;
 		int ndim = dim == operand->rank - 1 ? last : dim > 0 ? 1 : x->ndim - between - last;
-		int64_t product = 1;
-		for (int i = at; i < at + ndim; i++)
-			product *= x->shape[i];
-		call->extents[size] = (struct extent){ndim, x->shape + at};
-		*(int64_t *)ek_field(&call->args, call->op->sizes[size].offset) = product;
+		set_size(call, operand->dims[dim].size, (struct extent){ndim, x->shape + at});
 		at += ndim;
 	}
-	return 0;
+	return halve_last(call, x);
+}
+
+static int read_packed(struct call *call)
+{
+	int packed = PyObject_IsTrue(scalar_of(call, PACKED));
+	call->packed = packed == 1;
+	return packed < 0 ? -1 : 0;
 }
 
 /* The op's size that cuts another; its value is an integer, or None for the whole. */
@@ -155,7 +212,7 @@ static int read_x(struct call *call, PyObject *object)
 	int number = call->signature->x;
 	struct view *x = &call->views[number];
 	call->opened |= 1u << number;
-	if (view_open(x, object, "x", call->stream))
+	if (view_open(x, object, call->signature->name_of_x, call->stream))
 		return -1;
 	call->api = x->api;
 	call->device = x->device;
@@ -163,19 +220,20 @@ static int read_x(struct call *call, PyObject *object)
 	*(ek_dtype *)ek_field(&call->args, operand_of(call, number)->dtype) = x->dtype;
 	if (x->dtype == EK_F64) /* which all operands then have */
 		*(ek_dtype *)ek_field(&call->args, call->op->dtype) = EK_F64;
-	ek_operand_set(operand_of(call, number), &call->args, x->data);
 	return 0;
 }
 
 int call_open(struct call *call)
 {
-	const struct view *x = &call->views[call->signature->x];
+	int number = call->signature->x;
+	const struct view *x = &call->views[number];
 	PyObject *stream = scalar_of(call, STREAM);
-	if (read_kind(call, scalar_of(call, KIND)) || read_stream(call, stream) ||
-	    read_x(call, scalar_of(call, OPERAND)) || read_sizes(call, x, scalar_of(call, SHAPE)) ||
+	if (read_kind(call, scalar_of(call, KIND)) || read_choices(call) || read_packed(call) ||
+	    read_stream(call, stream) || read_x(call, scalar_of(call, OPERAND)) || read_sizes(call, x) ||
 	    read_cut(call, scalar_of(call, CUT)) || settle_stream(call, stream) ||
-	    find_context(call, scalar_of(call, THREADS)) || read_eps(call, scalar_of(call, EPS)))
+	    find_context(call, scalar_of(call, THREADS)) || read_numbers(call))
 		return -1;
-	call->scattered = lay_out(call, operand_of(call, call->signature->x), x) == SCATTERED;
+	call->scattered = lay_out(call, operand_of(call, number), x) == SCATTERED;
+	place_operand(call, number, address_of(x));
 	return 0;
 }

@@ -7,6 +7,8 @@
 
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
 extern const char eager_setup_doc[], is_plain_doc[], check_flavour_doc[], check_activation_doc[];
+extern const char glu_forward_doc[], glu_backward_doc[], glu_backward_workspace_doc[], check_glu_doc[];
+extern const char bias_act_forward_doc[], bias_act_backward_doc[], bias_act_backward_workspace_doc[];
 
 PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
 PyObject *backward(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
@@ -16,6 +18,14 @@ PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t cou
 PyObject *check_activation(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *is_plain(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *info(PyObject *module, PyObject *nothing);
+
+PyObject *glu_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *glu_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *glu_backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bias_act_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bias_act_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *bias_act_backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *check_glu(PyObject *module, PyObject *const *given, Py_ssize_t count);
 
 /* ---- PyTorch's common calls: four functions for each op ---- */
 
@@ -45,8 +55,9 @@ PyObject *info(PyObject *module, PyObject *nothing);
 EAGER_OPS(DECLARE_EAGER)
 #undef DECLARE_EAGER
 
-/* Resolves what the norms' functions need of the tables; once, when the module is loaded. -1 with an exception. */
+/* Resolve what the functions of an op need of the tables; once, when the module is loaded. -1 with an exception. */
 int norm_resolve(void);
+int glu_resolve(void);
 
 /* Sets the exception of a call with a wrong number of arguments, and returns NULL. */
 PyObject *refuse_count(const char *function, int takes, Py_ssize_t given);

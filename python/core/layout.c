@@ -56,7 +56,7 @@ static bool set_strides(struct call *call, const struct ek_operand *operand, con
 		if (d->stride)
 			*(int64_t *)ek_field(&call->args, d->stride) = stride;
 		if (dim > 0)
-			least = stride * size_of(call, d->size);
+			least = stride * size_of(call, d->size) * each_of(call, d);
 		end = first;
 	}
 	return true;
@@ -74,8 +74,9 @@ enum layout lay_out(struct call *call, const struct ek_operand *operand, const s
 		const struct extent extent = call->extents[dim->size];
 		if (dim->stride)
 			*(int64_t *)ek_field(&call->args, dim->stride) = expected;
-		for (int k = extent.ndim - 1; k >= 0; k--) {
-			if (--i < 0 || shape[i] != extent.shape[k])
+		int64_t each = each_of(call, dim);
+		for (int k = extent.ndim - 1; k >= 0; k--, each = 1) {
+			if (--i < 0 || shape[i] != extent.shape[k] * each)
 				return OTHER_SHAPE;
 			dense &= !strides || strides[i] == expected || shape[i] == 1;
 			expected *= shape[i];

@@ -22,6 +22,13 @@ static PyMethodDef functions[] = {
 	FAST(is_plain),
 	FAST(check_flavour),
 	FAST(check_activation),
+	FAST(glu_forward),
+	FAST(glu_backward),
+	FAST(glu_backward_workspace),
+	FAST(bias_act_forward),
+	FAST(bias_act_backward),
+	FAST(bias_act_backward_workspace),
+	FAST(check_glu),
 	EAGER_OPS(EAGER){"info", info, METH_NOARGS, info_doc},
 	{NULL, NULL, 0, NULL},
 };
@@ -65,7 +72,7 @@ static int add_dtypes(PyObject *module)
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
-	PyObject *module = norm_resolve() ? NULL : PyModule_Create(&definition);
+	PyObject *module = norm_resolve() || glu_resolve() ? NULL : PyModule_Create(&definition);
 	if (!module)
 		return NULL;
 	if (add_kinds(module) || add_dtypes(module) ||

@@ -4,6 +4,7 @@
 #include "eager.h"
 #include "functions.h"
 #include "ops/norm/op.h"
+#include "ops/registry.h"
 
 _Static_assert((int)EK_FORWARD_OPERANDS <= EK_MOST_OPERANDS && (int)EK_BACKWARD_OPERANDS <= EK_MOST_OPERANDS,
 	       "struct call has a view for each operand");
@@ -11,19 +12,16 @@ _Static_assert(sizeof(ek_norm_forward_args) <= MAX_ARGS_SIZE &&
 		       sizeof(ek_norm_backward_args) <= MAX_ARGS_SIZE,
 	       "struct call has room for the arguments");
 
-#define ARGUMENTS(...)                                                               \
-	.count = sizeof((struct argument[]){__VA_ARGS__}) / sizeof(struct argument), \
-	.arguments = {__VA_ARGS__}
 /* A call has one of the two residuals. */
-#define OF_FORWARD                                                                            \
-	.op = &ek_norm_forward_op, .x = EK_FORWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM, \
-	.wider = EK_FORWARD_RESIDUAL_AFTER, .renamed = EK_FORWARD_RESIDUAL_AFTER,             \
-	.name_of_renamed = "residual"
+#define OF_FORWARD                                                                        \
+	.activations = EK_NORM_ACTIVATIONS, .op = &ek_norm_forward_op, .x = EK_FORWARD_X, \
+	.default_eps_kinds = 1u << EK_RMS_NORM, .wider = EK_FORWARD_RESIDUAL_AFTER,       \
+	.renamed = EK_FORWARD_RESIDUAL_AFTER, .name_of_renamed = "residual"
 /* dresidual is dx where they have one dtype; without a weight its gradients say what dtype it would have. */
-#define OF_BACKWARD                                                                             \
-	.op = &ek_norm_backward_op, .x = EK_BACKWARD_X, .default_eps_kinds = 1u << EK_RMS_NORM, \
-	.twin = EK_BACKWARD_DRESIDUAL, .twin_of = EK_BACKWARD_DX, .like_x = EK_BACKWARD_GATE,   \
-	.undecided = offsetof(ek_norm_backward_args, weight_dtype),                             \
+#define OF_BACKWARD                                                                                       \
+	.activations = EK_NORM_ACTIVATIONS, .op = &ek_norm_backward_op, .x = EK_BACKWARD_X,               \
+	.default_eps_kinds = 1u << EK_RMS_NORM, .twin = EK_BACKWARD_DRESIDUAL, .twin_of = EK_BACKWARD_DX, \
+	.like_x = EK_BACKWARD_GATE, .undecided = offsetof(ek_norm_backward_args, weight_dtype),           \
 	.decided_by = offsetof(ek_norm_backward_args, gradient_dtype)
 
 /* ---- arrays of any framework ---- */
@@ -224,7 +222,10 @@ static struct eager_op gated = {
 	.required = EK_FORWARD_GATE, COPIED,
 };
 
-/* The choices of check_activation. */
+/* The choices of check_flavour and of check_activation. */
+static struct signature flavour_alone = {
+	.function = "check_flavour", OF_FORWARD, ARGUMENTS(FLAVOURS, OUT_DTYPE, RESIDUAL_DTYPE),
+};
 static struct signature activation_alone = {
 	.function = "check_activation", OF_FORWARD, ARGUMENTS(ACTIVATION, GATE_FIRST),
 };
@@ -272,29 +273,17 @@ int norm_resolve(void)
 		      resolve_both(&norm_backward, &norm_backward_with_all) ||
 		      resolve_both(&norm_backward_workspace, &norm_backward_workspace_with_all)
 			      EAGER_OPS(RESOLVE) ||
-		      signature_resolve(&activation_alone);
+		      signature_resolve(&flavour_alone) || signature_resolve(&activation_alone);
 	return failed ? -1 : 0;
 }
 
 const char check_flavour_doc[] = "check_flavour(weight_offset, rounding, out_dtype, residual_dtype)\n--\n\n"
 				 "Raises what a call with such choices would.";
 
-PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-	(void)module;
-	if (count != add_forward.choice_count)
-		return refuse_count("check_flavour", add_forward.choice_count, count);
-	return check_choices(&add_forward, given) ? NULL : Py_NewRef(Py_None);
-}
+CHECK_FUNCTION(check_flavour, flavour_alone)
 
 const char check_activation_doc[] =
 	"check_activation(activation, gate_first)\n--\n\n"
 	"Raises what a call with such choices would; None is not an activation, and the default of gate_first.";
 
-PyObject *check_activation(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-	(void)module;
-	if (count != activation_alone.choice_count)
-		return refuse_count("check_activation", activation_alone.choice_count, count);
-	return check_choices(&activation_alone, given) ? NULL : Py_NewRef(Py_None);
-}
+CHECK_FUNCTION(check_activation, activation_alone)

@@ -24,8 +24,38 @@ static int shape_of(const struct call *call, const struct ek_operand *operand,
 		const struct extent *extent = &call->extents[operand->dims[dim].size];
 		for (int i = 0; i < extent->ndim; i++)
 			shape[ndim++] = extent->shape[i];
+		shape[ndim - 1] *= each_of(call, &operand->dims[dim]);
 	}
 	return ndim;
+}
+
+/* ---- pointers ---- */
+
+const char *address_of(const struct view *view)
+{
+	static const char somewhere;
+	return view->data || !is_empty(view) ? view->data : &somewhere;
+}
+
+/* A packed call reads and writes both in the memory of one tensor. */
+static void place_partner(struct call *call, const struct pack *pack, const char *data)
+{
+	const struct ek_operand *operand = operand_of(call, pack->operand);
+	const struct ek_operand *partner = operand_of(call, pack->partner);
+	int last = operand->rank - 1;
+	size_t bytes = ek_dtype_size(ek_operand_dtype(call->op, operand, &call->args));
+	ek_operand_set(partner, &call->args, data + (size_t)size_of(call, operand->dims[last].size) * bytes);
+	for (int dim = 0; dim < last; dim++)
+		*(int64_t *)ek_field(&call->args, partner->dims[dim].stride) =
+			*(const int64_t *)ek_field(&call->args, operand->dims[dim].stride);
+}
+
+void place_operand(struct call *call, int number, const char *data)
+{
+	ek_operand_set(operand_of(call, number), &call->args, data);
+	for (int i = 0; i < call->signature->pack_count && call->packed; i++)
+		if (call->signature->packs[i].operand == number)
+			place_partner(call, &call->signature->packs[i], data);
 }
 
 /* ---- dtypes ---- */
@@ -37,7 +67,7 @@ static const char *who_decided(const struct call *call, const struct ek_operand 
 	if (operand->flags & EK_OUTPUT || !operand->dtype)
 		return NULL;
 	if (operand->dtype == operand_of(call, signature->x)->dtype)
-		return "x";
+		return signature->name_of_x;
 	for (int i = 0; i < signature->input_count; i++) {
 		const struct parameter *parameter = &signature->inputs[i];
 		if (call->opened >> parameter->number & 1 && parameter->operand != operand &&
@@ -53,7 +83,7 @@ static int settle_dtype(struct call *call, const struct ek_operand *operand, con
 	const struct signature *s = call->signature;
 	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
 	if (s->like_x && operand == operand_of(call, s->like_x) &&
-	    require_dtype(view, call->views[s->x].dtype, "x"))
+	    require_dtype(view, call->views[s->x].dtype, s->name_of_x))
 		return -1;
 	if (dtype == view->dtype)
 		return 0;
@@ -100,7 +130,7 @@ int read_input(struct call *call, const struct parameter *parameter, PyObject *o
 		layout = lay_out(call, operand, view);
 	}
 	call->scattered |= layout == SCATTERED;
-	ek_operand_set(operand, &call->args, view->data);
+	place_operand(call, parameter->number, address_of(view));
 	return layout == OTHER_SHAPE ? refuse_shape(call, operand, view) : 0;
 }
 
@@ -159,16 +189,17 @@ static int use(struct call *call, const struct parameter *parameter, PyObject *o
 	if (layout == SCATTERED)
 		return refuse_layout(view, operand->rank > 1 ? "contiguous, or rows at one distance"
 							     : "contiguous");
-	ek_operand_set(operand, &call->args, view->data);
+	place_operand(call, parameter->number, address_of(view));
 	return 0;
 }
 
 /* For the size of the workspace the library only reads whether the address is NULL. */
-static int mark(struct call *call, const struct ek_operand *operand, PyObject *given)
+static int mark(struct call *call, const struct parameter *parameter, PyObject *given)
 {
 	static const char marker;
 	int truth = PyObject_IsTrue(given);
-	ek_operand_set(operand, &call->args, truth == 1 ? &marker : NULL);
+	if (truth == 1)
+		place_operand(call, parameter->number, &marker);
 	return truth < 0 ? -1 : 0;
 }
 
@@ -195,7 +226,7 @@ int open_output(struct call *call, const struct parameter *parameter, PyObject *
 {
 	const struct ek_operand *operand = parameter->operand;
 	if (call->signature->asks_workspace)
-		return mark(call, operand, given);
+		return mark(call, parameter, given);
 	if (!(operand->flags & EK_OPTIONAL)) {
 		given = given == Py_None ? Py_True : given;
 		follow_inputs(call, operand);

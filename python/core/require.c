@@ -70,10 +70,29 @@ int refuse_end(const struct view *x, PyObject *shape)
 	return -1;
 }
 
+int refuse_ndim(const struct view *view, int least)
+{
+	char has[TEXT];
+	PyErr_Format(PyExc_ValueError, "%s has shape %s: it must have %d dimension%s or more", view->name,
+		     shape_text(has, sizeof has, view->ndim, view->shape), least, least == 1 ? "" : "s");
+	return -1;
+}
+
+int refuse_odd(const struct view *view)
+{
+	char has[TEXT];
+	PyErr_Format(
+		PyExc_ValueError,
+		"%s has shape %s: its last dimension must be even, as it has two elements for each of the result",
+		view->name, shape_text(has, sizeof has, view->ndim, view->shape));
+	return -1;
+}
+
 int refuse_device(const struct call *call, const struct view *view)
 {
 	static const char *const names[] = {[EK_CPU] = "cpu", [EK_CUDA] = "cuda"};
-	PyErr_Format(PyExc_ValueError, "%s is on %s:%d, x on %s:%d: they must be on one device", view->name,
-		     names[view->device], view->ordinal, names[call->device], call->ordinal);
+	PyErr_Format(PyExc_ValueError, "%s is on %s:%d, %s on %s:%d: they must be on one device", view->name,
+		     names[view->device], view->ordinal, call->signature->name_of_x, names[call->device],
+		     call->ordinal);
 	return -1;
 }

@@ -9,6 +9,7 @@ SPDX-License-Identifier: MIT
 from evenkeel._core import info
 from evenkeel._core import version as __version__
 from evenkeel._explicit import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
+from evenkeel._glu import bias_act, bias_act_backward, geglu, glu, glu_backward, swiglu
 from evenkeel._ops import (
     add_layer_norm,
     add_rms_norm,
@@ -28,6 +29,11 @@ __all__ = [
     "__version__",
     "add_layer_norm",
     "add_rms_norm",
+    "bias_act",
+    "bias_act_backward",
+    "geglu",
+    "glu",
+    "glu_backward",
     "info",
     "layer_norm",
     "layer_norm_act",
@@ -43,4 +49,5 @@ __all__ = [
     "rms_norm_gated",
     "rms_norm_residual",
     "rope_tables",
+    "swiglu",
 ]

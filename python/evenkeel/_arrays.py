@@ -202,6 +202,11 @@ def dtype_named(dtype: Any, argument: str) -> str | None:
     return name
 
 
+def number_named(dtype: str | None) -> int | None:
+    """The number that the extension has for it."""
+    return None if dtype is None else NUMBERS[dtype]
+
+
 def shape_of(array: Any, name: str) -> Shape:
     """Its shape; array.array has none of its own. The name is the argument's."""
     if hasattr(array, "shape"):
@@ -223,3 +228,26 @@ def refuse_masked(**arrays: Any) -> None:
     for name, array in arrays.items():
         if isinstance(array, numpy_ma.MaskedArray):
             raise TypeError(f"{name} is a masked array; expected one without a mask: {name}.filled(0) or {name}.data")
+
+
+def _plain(array: Any) -> Any:
+    return None if array is None else kind_of(array).plain(array)
+
+
+def _contiguous(array: Any) -> Any:
+    return None if array is None else kind_of(array).contiguous(array)
+
+
+def computed(inputs: dict[str, Any], run: Callable[..., Any]) -> Any:
+    """run(*inputs), and where it returns None the same of contiguous copies."""
+    arrays = [*map(_plain, inputs.values())]
+    result = run(*arrays)
+    if result is None:
+        result = run(*map(_contiguous, arrays))
+    if result is None:
+        given = [name for name, array in inputs.items() if array is not None]
+        raise TypeError(
+            f"{' or '.join(given)} is neither contiguous nor can it be copied here; "
+            "expected contiguous arrays, or arrays of NumPy, CuPy or PyTorch"
+        )
+    return result

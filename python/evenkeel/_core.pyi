@@ -125,6 +125,90 @@ def backward_workspace(
 # Raises what a call with such choices would; None stands for a default.
 def check_flavour(weight_offset: Any, rounding: Any, out_dtype: Any, residual_dtype: Any, /) -> None: ...
 def check_activation(activation: Any, gate_first: Any, /) -> None: ...  # the same; None is not an activation
+
+# Gated activations (evenkeel.glu). Packed: gate is one tensor of gate and value, and gate_bias of both biases.
+
+def glu_forward(
+    gate: Tensor,
+    value: Tensor | None,
+    gate_bias: Tensor | None,
+    value_bias: Tensor | None,
+    activation: str,
+    limit: float | None,
+    alpha: float | None,
+    value_offset: float | None,
+    interleaved: bool | None,
+    packed: bool | None,
+    out: Tensor | bool | None,
+    threads: int,
+    stream: int | None,
+    /,
+) -> Any: ...  # y; None: make the inputs contiguous and call again
+def glu_backward(
+    dy: Tensor,
+    gate: Tensor,
+    value: Tensor | None,
+    gate_bias: Tensor | None,
+    value_bias: Tensor | None,
+    activation: str,
+    limit: float | None,
+    alpha: float | None,
+    value_offset: float | None,
+    interleaved: bool | None,
+    packed: bool | None,
+    dgate: Tensor | bool | None,
+    dvalue: Tensor | bool | None,
+    dgate_bias: Tensor | bool | None,
+    dvalue_bias: Tensor | bool | None,
+    gradient_dtype: Any,
+    workspace: Tensor | None,
+    threads: int,
+    stream: int | None,
+    /,
+) -> Any: ...  # (dgate, dvalue, dgate_bias, dvalue_bias); None: make the inputs contiguous and call again
+def glu_backward_workspace(
+    gate: Tensor,
+    value: Tensor | None,
+    gate_bias: Tensor | None,
+    value_bias: Tensor | None,
+    activation: str,
+    limit: float | None,
+    alpha: float | None,
+    value_offset: float | None,
+    interleaved: bool | None,
+    packed: bool | None,
+    dgate_bias: bool,
+    dvalue_bias: bool,
+    gradient_dtype: Any,
+    threads: int,
+    /,
+) -> int: ...
+def bias_act_forward(
+    x: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    out: Tensor | bool | None,
+    threads: int,
+    stream: int | None,
+    /,
+) -> Any: ...
+def bias_act_backward(
+    dy: Tensor,
+    x: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    dx: Tensor | bool | None,
+    dbias: Tensor | bool | None,
+    gradient_dtype: Any,
+    workspace: Tensor | None,
+    threads: int,
+    stream: int | None,
+    /,
+) -> Any: ...
+def bias_act_backward_workspace(
+    x: Tensor, bias: Tensor | None, activation: str, dbias: bool, gradient_dtype: Any, threads: int, /
+) -> int: ...
+def check_glu(activation: str, interleaved: bool | None, /) -> None: ...  # raises what a call would
 def eager_setup(
     tensor: type,
     parameter: type,

@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from evenkeel import _core
-from evenkeel._arrays import NUMBERS, Kind, dtype_named, kind_of, name_of, refuse_masked, shape_of
+from evenkeel._arrays import (
+    NUMBERS,
+    Kind,
+    computed,
+    dtype_named,
+    kind_of,
+    name_of,
+    number_named,
+    refuse_masked,
+    shape_of,
+)
+from evenkeel._glu import gelu_named
 
 Array = Any
 Dtype = object  # a dtype of NumPy, CuPy, PyTorch or ml_dtypes, or its name; None: the default
@@ -18,33 +29,6 @@ def _normalized(x: Array, weight: Array | None, shape: Shape) -> tuple[int, ...]
     if shape is None:
         return shape_of(x, "x")[-1:] if weight is None else shape_of(weight, "weight")
     return (operator.index(shape),) if hasattr(shape, "__index__") else tuple(shape)
-
-
-def _plain(array: Any) -> Any:
-    return None if array is None else kind_of(array).plain(array)
-
-
-def _contiguous(array: Any) -> Any:
-    return None if array is None else kind_of(array).contiguous(array)
-
-
-def _number(dtype: str | None) -> int | None:
-    return None if dtype is None else NUMBERS[dtype]
-
-
-def _computed(inputs: dict[str, Array | None], run: Callable[..., Any]) -> Any:
-    """run(*inputs), and where it returns None the same of contiguous copies."""
-    arrays = [*map(_plain, inputs.values())]
-    result = run(*arrays)
-    if result is None:
-        result = run(*map(_contiguous, arrays))
-    if result is None:
-        given = [name for name, array in inputs.items() if array is not None]
-        raise TypeError(
-            f"{' or '.join(given)} is neither contiguous nor can it be copied here; "
-            "expected contiguous arrays, or arrays of NumPy, CuPy or PyTorch"
-        )
-    return result
 
 
 class _Fused(NamedTuple):
@@ -83,7 +67,7 @@ def _fused(
         raise ValueError(f"residual_dtype ({h_dtype}) is the dtype of h, and residual is None; expected None")
     others = {"x_bias": x_bias, "residual": residual, "residual_after": residual_after, "gate": gate}
     refuse_masked(x_bias=x_bias, residual=residual if residual_after is None else residual_after, gate=gate)
-    inputs, options = {n: a for n, a in others.items() if a is not None}, {**flavour, "y_dtype": _number(y_dtype)}
+    inputs, options = {n: a for n, a in others.items() if a is not None}, {**flavour, "y_dtype": number_named(y_dtype)}
     if residual is not None:
         options["h"] = kind_of(x).empty(shape_of(x, "x"), residual, h_dtype)
         inputs["residual"] = residual if h_dtype is None else kind_of(residual).cast(residual, h_dtype, "residual")
@@ -138,9 +122,9 @@ def forward(
     outputs = eps, stats, out, threads, stream
     inputs = {"x": x, "weight": weight, "bias": bias}
     if fused is None:
-        result = _computed(inputs, lambda x, weight, bias: _core.forward(norm, x, shape, weight, bias, *outputs))
+        result = computed(inputs, lambda x, weight, bias: _core.forward(norm, x, shape, weight, bias, *outputs))
     else:
-        result = _computed(inputs | fused.inputs, fused.runner(norm, shape, outputs))
+        result = computed(inputs | fused.inputs, fused.runner(norm, shape, outputs))
     return (*result[:-1], *kind.rows(result[-1], leading)) if statistics else result
 
 
@@ -183,7 +167,7 @@ def backward(
     refuse_masked(**inputs)
     names = {"dtype": dtype_named(x_dtype, "x_dtype"), "gradient_dtype": dtype_named(gradient_dtype, "gradient_dtype")}
     made = _empty_gradients(kind, shape, inputs, needs, names)
-    options: dict[str, Any] = flavour | {name: _number(dtype) for name, dtype in names.items()}
+    options: dict[str, Any] = flavour | {name: number_named(dtype) for name, dtype in names.items()}
     columns = needs["dweight"], needs["dbias"], threads
     others = {name: needs[name] for name in ("dx", "dresidual", "dx_bias", "dgate")}
     others |= options | {name: inputs[name] for name in ("dy", "dh", "bias", "x_bias", "gate")}
@@ -196,7 +180,7 @@ def backward(
         others = {"dh": dh, "bias": bias, "x_bias": x_bias, "gate": gate}
         return _core.backward(norm, dy, x, shape, weight, stats, 0.0, *outputs, **others, **options)  # eps is not used
 
-    dx, dweight, dbias, *more = _computed(inputs, run)
+    dx, dweight, dbias, *more = computed(inputs, run)
     if needs["dresidual"] and made["dresidual"] is None:
         more.insert(0, dx)
     return dx, dweight, dbias, *more
@@ -224,15 +208,6 @@ def _with_gate(arrays: dict[str, Array | None], rounding: str, out_dtype: Dtype)
         return x, kind_of(gate).cast(gate, names[0], "gate"), arrays["weight"], arrays["bias"], out_dtype
     wide = (kind_of(a).cast(a, "float32", name) if name == "gate" or _is_narrow(a) else a for name, a in arrays.items())
     return *wide, names[0] if out_dtype is None else out_dtype
-
-
-def gelu_named(approximate: str) -> str:
-    """The activation that PyTorch's gelu is, given its argument."""
-    if approximate == "none":
-        return "gelu"
-    if approximate == "tanh":
-        return "gelu_tanh"
-    raise ValueError(f"approximate is {approximate!r}; expected 'none' or 'tanh'")
 
 
 def layer_norm(

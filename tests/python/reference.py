@@ -45,12 +45,17 @@ ACTIVATIONS = {
     "gelu_tanh": lambda t: t * (1 + _tanh_of_gelu(t)[0]) / 2,
 }
 
+# Of gated activations and feed-forwards alone.
+RELUS = {"relu": lambda t: np.maximum(t, 0), "relu_squared": lambda t: np.maximum(t, 0) ** 2}
+
 SLOPES = {
     "sigmoid": lambda t: _logistic(t) * _logistic(-t),
     "silu": lambda t: _logistic(t) + t * _logistic(t) * _logistic(-t),
     "gelu": lambda t: _normal(t)[0] + t * _normal(t)[1],
     "gelu_tanh": _gelu_tanh_slope,
 }
+
+RELU_SLOPES = {"relu": lambda t: (t > 0) * 1.0, "relu_squared": lambda t: 2 * np.maximum(t, 0)}
 
 
 def array(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):

@@ -170,7 +170,7 @@ def test_evenkeels_norms_and_their_copies_are_followed_to_the_byte(build, shape)
 
 
 def test_on_a_gpu_the_workspace_of_backward_is_counted(monkeypatch):
-    monkeypatch.setattr(_only_memory, "_stand_in", lambda t: None if t is None else torch.empty(()).expand(t.shape))
+    monkeypatch.setattr(_only_memory, "stand_in", lambda t: None if t is None else torch.empty(()).expand(t.shape))
     with FakeTensorMode():
         x, weight = torch.empty(500, 512, device="cuda"), torch.empty(512, device="cuda")
         gradients = _kernels.empty_gradients(x, (512,), x.dtype, True, True, False)

@@ -180,6 +180,7 @@ class Kernels:
             monkeypatch.setitem(_functional._COMPUTE, op, self._counting("forward", compute))
         self._note_what_is_left(monkeypatch)
         self._count_eager_backward(monkeypatch)
+        monkeypatch.setattr(_kernels, "run", self._counting_runs(_kernels.run))
 
     def _note_what_is_left(self, monkeypatch):
         """A call that C leaves to Python asks this first. A compiled one may not have come by a function of ours."""
@@ -205,6 +206,15 @@ class Kernels:
                 if not self._left.pop() and served:
                     self._count(name, function.__name__)
             return result
+
+        return counted
+
+    def _counting_runs(self, run):
+        """Of ops that recompute, whose kernels are functions of the extension."""
+
+        def counted(function, *given):
+            run(function, *given)
+            self._count(function.__name__.rpartition("_")[2], function.__name__)
 
         return counted
 

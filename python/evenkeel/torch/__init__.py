@@ -24,6 +24,7 @@ from evenkeel.torch._functional import (
     rms_norm_gated,
     rms_norm_residual,
 )
+from evenkeel.torch._glu import bias_act, geglu, glu, swiglu
 from evenkeel.torch._memory import MemoryEstimate, memory_estimate
 from evenkeel.torch._modules import LayerNorm, RMSNorm
 from evenkeel.torch._register import register
@@ -37,7 +38,10 @@ __all__ = [
     "ReorderedNormBlock",
     "add_layer_norm",
     "add_rms_norm",
+    "bias_act",
     "from_hf",
+    "geglu",
+    "glu",
     "layer_norm",
     "layer_norm_act",
     "layer_norm_backward",
@@ -56,4 +60,5 @@ __all__ = [
     "rms_norm_gated",
     "rms_norm_residual",
     "set_fallback",
+    "swiglu",
 ]

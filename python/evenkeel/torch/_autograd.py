@@ -53,7 +53,11 @@ class Refused(Exception):
     """The kernels do not have the dtypes, the layout or the device of a call; the text says which."""
 
 
-def _is_readable(tensor: Tensor) -> bool:
+def needs_gradient(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def is_readable(tensor: Tensor) -> bool:
     """Whether the kernels have its dtype, its layout and its device."""
     has_elements_at_strides = tensor.layout is torch.strided and not tensor.is_nested and _has_storage(tensor)
     return has_elements_at_strides and tensor.dtype in DTYPES and tensor.device.type in ("cpu", "cuda")
@@ -62,7 +66,7 @@ def _is_readable(tensor: Tensor) -> bool:
 def _is_unsupported(failure: Exception, call: Call) -> bool:
     """Whether a call failed because the kernels do not have its dtypes, its layout or its device."""
     tensors = [tensor for tensor in call.inputs if tensor is not None]
-    if not all(map(_is_readable, tensors)):
+    if not all(map(is_readable, tensors)):
         return True
     if isinstance(failure, NotImplementedError):
         return call.inputs.x.is_cuda  # an old GPU
@@ -215,7 +219,7 @@ def _in_python(known: Known, stats: Tensor, options: Options, needs: Gradients) 
     return found._replace(dresidual=found.dx) if is_dx else found
 
 
-def _has_no_memory(gradient: Any) -> bool:
+def has_no_memory(gradient: Any) -> bool:
     """That of is_grads_batched, or lazy zeros."""
     return gradient is not None and (is_legacy_batchedtensor(gradient) or gradient._is_zerotensor())
 
@@ -227,7 +231,7 @@ def _by_kernels(known: Known, stats: Tensor, options: Options, needs: Gradients)
             return Gradients(*NormBackward.apply(*known, stats, options, needs))  # type: ignore[no-untyped-call]
         return _first_order(known, stats, options, needs)
     except (TypeError, ValueError):
-        if _has_no_memory(known.dy) or _has_no_memory(known.dh):
+        if has_no_memory(known.dy) or has_no_memory(known.dh):
             return None
         raise
 
@@ -261,16 +265,16 @@ class NormBackward(Function):
         again = torch.is_grad_enabled()
         *needs, _, _, _ = ctx.needs_input_grad
         with torch.enable_grad():
-            known = Known(*(_variable(t, again) for t in ctx.saved_tensors))
+            known = Known(*(variable(t, again) for t in ctx.saved_tensors))
             first = by_formula(known, ctx.options)
             # Without dy, dbias depends on nothing.
             pairs = [(f, g) for f, g in zip(first, grad_outputs, strict=True) if g is not None and f.requires_grad]
             wanted = [t for t, need in zip(known, needs, strict=True) if need]
-            found = iter(_gradients(pairs, wanted, again))
+            found = iter(gradients_of(pairs, wanted, again))
         return *(next(found) if need else None for need in needs), None, None, None
 
 
-def _variable(tensor: Any, connected: bool) -> Any:
+def variable(tensor: Any, connected: bool) -> Any:
     """The tensor as a variable of its own: dy may depend on x, and a derivative by x must not go that way.
 
     Connected, what is computed from it still depends on what the tensor depends on.
@@ -280,7 +284,7 @@ def _variable(tensor: Any, connected: bool) -> Any:
     return tensor.view_as(tensor) if connected and tensor.requires_grad else tensor.detach().requires_grad_()
 
 
-def _gradients(pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor], again: bool) -> tuple[Tensor | None, ...]:
+def gradients_of(pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor], again: bool) -> tuple[Tensor | None, ...]:
     if not pairs or not inputs:
         return (None,) * len(inputs)
     outputs, grad_outputs = zip(*pairs, strict=True)

@@ -30,11 +30,11 @@ def set_fallback(choice: Fallback) -> Fallback:
     return before
 
 
-def fall_back(op: str, reason: str) -> None:
-    """PyTorch has served the call: warns, or raises where that was asked for."""
+def fall_back(op: str, reason: str, stacklevel: int = 7) -> None:
+    """PyTorch has served the call: warns, or raises where that was asked for. stacklevel is that of its caller."""
     text = f"evenkeel.torch.{op} left this call to PyTorch: {reason}"
     if _choice == "error":
         raise NotImplementedError(text)
     if _choice == "warn" and text not in _told:
         _told.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=7)  # the caller of layer_norm and its like
+        warnings.warn(text, RuntimeWarning, stacklevel=stacklevel)  # 7: the caller of layer_norm and its like

@@ -42,9 +42,9 @@ from evenkeel._core import (
     eager_setup,
     is_plain,
 )
-from evenkeel._ops import gelu_named
+from evenkeel._glu import gelu_named
 from evenkeel.torch import _kernels
-from evenkeel.torch._autograd import APPLY, NODES, Refused, attempt, backward, forward, operands_of
+from evenkeel.torch._autograd import APPLY, NODES, Refused, attempt, backward, forward, needs_gradient, operands_of
 from evenkeel.torch._call import (
     ADD_NORM,
     DTYPES,
@@ -67,10 +67,6 @@ from evenkeel.torch._call import (
 from evenkeel.torch._composed import pytorch
 from evenkeel.torch._fallback import fall_back
 from evenkeel.torch._ledger import is_estimated
-
-
-def _needs_gradient(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _savable(tensor: Any) -> Any:
@@ -145,7 +141,7 @@ def _compute(call: Call) -> Any:
     x = call.inputs.x
     if x is None or x.is_meta or 0 in call.shape:  # a mistake, or nothing to compute
         return pytorch(call).results
-    recorded = _needs_gradient(*call.inputs)
+    recorded = needs_gradient(*call.inputs)
     if recorded and call.norm == RMS_NORM:
         call = _with_savable(call)
     served = _eager(call)

@@ -5,7 +5,7 @@ allocator; the work goes on the current stream, or on as many threads as PyTorch
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ def _stream(x: Tensor) -> int | None:
     return torch.cuda.current_stream(x.device).cuda_stream
 
 
-def _readable(*tensors: Tensor | None) -> Iterator[Any]:
+def readable(*tensors: Tensor | None) -> Iterator[Any]:
     """As the extension can read them without the exchange API: DLPack in Python refuses what needs a gradient."""
     for tensor in tensors:
         if tensor is not None and not torch._C._has_storage(tensor):  # as the dy of is_grads_batched
@@ -51,6 +51,19 @@ def _contiguous(tensor: Any) -> Any:
 def _resolved(tensor: Any) -> Any:
     """With a lazy negation carried out: the kernels read what lies in memory."""
     return None if tensor is None else tensor.resolve_neg()
+
+
+def run(function: Callable[..., Any], tensors: Sequence[Tensor | None], *others: Any) -> None:
+    """A function of the extension that writes to what it is given: function(*tensors, *others, threads, stream).
+
+    It returns None where tensors must be made contiguous first.
+    """
+    given = [*map(_resolved, tensors)]
+    if not HAS_EXCHANGE:
+        given = [*readable(*given)]
+    others = *others, torch.get_num_threads(), next(_stream(t) for t in given if t is not None)
+    if function(*given, *others) is None:
+        function(*map(_contiguous, given), *others)
 
 
 def like_pytorch(norm: int, x: Tensor, result: Tensor) -> Tensor:
@@ -109,7 +122,7 @@ def forward(call: Call, statistics: bool) -> Outputs:
     inputs = Inputs(*map(_resolved, call.inputs))
     outputs = empty_outputs(call, statistics)
     if not HAS_EXCHANGE:
-        inputs = Inputs(*_readable(*inputs))
+        inputs = Inputs(*readable(*inputs))
     if _run_forward(call, inputs, outputs) is None:
         _run_forward(call, Inputs(*map(_contiguous, inputs)), outputs)
     return outputs._replace(y=like_pytorch(call.norm, inputs.x, outputs.y))
@@ -225,7 +238,7 @@ def backward(
     threads, workspace, is_tuple = torch.get_num_threads(), None, isinstance(stats, tuple)
     tensors = [*map(_resolved, (dy, dh, x, weight, gate, bias, x_bias, *(stats if is_tuple else ())))]
     if not HAS_EXCHANGE:
-        tensors = [*_readable(*tensors)]
+        tensors = [*readable(*tensors)]
         others: dict[str, Any] = dict(zip(("dy", "dh", "x", "weight", "gate", "bias", "x_bias"), tensors, strict=False))
         others |= {"weight_offset": weight_offset, "rounding": rounding, "activation": activation}
         others |= {"gate_first": gate_first, "group_cols": group_cols}

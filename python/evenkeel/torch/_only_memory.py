@@ -26,13 +26,13 @@ def _is_rows(x: Tensor, shape: Shape) -> bool:
     return (cols == 1 or rows.stride(1) == 1) and rows.stride(0) >= cols
 
 
-def _copies(shape: Shape, *tensors: Tensor | None) -> list[Tensor]:
+def copies(shape: Shape, *tensors: Tensor | None) -> list[Tensor]:
     """What is copied where one of them cannot be read as it lies."""
     present = [tensor for tensor in tensors if tensor is not None]
     return [] if all(_is_rows(t, shape) for t in present) else [t.contiguous() for t in present]
 
 
-def _stand_in(tensor: Tensor | None) -> Tensor | None:
+def stand_in(tensor: Tensor | None) -> Tensor | None:
     """A tensor of the same shape on one element of memory."""
     return None if tensor is None else torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
@@ -53,16 +53,16 @@ def _workspace(
     wanted = gradients.dweight is not None, gradients.dbias is not None
     others = _kernels.workspace_options(x, gradients, dtype) | flavour
     with _disable_current_modes():
-        real = _stand_in(x)
+        real = stand_in(x)
         assert real is not None
-        others |= {name: _stand_in(tensor) for name, tensor in inputs.items()}
-        size = _kernels.workspace_bytes(norm, real, shape, _stand_in(weight), *wanted, **others)
+        others |= {name: stand_in(tensor) for name, tensor in inputs.items()}
+        size = _kernels.workspace_bytes(norm, real, shape, stand_in(weight), *wanted, **others)
     return torch.empty(size, dtype=torch.uint8, device=x.device)
 
 
 def forward(call: Call, statistics: bool) -> Outputs:
     outputs = _kernels.empty_outputs(call, statistics)
-    _copies(call.shape, call.inputs.x, call.inputs.residual, call.inputs.residual_after, call.inputs.gate)
+    copies(call.shape, call.inputs.x, call.inputs.residual, call.inputs.residual_after, call.inputs.gate)
     return outputs._replace(y=_kernels.like_pytorch(call.norm, call.inputs.x, outputs.y))
 
 
@@ -82,8 +82,8 @@ def backward(
     dtype: torch.dtype | None = None,
     **flavour: Any,
 ) -> Gradients:
-    copies = _copies(shape, dy, dh, x, gate)
+    copied = copies(shape, dy, dh, x, gate)
     inputs = {"dy": dy, "dh": dh, "bias": bias, "x_bias": x_bias, "gate": gate}
     workspace = _workspace(norm, x, shape, weight, gradients, dtype, inputs, **flavour)
-    del copies, workspace  # they have lived at the same time
+    del copied, workspace  # they have lived at the same time
     return _kernels.with_rows_like_pytorch(norm, x, gradients)
