@@ -11,14 +11,14 @@ from torch import Tensor
 from comparison.backends.base import TORCH_DTYPES, Backend, Operands
 from comparison.case import PARTS, Case
 from comparison.composition import compose
-from comparison.ops import PLAIN
+from comparison.ops import PLAIN, TABLES
 
 # Of the largest value, at least of 1. More than any order of additions takes, less than any mistake.
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2, "bf16": 2e-2, "f64": 1e-10}
 # On a CPU PyTorch adds up dweight and dbias of 16-bit tensors in 16 bits: 19 % off at 16384 rows. The table of accuracy
 # shows that; it is no reason to leave out the times that its users see. Others are held to TOLERANCE there, too.
 COLUMN_SUMS_ON_CPU = {"f16": 0.5, "bf16": 0.5}
-COLUMN_SUMS = ("dweight", "dbias", "dx_bias")
+COLUMN_SUMS = ("dweight", "dbias", "dx_bias", "dvalue_bias", "dk_weight")
 CHUNK = 1 << 22  # elements that are taken to float64 at a time
 
 OFFSETS = (0.0, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
@@ -45,18 +45,24 @@ def make(case: Case, device: str, weight_dtype: str, seed: int = 0) -> Given:
         numbers = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
         return numbers.to(TORCH_DTYPES[case.dtype])
 
-    x, *gradients = (normal(case.rows, case.cols) for _ in range(1 + len(case.spec.outputs)))
-    # Rounded to the activations' dtype, so that a library whose weights are f32 has the same ones.
-    weight, bias, x_bias = (normal(case.cols).to(TORCH_DTYPES[weight_dtype]) for _ in range(3))
-    made = {"x": x, "weight": weight, "bias": bias, "x_bias": x_bias}
-    if case.spec.second:
-        made[case.spec.second] = normal(case.rows, case.cols)
-    return Given(Operands(**{name: made[name] for name in case.operands}), tuple(gradients))
+    def operand(name: str) -> Tensor:
+        if name in TABLES:  # of D columns, both halves the same, in the activations' dtype, as in models
+            speeds = torch.logspace(0, -4, case.head_dim // 2, device=device)
+            angles = torch.arange(case.rows, device=device).outer(speeds)
+            table = angles.cos() if name == "cos" else angles.sin()
+            return torch.cat((table, table), 1).to(TORCH_DTYPES[case.dtype])
+        if name in case.columns:
+            # Rounded to the activations' dtype, so that a library whose weights are f32 has the same ones.
+            return normal(case.head_dim if case.spec.has_heads else case.cols).to(TORCH_DTYPES[weight_dtype])
+        return normal(case.rows, case.cols)
+
+    made = Operands(**{name: operand(name) for name in case.operands})
+    return Given(made, tuple(normal(case.rows, case.cols) for _ in case.spec.outputs))
 
 
 def exact_norm(name: str, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    centered = x - x.mean(1, keepdim=True) if name == "layer_norm" else x
-    y = centered * torch.rsqrt(centered.square().mean(1, keepdim=True) + eps) * weight
+    centered = x - x.mean(-1, keepdim=True) if name == "layer_norm" else x
+    y = centered * torch.rsqrt(centered.square().mean(-1, keepdim=True) + eps) * weight
     return y if bias is None else y + bias
 
 
@@ -67,14 +73,16 @@ def _statistics(case: Case, x: Tensor) -> dict[str, Tensor]:
 
 def reference(case: Case, given: Given) -> dict[str, Tensor]:
     """What float64 says about some rows, by the names of the parts; sums of columns are those of these rows."""
-    there = [tensor.detach().requires_grad_() for tensor in given.operands if tensor is not None]
-    operands = Operands(**dict(zip(case.operands, there, strict=True)))
-    outputs = compose(case.spec, case.eps, *operands, norm=exact_norm)
+    there = {name: getattr(given.operands, name).detach() for name in case.operands}
+    differentiable = [there[name].requires_grad_() for name in case.differentiable]
+    operands = Operands(**there)
+    outputs = compose(case.spec, case.eps, case.head_dim, *operands, norm=exact_norm)
     found = dict(zip(case.spec.outputs, outputs, strict=True))
     found |= _statistics(case, operands.x) if case.op in PLAIN else {}
     if case.passes != ("forward",):
-        gradients = torch.autograd.grad(outputs, there, given.gradients)
-        found |= {f"d{name}": gradient for name, gradient in zip(case.operands, gradients, strict=True)}
+        shaped = [gradient.view(y.shape) for gradient, y in zip(given.gradients, outputs, strict=True)]
+        gradients = torch.autograd.grad(outputs, differentiable, shaped)
+        found |= {f"d{name}": gradient for name, gradient in zip(case.differentiable, gradients, strict=True)}
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
@@ -106,7 +114,7 @@ def finite(value: float) -> float | None:
 
 def _required(case: Case) -> tuple[str, ...]:
     """What a backend must return: without it, what is timed is not the op."""
-    gradients = () if case.passes == ("forward",) else tuple(f"d{name}" for name in case.operands)
+    gradients = () if case.passes == ("forward",) else tuple(f"d{name}" for name in case.differentiable)
     return case.spec.outputs + gradients
 
 
@@ -126,22 +134,23 @@ def _complaint(backend: Backend, case: Case, device: str, found: dict[str, Dista
 def check(backend: Backend, case: Case, given: Given) -> tuple[dict[str, float | None], str]:
     """The largest |difference| from float64 of everything the backend gives for this case, None for what it does not;
     and what is wrong with it, "" where nothing is beyond the tolerance."""
-    done = backend.forward(case, adopt(backend, given.operands))
+    done = backend.forward(case, adopt(backend, case, given.operands))
     results = dict(zip(case.spec.outputs, done.outputs, strict=True))
     if case.op in PLAIN:
         results |= zip(("mean", "rstd"), backend.statistics(case, done), strict=True)
     if case.passes != ("forward",):  # on copies: a library may write dx into their memory
         gradients = tuple(backend.adopt(gradient.clone(), False) for gradient in given.gradients)
         found = backend.backward(case, gradients, done)
-        results |= {f"d{name}": getattr(found, name) for name in case.operands}
+        results |= {f"d{name}": getattr(found, name) for name in case.differentiable}
     restored = {name: backend.restore(result) for name, result in results.items() if result is not None}
     distances = _distances(case, given, {name: t.detach() for name, t in restored.items() if t is not None})
     differences = {name: finite(distances[name].difference) if name in distances else None for name in PARTS}
     return differences, _complaint(backend, case, given.operands.x.device.type, distances)
 
 
-def adopt(backend: Backend, operands: Operands) -> Operands:
-    return Operands(*(None if tensor is None else backend.adopt(tensor, True) for tensor in operands))
+def adopt(backend: Backend, case: Case, operands: Operands) -> Operands:
+    there = {name: getattr(operands, name) for name in case.operands}
+    return Operands(**{name: backend.adopt(tensor, name in case.differentiable) for name, tensor in there.items()})
 
 
 def _distances(case: Case, given: Given, results: dict[str, Tensor]) -> dict[str, Distance]:
@@ -168,7 +177,7 @@ def offset_error(backend: Backend, op: str, dtype: str, offset: float, device: s
     columns = {"dtype": TORCH_DTYPES[backend.weight_dtype(case)], "device": device}
     weight, bias = torch.ones(OFFSET_COLS, **columns), torch.zeros(OFFSET_COLS, **columns) if case.bias else None
     given = Given(Operands(x, weight, bias), ())
-    y = backend.restore(backend.forward(case, adopt(backend, given.operands)).y)
+    y = backend.restore(backend.forward(case, adopt(backend, case, given.operands)).y)
     assert y is not None
     expected = reference(case, given.take(slice(None)))["out"]
     return finite((y.detach().double() - expected).abs().max().item())

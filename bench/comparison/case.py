@@ -1,14 +1,15 @@
 """What is measured: a case is one op on one shape, in one or more passes. Made by plan.py, sent to worker.py as JSON.
 SPDX-License-Identifier: MIT"""
 
+import math
 from dataclasses import asdict, dataclass, replace
 
-from comparison.ops import EPS, OPS, Op
+from comparison.ops import EPS, OPERANDS, OPS, TABLES, Op
 
 DTYPES = {"f32": 4, "f16": 2, "bf16": 2, "f64": 8}  # and the bytes of an element
-SETS = ("models", "backward", "tables", "widths", "fused", "sizes")
-# What is held against float64; out and h are outputs.
-PARTS = ("out", "h", "mean", "rstd", "dx", "dweight", "dbias", "dresidual", "dgate", "dx_bias")
+SETS = ("models", "backward", "tables", "widths", "fused", "block", "sizes")
+# What is held against float64: outputs, statistics, gradients.
+PARTS = ("out", "h", "out_k", "mean", "rstd", *(f"d{name}" for name in OPERANDS if name not in TABLES))
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,23 @@ class Case:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of those that there are, in the order of backends.base.Operands."""
-        spec = self.spec
-        there = {"bias": self.bias, "residual": spec.second == "residual", "gate": spec.second == "gate"}
-        there["x_bias"] = spec.x_bias
-        return ("x", "weight", *(name for name, is_there in there.items() if is_there))
+        """The names of those that there are."""
+        there = ("x", *self.spec.beside, *self.columns, *(TABLES if self.spec.has_heads else ()))
+        return tuple(name for name in OPERANDS if name in there)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.spec.columns + (("bias",) if self.bias else ())
+
+    @property
+    def differentiable(self) -> tuple[str, ...]:
+        """The operands that have gradients."""
+        return tuple(name for name in self.operands if name not in TABLES)
+
+    @property
+    def head_dim(self) -> int:
+        """As models have it: 64 of 1024 columns, 128 of 4096; less where that does not divide the columns."""
+        return math.gcd(self.cols, 128 if self.cols >= 2048 else 64)
 
     @property
     def tensor_bytes(self) -> int:

@@ -103,7 +103,7 @@ def meter_for(device: str) -> _Cpu | _Cuda | None:
 def measure(backend: Backend, case: Case, device: str, meter: _Cpu | _Cuda, emit: Callable[[dict], None]) -> None:
     """The second of two steps: the first compiles, and fills what a library keeps."""
     made = make(case, device, backend.weight_dtype(case))
-    given = Given(adopt(backend, made.operands), tuple(backend.adopt(t, False) for t in made.gradients))
+    given = Given(adopt(backend, case, made.operands), tuple(backend.adopt(t, False) for t in made.gradients))
     _once(backend, case, given, meter)
     values = _once(backend, case, given, meter)
     emit({"op": case.op, "dtype": case.dtype, "rows": case.rows, "cols": case.cols, "model": case.model, **values})

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from comparison import shapes
 from comparison.case import DTYPES, Case
-from comparison.ops import FUSED, OPS, PASSES, PLAIN
+from comparison.ops import BLOCK, FUSED, OPS, PASSES, PLAIN
 from comparison.shapes import Shape
 
 DEFAULT_DTYPES = {"cpu": ("f32", "bf16"), "cuda": ("bf16", "f32")}
 DEFAULT_SETS = {"cpu": ("models",), "cuda": ("models", "tables", "widths", "backward")}
-RANKS = {"models": 0, "tables": 1, "widths": 3, "backward": 4, "fused": 0, "sizes": 5}
-DEFAULT_OPS = {"fused": FUSED, "sizes": tuple(OPS)}  # of the other sets: the plain norms
+RANKS = {"models": 0, "tables": 1, "widths": 3, "backward": 4, "fused": 0, "block": 0, "sizes": 5}
+DEFAULT_OPS = {"fused": FUSED, "block": BLOCK, "sizes": tuple(OPS)}  # of the other sets: the plain norms
 DRAWN_DTYPES = ("bf16", "f16", "f32")
 OFFSET_DTYPES = ("f32", "bf16")
 
@@ -79,16 +79,20 @@ def _models(wishes: Wishes) -> list[Case]:
     ]
 
 
-def _fused(wishes: Wishes) -> list[Case]:
+def _fused(wishes: Wishes, name: str = "fused") -> list[Case]:
     """By shape, so that a run that is short of time has all ops at the first ones."""
     first, freely = DEFAULT_DTYPES[wishes.device][:1], wishes.draws_freely
     many = tuple(dict.fromkeys((*shapes.FUSED, *shapes.MODELS)))
     return [
-        _case(op, dtype, shape, wishes.single_passes, "fused")
+        _case(op, dtype, shape, wishes.single_passes, name)
         for dtype in wishes.dtypes or (DRAWN_DTYPES if freely else first)
         for shape in (many if freely else shapes.FUSED)
-        for op in wishes.ops_of("fused")
+        for op in wishes.ops_of(name)
     ]
+
+
+def _block(wishes: Wishes) -> list[Case]:
+    return _fused(wishes, "block")
 
 
 def _sizes(wishes: Wishes) -> list[Case]:
@@ -133,7 +137,7 @@ def _backward(wishes: Wishes) -> list[Case]:
 
 
 MAKERS = {"models": _models, "tables": _tables, "widths": _widths, "backward": _backward}
-MAKERS |= {"fused": _fused, "sizes": _sizes}
+MAKERS |= {"fused": _fused, "block": _block, "sizes": _sizes}
 
 
 def _rank(case: Case, wishes: Wishes) -> int:

@@ -77,6 +77,7 @@ def _speed(results: Results, out: TextIO) -> None:
 # Sets whose results are also one table: what a line and a column stand for.
 GLANCES: dict[str, tuple[Callable[[dict], tuple[str, str]], Callable[[dict], str]]] = {
     "fused": (lambda row: (row["op"], row["backend"]), lambda row: f"{row['rows']}x{row['cols']}"),
+    "block": (lambda row: (row["op"], row["backend"]), lambda row: f"{row['rows']}x{row['cols']}"),
     "sizes": (lambda row: (row["op"], f"{row['cols']} columns"), lambda row: row["model"]),
 }
 

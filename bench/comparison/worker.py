@@ -73,8 +73,7 @@ def free_bytes(device: str) -> int:
 
 def buffers_of(case: Case) -> int:
     """Tensors of rows x cols for one set: inputs, outputs and their gradients, and a copy's two."""
-    inputs = 2 if case.spec.second else 1
-    return 2 * (inputs + len(case.spec.outputs)) + 2
+    return 2 * (1 + len(case.spec.beside) + len(case.spec.outputs)) + 2
 
 
 class Worker:
@@ -125,13 +124,13 @@ class Worker:
             return
         self._time(case, given, sets)
 
-    def _sets(self, given: accuracy.Given, sets: int) -> list[tuple[Operands, tuple[Any, ...]]]:
+    def _sets(self, case: Case, given: accuracy.Given, sets: int) -> list[tuple[Operands, tuple[Any, ...]]]:
         """Operands and gradients of outputs, so often: tensors each with memory of their own, columns shared."""
-        adopt, columns = self.backend.adopt, accuracy.adopt(self.backend, given.operands)
+        adopt, columns = self.backend.adopt, accuracy.adopt(self.backend, case, given.operands)
 
         def once() -> tuple[Operands, tuple[Any, ...]]:
             tensors = {
-                name: adopt(tensor.clone(), True)
+                name: adopt(tensor.clone(), name in case.differentiable)
                 for name, tensor in given.operands._asdict().items()
                 if tensor is not None and tensor.dim() == 2
             }
@@ -141,7 +140,7 @@ class Worker:
 
     def _time(self, case: Case, given: accuracy.Given, sets: int) -> None:
         with self.clock.stream():
-            made = self._sets(given, sets)
+            made = self._sets(case, given, sets)
         if self.device == "cuda":
             torch.cuda.synchronize()
         for what in case.passes:

@@ -32,6 +32,12 @@ class Operands(NamedTuple):
     residual: Any = None
     gate: Any = None
     x_bias: Any = None
+    value: Any = None
+    value_bias: Any = None
+    k: Any = None
+    k_weight: Any = None
+    cos: Any = None
+    sin: Any = None
 
 
 class Done(NamedTuple):
@@ -63,6 +69,8 @@ class Backend:
 
     def refuses(self, case: Case) -> str:
         """Why it cannot do a case of an op that it has; "" where it can."""
+        if case.spec.has_heads and case.head_dim % 2:
+            return f"{case.cols} columns have no heads of an even width"
         if self.needs_bias and case.norm == "layer_norm" and not case.bias:
             return f"has no {case.op} with a weight and no bias"
         return "" if case.dtype in self.dtypes else f"does not take {case.dtype}"
@@ -111,9 +119,10 @@ class Autograd(Backend):
         return Done(tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,), given)
 
     def _gradients(self, case: Case, gradients: tuple[Any, ...], done: Done, again: bool) -> Operands:
-        inputs = [tensor for tensor in done.kept if tensor is not None]
-        found = torch.autograd.grad(done.outputs, inputs, gradients, retain_graph=again)
-        return Operands(**dict(zip(case.operands, found, strict=True)))
+        inputs = [getattr(done.kept, name) for name in case.differentiable]
+        shaped = [gradient.view(y.shape) for gradient, y in zip(gradients, done.outputs, strict=True)]
+        found = torch.autograd.grad(done.outputs, inputs, shaped, retain_graph=again)
+        return Operands(**dict(zip(case.differentiable, found, strict=True)))
 
     def backward(self, case: Case, gradients: tuple[Any, ...], done: Done) -> Operands:
         return self._gradients(case, gradients, done, True)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from comparison.backends.base import TORCH_DTYPES, Autograd, Backend, Done, Operands
 from comparison.case import Case
+from comparison.composition import from_heads, to_heads
 from comparison.ops import OPS
 
 GELU = {"gelu": "none", "gelu_tanh": "tanh"}
@@ -25,7 +26,14 @@ class Evenkeel(Autograd):
         return evenkeel.__version__
 
     def call(self, case: Case, given: Operands) -> Any:
-        x, weight, bias, residual, gate, x_bias = given
+        x, weight, bias, residual, gate, x_bias, value, value_bias, k, k_weight, cos, sin = given
+        if case.spec.form == "glu":
+            return self.library.swiglu(x, value, x_bias, value_bias)
+        if case.spec.form == "rope":
+            weights = (weight, k_weight, case.eps) if case.norm else ()
+            heads = (to_heads(x, case.head_dim), to_heads(k, case.head_dim))
+            q_out, k_out = getattr(self.library, case.op)(*heads, cos, sin, *weights)
+            return from_heads(q_out), from_heads(k_out)
         tensors = (x,) if residual is None and gate is None else (x, gate if residual is None else residual)
         columns = (weight, bias) if case.norm == "layer_norm" else (weight,)
         common = *tensors, (case.cols,), *columns, case.eps

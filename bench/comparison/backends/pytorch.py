@@ -19,7 +19,7 @@ class PyTorch(Autograd):
         return torch.__version__
 
     def call(self, case: Case, given: Operands) -> Any:
-        return compose(case.spec, case.eps, *given)
+        return compose(case.spec, case.eps, case.head_dim, *given)
 
     def statistics(self, case: Case, done: Done) -> tuple[Any, Any]:
         if case.norm == "rms_norm":
@@ -48,10 +48,10 @@ class Compiled(PyTorch):
         return self.made[1](*given)
 
     def _compile(self, case: Case) -> Any:
-        spec, eps = case.spec, case.eps
+        spec, eps, head_dim = case.spec, case.eps, case.head_dim
 
         def composed(*given: Tensor | None) -> tuple[Tensor, ...]:
-            return compose(spec, eps, *given)
+            return compose(spec, eps, head_dim, *given)
 
         return torch.compile(composed, dynamic=False, fullgraph=True, mode=self.mode)
 
