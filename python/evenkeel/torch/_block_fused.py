@@ -25,6 +25,7 @@ from evenkeel.torch._functional import (
     rms_norm,
     rms_norm_residual,
 )
+from evenkeel.torch._glu import bias_act, glu
 
 
 def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
@@ -84,7 +85,10 @@ def norm_add(x: Tensor, bias: Tensor | None, residual: Tensor, module: Any) -> T
 
 
 def activate(x: Tensor, bias: Tensor | None, kind: Feedforward) -> Tensor:
-    return _block_plain.activate(x, bias, kind)
+    """The bias goes along with the packed gate and value, and gets one gradient, as they do."""
+    if kind.is_gated:
+        return glu(x, None, bias, activation=kind.activation)
+    return bias_act(x, bias, kind.activation)
 
 
 def heads(
