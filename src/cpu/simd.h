@@ -4,6 +4,7 @@
  *     v_splat v_add v_sub v_mul v_fma(a, b, c) = a*b + c, v_fnma = -a*b + c
  *     v_num (a register), v_magnitude v_at_least v_at_most v_if_less v_reciprocal v_power    as math/math.inc.h says
  *     v_store(p, a)            a whole register of real numbers, in a workspace
+ *     v_swap(a)                lanes 2i and 2i + 1 exchanged; with one lane a
  *     v_first(a, n)            lanes from n on set to +0, n in 0 … WIDTH
  *     v_narrow(a)              the first steps of the tree of rule 2 over the lanes of GROUP registers side by
  *                              side (a block of lanes), until one register is left
@@ -215,5 +216,16 @@ TREE(vd, double)
 #define vd_load_part f64_load_part
 #define vf_store_part f32_store_part
 #define vd_store_part f64_store_part
+
+/* Of numbers in pairs of neighbours at p, the partners of the first n from the i-th on; the others are +0. */
+#define PARTNERS(v)                                                                      \
+	INLINE v v##_partners(const v##_real *p, int64_t i, int n)                           \
+	{                                                                                    \
+		if (v##_WIDTH == 1)                                                              \
+			return v##_load_part(p + (i ^ 1), n);                                        \
+		return v##_swap(n == v##_WIDTH ? v##_load(p + i) : v##_load_part(p + i, n));     \
+	}
+PARTNERS(vf)
+PARTNERS(vd)
 
 #endif

@@ -15,12 +15,15 @@ INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 
+INLINE vf vf_swap(vf a) { return _mm256_permute_ps(a, 0xb1); }
+
 INLINE vd vd_splat(double a) { return _mm256_set1_pd(a); }
 INLINE vd vd_add(vd a, vd b) { return _mm256_add_pd(a, b); }
 INLINE vd vd_sub(vd a, vd b) { return _mm256_sub_pd(a, b); }
 INLINE vd vd_mul(vd a, vd b) { return _mm256_mul_pd(a, b); }
 INLINE vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
 INLINE vd vd_fnma(vd a, vd b, vd c) { return _mm256_fnmadd_pd(a, b, c); }
+INLINE vd vd_swap(vd a) { return _mm256_permute_pd(a, 0x5); }
 
 INLINE void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
 INLINE void vd_store(double *p, vd a) { _mm256_storeu_pd(p, a); }

@@ -14,6 +14,7 @@ INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf vf_first(vf a, int n) { return _mm512_maskz_mov_ps((__mmask16)((1u << n) - 1), a); }
+INLINE vf vf_swap(vf a) { return _mm512_permute_ps(a, 0xb1); }
 
 INLINE vd vd_splat(double a) { return _mm512_set1_pd(a); }
 INLINE vd vd_add(vd a, vd b) { return _mm512_add_pd(a, b); }
@@ -22,6 +23,7 @@ INLINE vd vd_mul(vd a, vd b) { return _mm512_mul_pd(a, b); }
 INLINE vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
 INLINE vd vd_fnma(vd a, vd b, vd c) { return _mm512_fnmadd_pd(a, b, c); }
 INLINE vd vd_first(vd a, int n) { return _mm512_maskz_mov_pd((__mmask8)((1u << n) - 1), a); }
+INLINE vd vd_swap(vd a) { return _mm512_permute_pd(a, 0x55); }
 
 INLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 INLINE void vd_store(double *p, vd a) { _mm512_storeu_pd(p, a); }

@@ -13,6 +13,7 @@ INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+INLINE vf vf_swap(vf a) { return vrev64q_f32(a); }
 
 INLINE vd vd_splat(double a) { return vdupq_n_f64(a); }
 INLINE vd vd_add(vd a, vd b) { return vaddq_f64(a, b); }
@@ -20,6 +21,7 @@ INLINE vd vd_sub(vd a, vd b) { return vsubq_f64(a, b); }
 INLINE vd vd_mul(vd a, vd b) { return vmulq_f64(a, b); }
 INLINE vd vd_fma(vd a, vd b, vd c) { return vfmaq_f64(c, a, b); }
 INLINE vd vd_fnma(vd a, vd b, vd c) { return vfmsq_f64(c, a, b); }
+INLINE vd vd_swap(vd a) { return vextq_f64(a, a, 1); }
 
 INLINE void vf_store(float *p, vf a) { vst1q_f32(p, a); }
 INLINE void vd_store(double *p, vd a) { vst1q_f64(p, a); }

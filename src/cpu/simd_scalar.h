@@ -19,6 +19,7 @@ enum { vf_WIDTH = 1, vd_WIDTH = 1, REGISTERS = 16, GROUP = 4, vf_BLOCKS = 64, vd
 	INLINE v v##_fma(v a, v b, v c) { return fma_real(a, b, c); }                 \
 	INLINE v v##_fnma(v a, v b, v c) { return fma_real(-a, b, c); }               \
 	INLINE v v##_first(v a, int n) { return n ? a : 0; }                          \
+	INLINE v v##_swap(v a) { return a; }                                          \
 	INLINE v v##_narrow(const v a[GROUP]) { return (a[0] + a[1]) + (a[2] + a[3]); } \
 	INLINE real v##_sum(const v blocks[v##_BLOCKS])                               \
 	{                                                                             \

@@ -10,6 +10,7 @@
 #include "norm/cpu.h"
 #include "norm/cuda.h"
 #include "norm/reference.h"
+#include "rope/cpu.h"
 #include "rope/reference.h"
 
 /* ---- the norms ---- */
@@ -111,7 +112,7 @@ const struct ek_backend ek_backend_cpu = {
 	.describe = ek_cpu_describe,
 	.norm = &ek_norm_cpu,
 	.glu = &ek_glu_cpu,
-	.rope = &ek_rope_reference,
+	.rope = &ek_rope_cpu,
 };
 
 const struct ek_backend ek_backend_cuda = {

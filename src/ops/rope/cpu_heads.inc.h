@@ -1,0 +1,405 @@
+/* Rotary position embedding in one arithmetic (rule 12 of docs/numerics.md), some heads of a token at a time: what the call reads
+ * becomes real numbers, each head is computed, and the results are rounded. Included by cpu_level.c with the words of
+ * cpu/level.inc.h and CONVERTED_DTYPES(X). Makes: LEVEL_ACT, a struct ek_rope_kernel. SPDX-License-Identifier: MIT */
+
+enum { N(W) = PASTE(ACT, WIDTH), N(STEP) = 2 * N(W) };
+
+#include "cpu/convert.inc.h"
+#include "cpu/columns.inc.h"
+#include "cpu/rowsum.inc.h"
+
+/* The first n (1 … W) numbers at p. */
+INLINE vec N(load)(const real *p, int n)
+{
+	return n == N(W) ? V(load)(p) : V(load_part)(p, n);
+}
+
+INLINE void N(store)(real *p, vec a, int n)
+{
+	if (n == N(W))
+		V(store)(p, a);
+	else
+		V(store_part)(p, a, n);
+}
+
+/* ---- the turn ---- */
+
+/* The angles of a token, as they are multiplied: o = fma(x, cos, partner * sin). Of halves cos has rotary_dim / 2 numbers; sin has
+ * those of the first elements of pairs and then those of the second. Interleaved both have a number for each element. */
+struct N(angles) {
+	real cos[EK_MAX_HEAD_DIM], sin[EK_MAX_HEAD_DIM];
+};
+
+/* back: the other way. */
+static void N(set_angles)(const struct ek_rope_call *c, int64_t token, bool back, struct N(angles) * angles)
+{
+	real cosines[EK_MAX_HEAD_DIM / 2], sines[EK_MAX_HEAD_DIM / 2];
+	const int64_t half = c->rotary_dim / 2, row = ek_rope_row(c, token / c->seq, token % c->seq);
+	const struct N(tensor) cos_from = N(tensor_at)(c->cos, c->table_dtype, row * c->cos_stride),
+			       sin_from = N(tensor_at)(c->sin, c->table_dtype, row * c->sin_stride);
+	N(widen)(&sin_from, 0, half, sines);
+	if (!c->interleaved) {
+		N(widen)(&cos_from, 0, half, angles->cos);
+		for (int64_t i = 0; i < half; i++) {
+			angles->sin[i] = back ? sines[i] : -sines[i];
+			angles->sin[half + i] = back ? -sines[i] : sines[i];
+		}
+		return;
+	}
+	N(widen)(&cos_from, 0, half, cosines);
+	for (int64_t i = 0; i < half; i++) {
+		angles->cos[2 * i] = angles->cos[2 * i + 1] = cosines[i];
+		angles->sin[2 * i] = back ? sines[i] : -sines[i];
+		angles->sin[2 * i + 1] = back ? -sines[i] : sines[i];
+	}
+}
+
+/* x and y may be the same. */
+INLINE void N(turn_halves)(const struct N(angles) * t, const real *x, real *y, int64_t half)
+{
+	for (int64_t i = 0; i < half; i += N(W)) {
+		const int n = (int)smaller(N(W), half - i);
+		const vec a = N(load)(x + i, n), b = N(load)(x + half + i, n), cos = N(load)(t->cos + i, n);
+		N(store)(y + i, V(fma)(a, cos, V(mul)(b, N(load)(t->sin + i, n))), n);
+		N(store)(y + half + i, V(fma)(b, cos, V(mul)(a, N(load)(t->sin + half + i, n))), n);
+	}
+}
+
+/* Pairs are neighbours: two registers at a time, so that one lane has its partner in hand, too. */
+INLINE void N(turn_neighbours)(const struct N(angles) * t, const real *x, real *y, int64_t count)
+{
+	for (int64_t i = 0; i < count; i += N(STEP)) {
+		vec o[2];
+		UNROLL for (int k = 0; k < 2; k++)
+		{
+			const int64_t at = i + k * N(W);
+			const int n = (int)larger(0, smaller(N(W), count - at));
+			const vec turned = V(mul)(V(partners)(x, at, n), V(load_part)(t->sin + at, n));
+			o[k] = V(fma)(V(load_part)(x + at, n), V(load_part)(t->cos + at, n), turned);
+		}
+		UNROLL for (int k = 0; k < 2; k++) V(store_part)(
+			y + i + k * N(W), o[k], (int)larger(0, smaller(N(W), count - i - k * N(W))));
+	}
+}
+
+/* A head. */
+INLINE void N(turn)(const struct ek_rope_call *c, const struct N(angles) * t, const real *x, real *y)
+{
+	const int64_t first = c->trailing ? c->head_dim - c->rotary_dim : 0,
+		      rest = c->head_dim - c->rotary_dim;
+	if (c->interleaved)
+		N(turn_neighbours)(t, x + first, y + first, c->rotary_dim);
+	else
+		N(turn_halves)(t, x + first, y + first, c->rotary_dim / 2);
+	if (x != y && rest)
+		memcpy(y + (first ? 0 : c->rotary_dim), x + (first ? 0 : c->rotary_dim),
+		       (size_t)rest * sizeof *x);
+}
+
+/* ---- the norm of a head ---- */
+
+/* As xhat uses them: fma(x - mean, rstd, shift). RMSNorm: a mean of 0 and a shift of -0, which change no bit. */
+struct N(stats) {
+	real mean, rstd, shift;
+};
+
+/* Rule 3. */
+INLINE struct N(stats) N(statistics)(const struct ek_rope_call *c, const real *x)
+{
+	const int64_t count = c->head_dim;
+	const real n = (real)count, eps = (real)c->eps;
+	if (c->norm == EK_RMS_NORM) {
+		const real q = N(segment_sum)(N(OF_SQUARE), x, x, 0, count);
+		return (struct N(stats)){0, 1 / V(sqrt1)(q / n + eps), -(real)0};
+	}
+	const real m0 = N(segment_sum)(N(OF_U), x, x, 0, count) / n;
+	const real s = N(segment_sum)(N(OF_DEVIATION), x, x, m0, count),
+		   q = N(segment_sum)(N(OF_SQUARE), x, x, m0, count);
+	const real correction = s / n, mean = m0 + correction, mean_lo = (m0 - mean) + correction;
+	const real v = V(fma1)(-correction, correction, q / n), rstd = 1 / V(sqrt1)((v < 0 ? 0 : v) + eps);
+	return (struct N(stats)){mean, rstd, -(mean_lo * rstd)};
+}
+
+/* Rule 4: y = xhat(x) * weight. x and y may be the same. */
+INLINE void N(normalize)(const struct N(stats) * s, const real *x, const real *weight, real *y, int64_t count)
+{
+	const vec mean = V(splat)(s->mean), rstd = V(splat)(s->rstd), shift = V(splat)(s->shift);
+	for (int64_t i = 0; i < count; i += N(W)) {
+		const int n = (int)smaller(N(W), count - i);
+		const vec xhat = V(fma)(V(sub)(N(load)(x + i, n), mean), rstd, shift);
+		N(store)(y + i, V(mul)(xhat, N(load)(weight + i, n)), n);
+	}
+}
+
+/* Rule 5: the gradient of x from g. g and dx may be the same. */
+INLINE void N(norm_backward)(const struct ek_rope_call *c, const real *g, const real *xhat, real rstd_of_x,
+			     real *dx)
+{
+	const int64_t count = c->head_dim;
+	const bool centred = c->norm == EK_LAYER_NORM;
+	const real a = N(segment_sum)(N(OF_PRODUCT), g, xhat, 0, count) / (real)count,
+		   b = centred ? N(segment_sum)(N(OF_U), g, g, 0, count) / (real)count : 0;
+	const vec mean_a = V(splat)(a), mean_b = V(splat)(b), rstd = V(splat)(rstd_of_x);
+	for (int64_t i = 0; i < count; i += N(W)) {
+		const int n = (int)smaller(N(W), count - i);
+		const vec gi = N(load)(g + i, n), x = N(load)(xhat + i, n);
+		const vec d = centred ? V(sub)(gi, V(fma)(x, mean_a, mean_b)) : V(fnma)(x, mean_a, gi);
+		N(store)(dx + i, V(mul)(d, rstd), n);
+	}
+}
+
+INLINE void N(multiply)(const real *a, const real *b, real *to, int64_t count)
+{
+	for (int64_t i = 0; i < count; i += N(W)) {
+		const int n = (int)smaller(N(W), count - i);
+		N(store)(to + i, V(mul)(N(load)(a + i, n), N(load)(b + i, n)), n);
+	}
+}
+
+/* The weight, 1 + weight, or ones. */
+static void N(set_weight)(const struct ek_rope_call *c, const void *weight, real *to)
+{
+	const struct N(tensor) from = N(tensor_at)(weight, c->weight_dtype, 0);
+	for (int64_t i = 0; i < c->head_dim; i++)
+		to[i] = weight && !c->weight_offset ? 0 : 1;
+	if (weight && c->weight_offset)
+		N(add)(&from, 0, c->head_dim, to);
+	else if (weight)
+		N(widen)(&from, 0, c->head_dim, to);
+}
+
+/* ---- heads between tensors and real numbers ---- */
+
+/* Neighbouring heads of a token in a tensor. A head is read and written where it is, if it has real numbers and nothing is to be
+ * added to them or stored past the caches; otherwise it is in the buffer, head after head. */
+struct N(heads) {
+	struct N(tensor) tensor;
+	int64_t stride, head_dim;
+	real *buffer;
+	bool direct;
+};
+
+INLINE struct N(heads) N(heads_of)(const struct ek_rope_call *c, const void *tensor, const int64_t strides[3],
+				   int64_t token, int64_t head, real *buffer, bool direct)
+{
+	const int64_t at = token / c->seq * strides[0] + token % c->seq * strides[1] + head * strides[2];
+	const struct N(tensor) t = N(tensor_at)(tensor, c->dtype, at);
+	return (struct N(heads)){t, strides[2], c->head_dim, buffer, direct && N(is_real)(&t)};
+}
+
+INLINE real *N(head)(const struct N(heads) * h, int64_t i)
+{
+	return h->direct ? N(from)(&h->tensor, i * h->stride) : h->buffer + i * h->head_dim;
+}
+
+INLINE void N(read_heads)(const struct N(heads) * h, int64_t count)
+{
+	if (h->direct)
+		return;
+	if (h->stride == h->head_dim) {
+		N(widen)(&h->tensor, 0, count * h->head_dim, h->buffer);
+		return;
+	}
+	for (int64_t i = 0; i < count; i++)
+		N(widen)(&h->tensor, i * h->stride, h->head_dim, h->buffer + i * h->head_dim);
+}
+
+INLINE void N(write_heads)(const struct N(heads) * h, int64_t count, bool nontemporal)
+{
+	if (h->direct)
+		return;
+	if (h->stride == h->head_dim) {
+		N(narrow)(h->buffer, &h->tensor, 0, count * h->head_dim, nontemporal);
+		return;
+	}
+	for (int64_t i = 0; i < count; i++)
+		N(narrow)(h->buffer + i * h->head_dim, &h->tensor, i * h->stride, h->head_dim, nontemporal);
+}
+
+/* v: x, and the bias of these heads. */
+INLINE struct N(heads) N(read_biased)(const struct ek_rope_call *c, const struct ek_rope_side *side,
+				      int64_t token, int64_t head, int64_t count, real *buffer)
+{
+	const struct N(tensor) bias = N(tensor_at)(side->bias, c->weight_dtype, 0);
+	const struct N(heads) x = N(heads_of)(c, side->x, side->x_strides, token, head, buffer, !side->bias);
+	N(read_heads)(&x, count);
+	N(add)(&bias, head * c->head_dim, count * c->head_dim, buffer);
+	return x;
+}
+
+/* Heads from `row` on that go together: of one token, as many as a buffer has room for. */
+INLINE int64_t N(heads_together)(const struct ek_rope_heads *h, int64_t row)
+{
+	const int64_t heads = h->side->heads;
+	return smaller(smaller(heads - row % heads, h->end - row), larger(1, SEGMENT / h->call->head_dim));
+}
+
+/* ---- forward ---- */
+
+INLINE void N(forward_head)(const struct ek_rope_call *c, const struct N(angles) * angles, const real *weight,
+			    const real *x, real *y)
+{
+	struct N(stats) s;
+	if (!c->norm) {
+		N(turn)(c, angles, x, y);
+		return;
+	}
+	if (c->norm_last) {
+		N(turn)(c, angles, x, y);
+		s = N(statistics)(c, y);
+		N(normalize)(&s, y, weight, y, c->head_dim);
+		return;
+	}
+	s = N(statistics)(c, x);
+	N(normalize)(&s, x, weight, y, c->head_dim);
+	N(turn)(c, angles, y, y);
+}
+
+static void N(forward)(const struct ek_rope_heads *h)
+{
+	const struct ek_rope_call *c = h->call;
+	const struct ek_rope_side *side = h->side;
+	struct N(angles) angles;
+	real weight[EK_MAX_HEAD_DIM], from[SEGMENT], to[SEGMENT];
+	N(set_weight)(c, side->weight, weight);
+	for (int64_t row = h->first, count; row < h->end; row += count) {
+		const int64_t token = row / side->heads, head = row % side->heads;
+		count = N(heads_together)(h, row);
+		if (head == 0 || row == h->first)
+			N(set_angles)(c, token, false, &angles);
+		const struct N(heads) x = N(read_biased)(c, side, token, head, count, from);
+		const struct N(heads) y =
+			N(heads_of)(c, side->y, side->y_strides, token, head, to, !h->nontemporal);
+		for (int64_t i = 0; i < count; i++)
+			N(forward_head)(c, &angles, weight, N(head)(&x, i), N(head)(&y, i));
+		N(write_heads)(&y, count, h->nontemporal);
+	}
+	if (h->nontemporal)
+		nontemporal_fence();
+}
+
+/* ---- backward ---- */
+
+/* What a head's gradient is computed with; d: the gradient that is turned back, before the norm's. */
+struct N(backward_work) {
+	struct N(angles) angles, back;
+	real weight[EK_MAX_HEAD_DIM], ones[EK_MAX_HEAD_DIM], d[EK_MAX_HEAD_DIM], xhat[EK_MAX_HEAD_DIM];
+};
+
+/* dv of a head whose gradient is dy; x: v, where there is a norm. */
+INLINE void N(backward_head)(const struct ek_rope_call *c, struct N(backward_work) * w, const real *x,
+			     const real *dy, real *dv)
+{
+	struct N(stats) s;
+	if (!c->norm) {
+		N(turn)(c, &w->back, dy, dv);
+		return;
+	}
+	if (c->norm_last) {
+		N(turn)(c, &w->angles, x, w->d);
+		s = N(statistics)(c, w->d);
+		N(normalize)(&s, w->d, w->ones, w->xhat, c->head_dim);
+		N(norm_backward)(c, dy, w->xhat, s.rstd, w->d);
+		N(turn)(c, &w->back, w->d, dv);
+		return;
+	}
+	s = N(statistics)(c, x);
+	N(normalize)(&s, x, w->ones, w->xhat, c->head_dim);
+	N(turn)(c, &w->back, dy, w->d);
+	N(multiply)(w->d, w->weight, dv, c->head_dim);
+	N(norm_backward)(c, dv, w->xhat, s.rstd, dv);
+}
+
+/* Rule 6: the columns from `start` on get a row's terms. */
+INLINE void N(add_terms)(const struct N(columns) * c, int64_t start, const real *terms, int64_t count)
+{
+	for (int64_t i = 0; i < count; i += N(W)) {
+		const int n = (int)smaller(N(W), count - i);
+		const vec sum = N(load)(c->from + ((start + i) & c->mask), n);
+		N(store)(c->to + start + i, V(add)(sum, N(load)(terms + i, n)), n);
+	}
+}
+
+/* The same of products. Slots of one row are sums of their own, which are added. */
+INLINE void N(add_products)(const struct N(columns) * c, const real *a, const real *b, int64_t count)
+{
+	const bool apart = c->kind == COLUMNS_SLOTS;
+	for (int64_t i = 0; i < count; i += N(W)) {
+		const int n = (int)smaller(N(W), count - i);
+		const vec sum = N(load)(c->from + (i & c->mask), n), x = N(load)(a + i, n),
+			  y = N(load)(b + i, n);
+		N(store)(c->to + i, apart ? V(add)(sum, V(mul)(x, y)) : V(fma)(x, y, sum), n);
+	}
+}
+
+static void N(backward)(const struct ek_rope_heads *h, enum ek_rope_sum sum,
+			const struct ek_column_task *task, bool writes)
+{
+	const struct ek_rope_call *c = h->call;
+	const struct ek_rope_side *side = h->side;
+	const int64_t heads = side->heads, dim = c->head_dim, rows = h->end - h->first;
+	struct N(backward_work) w;
+	real from[SEGMENT], dy_from[SEGMENT], to[SEGMENT];
+	struct N(column_sums) sums;
+	N(open_sums)
+	(&sums, task, sum == EK_ROPE_OF_BIAS ? rows / heads : rows,
+	 sum == EK_ROPE_OF_BIAS ? heads * dim : dim, 1);
+	N(set_weight)(c, side->weight, w.weight);
+	N(set_weight)(c, NULL, w.ones);
+	for (int64_t row = h->first, count; row < h->end; row += count) {
+		const int64_t token = row / heads, head = row % heads;
+		struct N(heads) x = {.direct = false};
+		count = N(heads_together)(h, row);
+		if (head == 0 || row == h->first) {
+			N(set_angles)(c, token, true, &w.back);
+			if (c->norm_last)
+				N(set_angles)(c, token, false, &w.angles);
+		}
+		if (c->norm)
+			x = N(read_biased)(c, side, token, head, count, from);
+		const struct N(heads) dy =
+			N(heads_of)(c, side->dy, side->dy_strides, token, head, dy_from, true);
+		const struct N(heads) dx =
+			N(heads_of)(c, side->y, side->y_strides, token, head, to, writes && !h->nontemporal);
+		N(read_heads)(&dy, count);
+		for (int64_t i = 0; i < count; i++) {
+			real *dv = N(head)(&dx, i);
+			N(backward_head)(c, &w, c->norm ? N(head)(&x, i) : NULL, N(head)(&dy, i), dv);
+			if (sum == EK_ROPE_NO_SUM)
+				continue;
+			const struct N(columns) columns =
+				N(columns_for)(&sums, sum == EK_ROPE_OF_BIAS ? token : row + i);
+			if (sum == EK_ROPE_OF_BIAS) {
+				N(add_terms)(&columns, (head + i) * dim, dv, dim);
+			} else {
+				N(add_products)(&columns, w.d, w.xhat, dim);
+				N(rows_are_in)(&sums, row + i + 1);
+			}
+		}
+		if (sum == EK_ROPE_OF_BIAS && head + count == heads)
+			N(rows_are_in)(&sums, token + 1);
+		if (writes)
+			N(write_heads)(&dx, count, h->nontemporal);
+	}
+	if (task)
+		N(finish_tree)(&sums.tree, task->result);
+	if (h->nontemporal)
+		nontemporal_fence();
+}
+
+static void N(finish_columns)(const struct ek_rope_call *c, void *gradient, const void *results,
+			      int64_t count, int64_t cols, int64_t first, int64_t end)
+{
+	const struct N(tensor) to = N(tensor_at)(gradient, c->gradient_dtype, 0);
+	real total[SEGMENT];
+	for (int64_t start = first; start < end; start += SEGMENT) {
+		const int64_t n = smaller(SEGMENT, end - start);
+		N(finish_gradient)((const real *)results + start, count, cols, 0, n, false, total);
+		if (c->accumulate)
+			N(add)(&to, start, n, total);
+		N(narrow)(total, &to, start, n, false);
+	}
+}
+
+extern const struct ek_rope_kernel PASTE(LEVEL, ACT);
+const struct ek_rope_kernel PASTE(LEVEL, ACT) = {N(forward), N(backward), N(finish_columns)};
