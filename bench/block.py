@@ -1,0 +1,225 @@
+"""A training step of one transformer block: evenkeel's, torch.compile's and eager PyTorch's, in one run.
+
+    python bench/block.py                           both orders, two sizes on a GPU, a small one on a CPU
+    python bench/block.py --orders reordered --sizes 4x2048x1024x16x4096
+    python bench/block.py --modes evenkeel,eager --json block.json
+
+The three are one block with the same parameters (evenkeel.torch.ReorderedNormBlock and PreNormBlock, fused or not, in
+bf16 with a bias in every product), forward and backward of a given gradient. Their values are held against float64
+before they are timed: `error` is the larger one of the output and of the gradients, relative to their length.
+
+step      milliseconds of a step, the modes by turns: on a GPU a CUDA graph of it, replayed between events
+products, attention, rest
+          the device's milliseconds by the names of kernels, from a profile of single steps; rest is everything between
+          products and attention, the additions of autograd included
+kernels   that a step launches
+
+SPDX-License-Identifier: MIT
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+import evenkeel
+import evenkeel.torch as ek
+from comparison import timing
+
+ORDERS = {"reordered": ek.ReorderedNormBlock, "pre": ek.PreNormBlock}
+MODES = ("evenkeel", "compile", "eager")
+TOLERANCE = 1.1  # of the eager block's error: what a fused block's may be
+PROFILED = 3  # steps
+# Kernels of the vendor's libraries, and what splits a product's sums.
+PRODUCT = re.compile(r"gemm|nvjet|xmma|cutlass(?!.*fmha)|splitk|cublas", re.IGNORECASE)
+ATTENTION = re.compile(r"flash|fmha|attention|sdpa", re.IGNORECASE)
+
+
+class Size(NamedTuple):
+    batch: int
+    seq: int
+    d_model: int
+    heads: int
+    ffn: int
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self))
+
+
+SIZES = {
+    "cuda": (Size(4, 2048, 1024, 16, 4096), Size(2, 2048, 4096, 32, 11008)),
+    "cpu": (Size(2, 256, 512, 8, 1408),),
+}
+
+
+def parse_sizes(text: str) -> tuple[Size, ...]:
+    sizes = []
+    for part in text.split(","):
+        numbers = part.split("x")
+        if len(numbers) != len(Size._fields) or not all(n.isascii() and n.isdigit() and int(n) for n in numbers):
+            raise argparse.ArgumentTypeError(f"{part!r} is not {'x'.join(map(str.upper, Size._fields))}")
+        sizes.append(Size(*map(int, numbers)))
+    return tuple(sizes)
+
+
+def listed(names: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        for name in text.split(","):
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(names)}")
+        return tuple(dict.fromkeys(text.split(",")))
+
+    return parse
+
+
+# ---- the blocks ----
+
+
+class Step:
+    """Forward and backward of a block; calling it returns the output and all gradients."""
+
+    def __init__(self, block: Any, x: Tensor, gradient: Tensor, rope: tuple[Tensor, Tensor]) -> None:
+        self.block, self.x, self.gradient, self.rope = block, x, gradient, rope
+        self.inputs = [x, *block.parameters()]
+
+    def __call__(self) -> list[Tensor]:
+        y = self.block(self.x, rope=self.rope)
+        return [y.detach(), *torch.autograd.grad(y, self.inputs, self.gradient)]
+
+
+def steps_of(order: str, size: Size, device: str, dtype: torch.dtype, modes: Iterable[str]) -> dict[str, Step]:
+    """The modes' steps, and that of float64, on the same numbers."""
+    torch.manual_seed(0)
+    made = ORDERS[order](size.d_model, size.heads, size.ffn, fused=False, device=device, dtype=dtype)
+    shape = (size.batch, size.seq, size.d_model)
+    tables = [
+        torch.from_numpy(table).to(device) for table in evenkeel.rope_tables(size.seq, size.d_model // size.heads)
+    ]
+    x, gradient = (torch.randn(shape, device=device).to(dtype) for _ in range(2))
+
+    def step(mode: str) -> Step:
+        of = torch.float64 if mode == "float64" else dtype
+        fused = mode == "evenkeel"
+        block = ORDERS[order](size.d_model, size.heads, size.ffn, fused=fused, device=device, dtype=of)
+        block.load_state_dict(made.state_dict())
+        called: Any = torch.compile(block, dynamic=False, fullgraph=True) if mode == "compile" else block
+        cos, sin = (table.double() if of is torch.float64 else table for table in tables)
+        return Step(called, x.to(of).requires_grad_(), gradient.to(of), (cos, sin))
+
+    return {mode: step(mode) for mode in ("float64", *modes)}
+
+
+def error_of(found: list[Tensor], exact: list[Tensor]) -> float:
+    """The largest distance of a tensor, relative to its length."""
+    pairs = zip(found, exact, strict=True)
+    return max(((a.double() - b).norm() / b.norm().clamp_min(1e-300)).item() for a, b in pairs)
+
+
+def errors(steps: dict[str, Step]) -> dict[str, float]:
+    """Of each mode, from float64, whose step is removed: its tensors are large."""
+    exact = steps.pop("float64")()
+    return {mode: error_of(step(), exact) for mode, step in steps.items()}
+
+
+# ---- times ----
+
+
+def times_of(steps: dict[str, Step], device: str, rounds: int) -> dict[str, float]:
+    """Seconds a step, by turns."""
+    if device == "cpu":
+        return timing.by_turns(dict(steps), rounds)
+    side = torch.cuda.Stream()
+    return timing.graph_seconds({mode: timing.Graph([step], side) for mode, step in steps.items()}, rounds)
+
+
+def kind_of(kernel: str) -> str:
+    return "attention" if ATTENTION.search(kernel) else "products" if PRODUCT.search(kernel) else "rest"
+
+
+def parts_of(kernels: Iterable[tuple[str, float]], steps: int) -> dict[str, float]:
+    """Milliseconds a step of each kind, and how many kernels it launches, from (name, microseconds)."""
+    parts = dict.fromkeys(("products", "attention", "rest", "kernels"), 0.0)
+    for name, microseconds in kernels:
+        parts[kind_of(name)] += microseconds / 1e3 / steps
+        parts["kernels"] += 1 / steps
+    return parts
+
+
+def profiled(step: Step) -> dict[str, float]:
+    """On a GPU; memsets and copies count among the rest."""
+    step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(PROFILED):
+            step()
+        torch.cuda.synchronize()
+    events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
+    return parts_of(((event.name, event.time_range.elapsed_us()) for event in events), PROFILED)
+
+
+# ---- the run ----
+
+
+def measure(order: str, size: Size, modes: tuple[str, ...], device: str, dtype: torch.dtype, rounds: int) -> list[dict]:
+    steps = steps_of(order, size, device, dtype, modes)
+    error = errors(steps)
+    seconds = times_of(steps, device, rounds)
+    parts = {mode: profiled(step) if device == "cuda" else {} for mode, step in steps.items()}
+    what = {"order": order, "size": str(size), "dtype": str(dtype).removeprefix("torch.")}
+    return [{**what, "mode": mode, "seconds": seconds[mode], "error": error[mode], **parts[mode]} for mode in modes]
+
+
+def show(rows: list[dict]) -> None:
+    print(f"\n{rows[0]['order']} {rows[0]['size']} {rows[0]['dtype']}")
+    names = ("products", "attention", "rest", "kernels")
+    print(f"  {'':<10}{'step ms':>10}" + "".join(f"{name:>11}" for name in names) + f"{'error':>11}")
+    for row in rows:
+        figures = "".join(f"{row[name]:>11.3f}" if name in row else f"{'–':>11}" for name in names)
+        print(f"  {row['mode']:<10}{row['seconds'] * 1e3:>10.3f}{figures}{row['error']:>11.2e}")
+
+
+def is_close(rows: list[dict]) -> bool:
+    """Whether evenkeel's error is that of eager PyTorch, or not known."""
+    error = {row["mode"]: row["error"] for row in rows}
+    return error.get("evenkeel", 0.0) <= TOLERANCE * error.get("eager", float("inf"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="the GPU where there is one, else the CPU")
+    parser.add_argument("--orders", type=listed(ORDERS), default=tuple(ORDERS), metavar="O,O", help=", ".join(ORDERS))
+    parser.add_argument("--modes", type=listed(MODES), default=MODES, metavar="M,M", help=", ".join(MODES))
+    parser.add_argument("--sizes", type=parse_sizes, metavar="S,S", help="BATCHxSEQxD_MODELxHEADSxFFN")
+    parser.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="turns of each mode; medians (9)")
+    parser.add_argument("--json", metavar="FILE", help="what was found")
+    options = parser.parse_args()
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[options.dtype]
+    where = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    print(f"evenkeel {evenkeel.__version__}, torch {torch.__version__}, {where}")
+    results: list[dict] = []
+    close = True
+    for size in options.sizes or SIZES[device]:
+        for order in options.orders:
+            rows = measure(order, size, options.modes, device, dtype, options.rounds)
+            show(rows)
+            close = close and is_close(rows)
+            results += rows
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"evenkeel": evenkeel.__version__, "torch": torch.__version__, "device": where,
+                       "results": results}, file, indent=1)  # fmt: skip
+    if not close:
+        print(f"evenkeel's error is more than {TOLERANCE} of eager PyTorch's")
+    return not close
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
