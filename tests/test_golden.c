@@ -158,6 +158,45 @@ static int added_cases(struct golden *cases, int count, int room)
 	return count;
 }
 
+/* RoPE and the norms of heads; appended. Seeds are the cases' own. */
+static int rope_cases(struct golden *cases, int count, int room)
+{
+	static const struct head_sizes shapes[] = {
+		{1, 1, 1, 1, 2, 2},      {2, 3, 4, 2, 10, 6},   {1, 5, 2, 1, 17, 16}, {2, 2, 3, 3, 64, 64},
+		{1, 33, 4, 1, 40, 20},   {2, 3, 2, 1, 128, 96}, {1, 2, 8, 2, 80, 80}, {1, 3, 2, 1, 257, 64},
+		{1, 2, 1, 1, 1024, 512}, {1, 1030, 1, 1, 6, 4}, {2, 700, 3, 1, 4, 4}};
+	static const char *const ops[] = {"rope", "qk_norm_rope"};
+	static const char *const forms[] = {
+		"k k_out q_bias k_bias q_weight k_weight dq dk dq_bias dk_bias dq_weight dk_weight",
+		"k k_out q_weight positions dq dk dq_weight dk_weight", "q_bias dq dq_bias positions",
+		"k k_out k_bias k_weight dk dk_bias dk_weight accumulate"};
+	static const enum filling fillings[] = {FILL_NORMAL, FILL_SPECIAL, FILL_INTEGERS, FILL_OFFSET};
+	const struct ek_op_entry *op = ek_ops;
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < 3 * PASS_COUNT * COUNT_OF(ops) && count < room; k++) {
+			int turn = s * 7 + k * 5;
+			for (op = ek_ops; strcmp(op->name, ops[k / PASS_COUNT % COUNT_OF(ops)]) != 0;)
+				op++;
+			struct test_case c = case_make_heads(op, k % PASS_COUNT ? BACKWARD : FORWARD,
+							     dtype_pairs[turn % DTYPE_PAIRS], shapes[s]);
+			c.interleaved = turn / 2 % 2;
+			c.trailing = turn / 3 % 2;
+			c.norm = turn % 2 ? EK_LAYER_NORM : EK_RMS_NORM;
+			c.norm_last = turn / 5 % 3 == 0;
+			c.weight_offset = turn / 4 % 2;
+			c.table_dtype = turn / 7 % 2 ? EK_F32 : (ek_dtype)0;
+			c.gradient_dtype = turn / 6 % 2 ? EK_F32 : (ek_dtype)0;
+			c.first_row = turn % 3;
+			c.table_step = turn / 2 % 2 * c.seq;
+			c.table_rows = c.first_row + c.seq + (c.batch - 1) * c.table_step;
+			c.filling = fillings[(s + k) % COUNT_OF(fillings)];
+			c.seed = (uint64_t)(s * 100 + k);
+			case_set(&c, forms[(s + k / 2) % COUNT_OF(forms)]);
+			cases[count++].c = c;
+		}
+	return count;
+}
+
 static uint64_t digest_case(const struct test_case *c, const char *level)
 {
 	ek_context *ctx = context_of((struct setting){level, strcmp(level, "reference") == 0 ? 1 : 2, PLAIN});
@@ -173,7 +212,7 @@ static uint64_t digest_case(const struct test_case *c, const char *level)
 	return digest;
 }
 
-static struct golden cases[1024];
+static struct golden cases[2048];
 static int count;
 
 static void write_file(void)
@@ -185,7 +224,7 @@ static void write_file(void)
 	}
 	fprintf(file,
 		"# Digests of the reference's results, numerics version %d: what the case is, then 64-bit FNV-1a of all\n"
-		"# outputs (y, mean, rstd, mean_lo, h or dx, dweight, dbias, dresidual, dx_bias, dgate; little-endian; NaN as 0x7ff8).\n"
+		"# outputs, in the order of the op's table (little-endian; NaN as 0x7ff8).\n"
 		"# `make golden` writes this file; it changes only with EK_NUMERICS_VERSION.\n",
 		ek_numerics_version());
 	for (int i = 0; i < count; i++)
@@ -210,6 +249,7 @@ SETUP()
 	count = fused_cases(cases, count, COUNT_OF(cases), gated, COUNT_OF(gated));
 	count = group_cases(cases, count, COUNT_OF(cases));
 	count = added_cases(cases, count, COUNT_OF(cases));
+	count = rope_cases(cases, count, COUNT_OF(cases));
 	if (test_update)
 		write_file();
 }
