@@ -54,7 +54,7 @@ static const struct listed_shape shapes[] = {
 	{{4096, 1280}, DEFAULT},
 	{{1502, 4096}, DEFAULT},
 	{{16384, 768}, FULL | BENCH},
-	{{2048, 4096}, FULL | BENCH | BENCH_QUICK},
+	{{2048, 4096}, FULL | BENCH | HANDFUL | BENCH_QUICK},
 	{{2048, 2048}, FULL},
 	{{4000, 2000}, FULL},
 	{{8192, 1024}, FULL},
@@ -155,18 +155,55 @@ static void append(struct list *list, const struct listed_case *added)
 	list->count++;
 }
 
+/* A gated activation usually has no biases: they are there where they are asked for, and where all is verified. */
+static bool wants_bias(const struct options *options, const struct ek_op_entry *op)
+{
+	return options->bias &&
+	       (options->bias_given || options->command == COMMAND_VERIFY || !op_has(op, "value"));
+}
+
+/* What the options leave out. */
+static void drop_operands(struct test_case *c, const struct options *options)
+{
+	const struct {
+		const char *of, *operands; /* dropped where the op has the first */
+		bool wanted;
+	} groups[] = {
+		{"weight", "weight dweight", options->weight},
+		{"bias", "bias dbias", options->bias},
+		{"x_bias", "x_bias dx_bias", options->x_bias},
+		{"gate_bias", "gate_bias value_bias dgate_bias dvalue_bias", wants_bias(options, c->op)}};
+	for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+		if (!groups[i].wanted && op_has(c->op, groups[i].of))
+			case_drop(c, groups[i].operands);
+}
+
+/* The halves of rows of one tensor lie as far apart as if they were in it. */
+static void pack(struct test_case *c)
+{
+	static const char *const halves[] = {"gate", "value", "dgate", "dvalue"};
+	for (int i = 0; i < 4; i++) {
+		int number = ek_operand_named(case_op(c), halves[i]);
+		if (number >= 0)
+			c->pad[number] = c->cols;
+	}
+	c->packed = true;
+}
+
 struct test_case case_with(const struct options *options, const struct ek_op_entry *op, enum pass pass,
 			   struct dtype_pair dtypes, struct shape shape)
 {
 	struct test_case c = case_make(op, pass, dtypes, shape.rows, shape.cols);
 	c.eps = options->eps;
+	c.limit = options->limit;
+	c.alpha = options->alpha;
+	c.value_offset = options->value_offset;
 	c.seed = options->seed;
 	c.filling = options->filling;
-	c.group_cols = options->group_cols;
-	case_drop(&c, options->weight ? "" : "weight dweight");
-	case_drop(&c, options->bias ? "" : "bias dbias");
-	if (!options->x_bias && op_has(op, "x_bias"))
-		case_drop(&c, "x_bias dx_bias");
+	c.group_cols = case_has_groups(&c) ? options->group_cols : 0;
+	drop_operands(&c, options);
+	if (options->packed && op_has(op, "value"))
+		pack(&c);
 	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < case_op(&c)->choice_count; i++)
 		c.choices[i] = case_op(&c)->choice[i] ? options->choices[i] : 0;
 	if (c.pass == BACKWARD && !op_has(op, "residual")) /* x is not a sum with a residual */
@@ -197,23 +234,30 @@ static void append_shape(struct list *list, const struct options *options, bool 
 		append(list, &forms[i]);
 }
 
-/* Whether such rows can be cut into the groups that were asked for. */
-static bool has_groups(const struct options *options, int64_t cols)
+/* Whether such rows of the op can be cut into the groups that were asked for. */
+static bool has_groups(const struct options *options, const struct ek_op_entry *op, int64_t cols)
 {
-	return options->group_cols == 0 || cols % options->group_cols == 0;
+	return options->group_cols == 0 ||
+	       (op->forward == &ek_norm_forward_op && cols % options->group_cols == 0);
+}
+
+/* An op of the speed list that was not asked for, and is not the first. */
+static bool is_in_passing(const struct options *options, const struct ek_op_entry *op)
+{
+	return options->op_count == 0 && op != &ek_ops[0];
 }
 
 /* The speed list of a GPU: all its shapes in bf16 or in what was asked for, a handful beside. */
 static void append_gpu_shapes(struct list *list, const struct options *options, const struct model *model)
 {
 	bool bf16 = model->dtypes.dtype == EK_BF16;
-	bool chief = model->op == &ek_ops[0] || options->op_count;
+	bool chief = !is_in_passing(options, model->op);
 	bool whole = options->dtype_count || (bf16 && chief);
 	unsigned wanted = options->quick ? BENCH_QUICK : whole ? BENCH : HANDFUL;
 	if (!whole && !bf16 && (options->quick || !chief))
 		return;
 	for (int i = 0; i < GPU_SHAPE_COUNT; i++)
-		if (gpu_shapes[i].uses & wanted && has_groups(options, gpu_shapes[i].shape.cols))
+		if (gpu_shapes[i].uses & wanted && has_groups(options, model->op, gpu_shapes[i].shape.cols))
 			append_shape(list, options, true, model, gpu_shapes[i].shape);
 }
 
@@ -223,6 +267,8 @@ static void append_shapes(struct list *list, const struct options *options, bool
 	unsigned wanted = options->quick ? QUICK : options->full ? QUICK | DEFAULT | FULL : QUICK | DEFAULT;
 	if (bench)
 		wanted = options->quick ? BENCH_QUICK : BENCH;
+	if (bench && options->quick && is_in_passing(options, model->op))
+		wanted = HANDFUL;
 	for (int i = 0; i < options->shape_count; i++)
 		append_shape(list, options, bench, model, options->shapes[i]);
 	if (options->shape_count)
@@ -232,8 +278,35 @@ static void append_shapes(struct list *list, const struct options *options, bool
 		return;
 	}
 	for (int i = 0; i < SHAPE_COUNT; i++)
-		if (shapes[i].uses & wanted && has_groups(options, shapes[i].shape.cols))
+		if (shapes[i].uses & wanted && has_groups(options, model->op, shapes[i].shape.cols))
 			append_shape(list, options, bench, model, shapes[i].shape);
+}
+
+/* ---- verify --quick: what ops choose in their turn ---- */
+
+/* Where the options leave it open: every activation with either order of the gate, flavours every fifth time, limits and
+ * their like every third. */
+static struct options choices_in_turn(const struct options *options, const struct ek_op_entry *op, int turn)
+{
+	enum { GATE_ORDERS = 2, FLAVOURS = 5, LIMITS = 3, TENSORS = 4 };
+	bool relus = op && op->activations >> EK_RELU_SQUARED & 1, limited = turn % LIMITS == 1;
+	const int in_turn[EK_CHOICES] = {
+		[EK_CHOICE_GATE_FIRST] = turn % GATE_ORDERS,
+		[EK_CHOICE_ACTIVATION] = 1 + turn / GATE_ORDERS % (relus ? EK_RELU_SQUARED : EK_GELU_TANH),
+		[EK_CHOICE_WEIGHT_OFFSET] = turn % FLAVOURS == 1,
+		[EK_CHOICE_ROUNDING] = turn % FLAVOURS == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE,
+		[EK_CHOICE_INTERLEAVED] = turn % TENSORS == 3,
+	};
+	struct options chosen = *options;
+	for (int i = 0; i < EK_CHOICES; i++)
+		chosen.choices[i] = options->choices[i] ? options->choices[i] : in_turn[i];
+	if (limited && !options->packed) {
+		chosen.limit = options->limit != 0 ? options->limit : 1.5;
+		chosen.alpha = options->alpha != 0 ? options->alpha : 1.702;
+		chosen.value_offset = options->value_offset != 0 ? options->value_offset : 1;
+	}
+	chosen.choices[EK_CHOICE_INTERLEAVED] &= !options->packed;
+	return chosen;
 }
 
 /* ---- verify --quick on a GPU ---- */
@@ -268,69 +341,71 @@ static int pairs_of(const struct options *options, int element_size, struct dtyp
 	return count;
 }
 
+/* The ops that have the kernel and were asked for, in turn; NULL: none of those has it. */
+static const struct ek_op_entry *asked_for(const struct options *options, const struct gpu_kernel *kernel,
+					   int turn)
+{
+	const struct ek_op_entry *ops[EK_OP_NAMES];
+	int count = 0;
+	for (int i = 0; i < options->op_count; i++)
+		if (options->ops[i]->forward == kernel->op)
+			ops[count++] = options->ops[i];
+	return count ? ops[turn % count] : NULL;
+}
+
 /* The two norms in turn, plain every other time: only plain rows are shifted. */
-static const struct ek_op_entry *op_in_turn(int i)
+static const struct ek_op_entry *norm_in_turn(int i)
 {
 	enum { NORMS = 2 };
 	return i / NORMS % 2 == 0 ? &ek_ops[i % NORMS]
 				  : &ek_ops[NORMS + (i / 4 * NORMS + i % NORMS) % (EK_NORM_OPS - NORMS)];
 }
 
-/* Ops and dtypes take turns with the kernels. */
+static const struct ek_op_entry *op_in_turn(const struct gpu_kernel *kernel, int i)
+{
+	return kernel->op == &ek_norm_forward_op ? norm_in_turn(i) : &ek_ops[EK_NORM_OPS];
+}
+
+/* Ops, their choices and dtypes take turns with the kernels. */
 static void append_gpu_quick(struct list *list, const struct options *options)
 {
 	struct dtype_pair pairs[DTYPE_PAIRS];
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
-	int op_count = options->op_count ? options->op_count : EK_NORM_OPS;
 	for (int i = 0; i < gpu_quick_count; i++) {
 		const struct gpu_kernel *kernel = &gpu_quick[i];
+		const struct ek_op_entry *op =
+			options->op_count ? asked_for(options, kernel, i) : op_in_turn(kernel, i);
+		const struct options chosen = kernel->op == &ek_norm_forward_op
+						      ? *options
+						      : choices_in_turn(options, op, kernel->turn);
 		int pair_count = pairs_of(options, kernel->element_size, pairs);
-		if (pair_count == 0 || (!both && !options->pass[kernel->pass]) ||
-		    !has_groups(options, kernel->cols))
+		if (!op || pair_count == 0 || (!both && !options->pass[kernel->pass]) ||
+		    !has_groups(options, op, kernel->cols))
 			continue;
-		append_kernel(
-			list, options, kernel,
-			&(struct model){.op = options->op_count ? options->ops[i % op_count] : op_in_turn(i),
-					.dtypes = pairs[(i / 2 + i / 8) % pair_count]});
+		append_kernel(list, &chosen, kernel,
+			      &(struct model){.op = op, .dtypes = pairs[(i / 2 + i / 8) % pair_count]});
 	}
 }
 
 /* ---- verify --quick on a CPU, all ops ---- */
-
-/* What a fused op chooses in its turn, where the options leave it open: every activation with either order of the gate,
- * flavours every fifth time. */
-static struct options choices_in_turn(const struct options *options, int turn)
-{
-	enum { GATE_ORDERS = 2, FLAVOURS = 5 };
-	const int in_turn[EK_CHOICES] = {
-		[EK_CHOICE_GATE_FIRST] = turn % GATE_ORDERS,
-		[EK_CHOICE_ACTIVATION] = 1 + turn / GATE_ORDERS % EK_GELU_TANH,
-		[EK_CHOICE_WEIGHT_OFFSET] = turn % FLAVOURS == 1,
-		[EK_CHOICE_ROUNDING] = turn % FLAVOURS == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE,
-	};
-	struct options chosen = *options;
-	for (int i = 0; i < EK_CHOICES; i++)
-		chosen.choices[i] = options->choices[i] ? options->choices[i] : in_turn[i];
-	return chosen;
-}
 
 /* All forms of a small shape; of a large one the form whose turn it is. */
 static void append_fused(struct list *list, const struct options *options, const struct model *model,
 			 struct shape shape, int turn)
 {
 	struct listed_case forms[MOST_FORMS];
-	struct options chosen = choices_in_turn(options, turn);
+	struct options chosen = choices_in_turn(options, model->op, turn);
 	struct test_case plain = case_with(&chosen, model->op, model->pass, model->dtypes, shape);
 	int count = list_forms(&plain, forms), small = shape.rows * shape.cols <= FORMS_LISTED;
 	for (int i = small ? 0 : turn % count; i < count; i += small ? 1 : count)
 		append(list, &forms[i]);
 }
 
-/* A plain norm and a fused op for every shape, pair of dtypes and pass. They take turns, so that each op meets each
- * shape, and each pair and pass in all its forms. */
+/* A plain norm and a fused one for every shape, pair of dtypes and pass, and another op for every third. They take turns, so
+ * that each op meets each shape, and each pair and pass in all its forms. */
 static void append_cpu_quick(struct list *list, const struct options *options)
 {
-	enum { NORMS = 2, FUSED = EK_NORM_OPS - NORMS };
+	enum { NORMS = 2, FUSED = EK_NORM_OPS - NORMS, OTHERS = EK_OP_COUNT - EK_NORM_OPS, OTHERS_TURN = 3 };
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
 	for (int i = 0; i < PASS_COUNT * DTYPE_PAIRS; i++) {
 		struct model model = {.pass = (enum pass)(i / DTYPE_PAIRS),
@@ -338,15 +413,31 @@ static void append_cpu_quick(struct list *list, const struct options *options)
 		if ((!both && !options->pass[model.pass]) || !dtype_wanted(options, false, &model.dtypes))
 			continue;
 		for (int k = 0, turn = i; k < SHAPE_COUNT; k++) {
-			if (!(shapes[k].uses & QUICK) || !has_groups(options, shapes[k].shape.cols))
-				continue;
 			model.op = &ek_ops[turn % NORMS];
+			if (!(shapes[k].uses & QUICK) || !has_groups(options, model.op, shapes[k].shape.cols))
+				continue;
 			append_shape(list, options, false, &model, shapes[k].shape);
 			model.op = &ek_ops[NORMS + turn % FUSED];
 			append_fused(list, options, &model, shapes[k].shape, turn / FUSED + i);
+			model.op = &ek_ops[EK_NORM_OPS + turn % OTHERS];
+			if (turn % OTHERS_TURN == 0 && has_groups(options, model.op, shapes[k].shape.cols))
+				append_fused(list, options, &model, shapes[k].shape, turn / OTHERS_TURN);
 			turn++;
 		}
 	}
+}
+
+/* Those that were asked for, or all. bench has swiglu for the gated activations, and --quick LayerNorm for the norms, of which
+ * RMSNorm moves the same bytes with less arithmetic. */
+static int list_ops(const struct options *options, bool bench, const struct ek_op_entry *ops[EK_OP_NAMES])
+{
+	int norms = options->quick ? 1 : EK_NORM_OPS, all = bench ? EK_OP_NAMES : EK_OP_COUNT, count = 0;
+	for (int i = 0; i < options->op_count; i++)
+		ops[count++] = options->ops[i];
+	for (int i = 0; options->op_count == 0 && i < all; i++)
+		if (!bench || i < norms || strcmp(ek_ops[i].name, "swiglu") == 0)
+			ops[count++] = &ek_ops[i];
+	return count;
 }
 
 static void append_all(struct list *list, const struct options *options, bool bench)
@@ -357,11 +448,10 @@ static void append_all(struct list *list, const struct options *options, bool be
 		return;
 	}
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
-	/* bench --quick: RMSNorm moves the same bytes with less arithmetic, so LayerNorm stands for both. */
-	int op_count = options->op_count ? options->op_count : bench && options->quick ? 1 : EK_NORM_OPS;
+	const struct ek_op_entry *ops[EK_OP_NAMES];
+	int op_count = list_ops(options, bench, ops);
 	for (int i = 0; i < op_count * PASS_COUNT * DTYPE_PAIRS; i++) {
-		int op = i / (PASS_COUNT * DTYPE_PAIRS);
-		struct model model = {.op = options->op_count ? options->ops[op] : &ek_ops[op],
+		struct model model = {.op = ops[i / (PASS_COUNT * DTYPE_PAIRS)],
 				      .pass = (enum pass)(i / DTYPE_PAIRS % PASS_COUNT),
 				      .dtypes = dtype_pairs[i % DTYPE_PAIRS]};
 		if ((both || options->pass[model.pass]) && dtype_wanted(options, bench, &model.dtypes))

@@ -4,6 +4,7 @@
 #include "cell.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "choices.h"
@@ -34,18 +35,46 @@ static void *make_buffer(const struct cell *cell, size_t bytes, bool *fine)
 	return memory;
 }
 
-/* The values of an input, at the start of its slab and once in each set. The sets hold the same values, which costs
- * nothing and spares the filling. */
+/* Of packed tensors: the operand whose rows end in those of this one; -1: it is none of them. */
+static int packed_into(const struct cell *cell, int number)
+{
+	static const char *const halves[][2] = {{"gate", "value"}, {"dgate", "dvalue"}};
+	for (int i = 0; i < 2 && cell->test_case.packed; i++)
+		if (strcmp(cell->op->operands[number].name, halves[i][1]) == 0)
+			return operand_number(cell->op, halves[i][0]);
+	return -1;
+}
+
+/* Gaps between rows aside, unless another operand is in them. */
+static size_t slab_bytes(const struct cell *cell, int number)
+{
+	const struct test_case *c = &cell->test_case;
+	return (size_t)(c->pad[number] ? stride_bytes(c, number) * c->rows : operand_bytes(c, number));
+}
+
+/* Where an operand begins in the slab that it is in. */
+static size_t place_in_slab(const struct cell *cell, int number)
+{
+	return packed_into(cell, number) < 0 ? 0 : (size_t)stride_bytes(&cell->test_case, number) / 2;
+}
+
+/* The values of an input, and of what is packed into it, at the start of its slab and once in each set. The sets hold the
+ * same values, which costs nothing and spares the filling. */
 static bool fill_slab(const struct cell *cell, int number)
 {
 	struct operand o;
-	operand_describe(&cell->test_case, number, &o);
-	unsigned char *values = malloc(o.buffer.bytes);
+	size_t bytes = slab_bytes(cell, number);
+	unsigned char *values = malloc(bytes);
 	if (!values)
 		return false;
-	o.buffer.data = values;
-	operand_fill(&cell->test_case, number, &o);
-	ek_status status = memory_write(cell->gpu, cell->slabs[number], values, o.buffer.bytes);
+	for (int i = number; i < cell->op->operand_count; i++) {
+		if (i != number && packed_into(cell, i) != number)
+			continue;
+		operand_describe(&cell->test_case, i, &o);
+		o.buffer.data = values + place_in_slab(cell, i);
+		operand_fill(&cell->test_case, i, &o);
+	}
+	ek_status status = memory_write(cell->gpu, cell->slabs[number], values, bytes);
 	free(values);
 	if (status == EK_OK && cell->steps[number])
 		status = memory_repeat(cell->gpu, cell->slabs[number], cell->steps[number], cell->sets);
@@ -57,10 +86,17 @@ static void make_slabs(struct cell *cell, bool *fine)
 {
 	const struct test_case *c = &cell->test_case;
 	for (int i = 0; i < cell->op->operand_count; i++) {
-		size_t bytes = round_up(cell, (size_t)operand_bytes(c, i));
+		size_t bytes = round_up(cell, slab_bytes(cell, i));
 		bool has_rows = cell->op->operands[i].dims[0].size == 0;
+		int whole = packed_into(cell, i);
 		if (!(c->present >> i & 1))
 			continue;
+		if (whole >= 0) {
+			cell->steps[i] = cell->steps[whole];
+			cell->slabs[i] =
+				cell->slabs[whole] ? cell->slabs[whole] + place_in_slab(cell, i) : NULL;
+			continue;
+		}
 		cell->steps[i] = has_rows ? bytes : 0;
 		cell->slabs[i] = make_buffer(cell, bytes * (size_t)(has_rows ? cell->sets : 1), fine);
 		bool input = i >= cell->op->output_count && !(case_statistics(c) >> i & 1);
@@ -151,7 +187,7 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 	*cell = (struct cell){
 		.test_case = *test_case, .op = case_op(test_case), .gpu = gpu_of(ctx), .sets = sets};
 	if (!cell->gpu && test_case->pass == FORWARD) /* what a CPU's inference does without */
-		case_drop(&cell->test_case, STATISTICS);
+		case_drop_statistics(&cell->test_case);
 	if (sets == 0)
 		cell->sets = choose_sets(cell, options, bytes);
 	if (!memory_suffices(cell->gpu, bytes * (double)cell->sets))
@@ -170,7 +206,7 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 void cell_free(struct cell *cell)
 {
 	for (int i = 0; i < EK_MOST_OPERANDS; i++)
-		memory_free(cell->gpu, cell->slabs[i]);
+		memory_free(cell->gpu, cell->slabs[i] && packed_into(cell, i) < 0 ? cell->slabs[i] : NULL);
 	memory_free(cell->gpu, cell->workspace);
 	*cell = (struct cell){.sets = 0};
 }
@@ -199,16 +235,22 @@ static double time_op(struct cell *cell, ek_context *ctx)
 	return (seconds_now() - start) / (double)cell->sets;
 }
 
-/* The smallest of the result, x and dy, whose dtypes may differ. */
+/* The first input of forward; of a backward that is not given it, the first of its own. */
+int cell_input(const struct cell *cell)
+{
+	const struct ek_op *forward = cell->test_case.op->forward;
+	int number = ek_operand_named(cell->op, forward->operands[forward->output_count].name);
+	return number >= 0 && cell->slabs[number] ? number : cell->op->output_count;
+}
+
+/* The smallest of the result, the input and dy, whose dtypes and widths may differ. */
 size_t cell_copied(const struct cell *cell)
 {
-	static const char *const copied[] = {"x", "dy"};
+	const int copied[] = {cell_input(cell), ek_operand_named(cell->op, "dy")};
 	size_t bytes = cell->steps[0];
-	for (int i = 0; i < 2; i++) {
-		int number = ek_operand_named(cell->op, copied[i]);
-		if (number >= 0 && cell->slabs[number] && cell->steps[number] < bytes)
-			bytes = cell->steps[number];
-	}
+	for (int i = 0; i < 2; i++)
+		if (copied[i] >= 0 && cell->slabs[copied[i]] && cell->steps[copied[i]] < bytes)
+			bytes = cell->steps[copied[i]];
 	return bytes;
 }
 
@@ -222,7 +264,8 @@ static double time_copy(const struct cell *cell, struct team *team)
 {
 	const unsigned char *dy = cell_slab(cell, "dy");
 	double start = seconds_now();
-	copy_streams(team, cell->slabs[0], cell_slab(cell, "x"), dy, cell_copied(cell) * (size_t)cell->sets);
+	copy_streams(team, cell->slabs[0], cell->slabs[cell_input(cell)], dy,
+		     cell_copied(cell) * (size_t)cell->sets);
 	return (seconds_now() - start) / (double)cell->sets * cell_copies(cell, dy ? 3 : 2);
 }
 
@@ -265,7 +308,7 @@ int cell_measure(struct cell *cell, ek_context *ctx, struct team *team, struct p
 	if (cell_call(cell, ctx, 0) != EK_OK)
 		return complain(STATUS_USAGE, "%s", ek_error(ctx));
 	bool with_peer = peer && peer_prepare(peer, cell);
-	copy_prepare(team, cell->slabs[0], cell_slab(cell, "x"), cell_slab(cell, "dy"),
+	copy_prepare(team, cell->slabs[0], cell->slabs[cell_input(cell)], cell_slab(cell, "dy"),
 		     cell_copied(cell) * (size_t)cell->sets);
 	(void)time_op(cell, ctx); /* a round that does not count: pages, clocks and threads warm up */
 	double begun = seconds_now();

@@ -39,11 +39,8 @@ int cell_make(struct cell *cell, ek_context *ctx, const struct options *options,
 	      const struct test_case *test_case, int64_t sets);
 void cell_free(struct cell *cell);
 
-/* Bytes of a tensor that a copy moves beside one set of the op; the op's bytes over those of such a copy, which has two
- * tensors, or three where it also reads dy. */
-size_t cell_copied(const struct cell *cell);
-double cell_copies(const struct cell *cell, int tensors);
-
+/* The number of the input that a copy reads: x, or what the op has for it. */
+int cell_input(const struct cell *cell);
 /* Bytes of a tensor that a copy moves beside one set of the op; and the op's bytes over those of a copy that moves so many
  * tensors. */
 size_t cell_copied(const struct cell *cell);

@@ -7,20 +7,28 @@
 #include "cli.h"
 #include "options.h"
 
-/* By number. What ops must have for the choice to mean something, an operand or the choice itself; NULL: all have it. */
+/* By number. What ops must have for the choice to mean something, an operand or the choice itself; NULL: all have it. For
+ * any: also where no op is named, and ops that have it not leave it out. */
 static const struct {
 	const char *option, *of;
+	bool for_any;
 } names[EK_CHOICES] = {[EK_CHOICE_WEIGHT_DTYPE] = {"--weight-dtype", NULL},
 		       [EK_CHOICE_H_DTYPE] = {"--residual-dtype", "residual"},
-		       [EK_CHOICE_Y_DTYPE] = {"--out-dtype", NULL},
+		       [EK_CHOICE_Y_DTYPE] = {"--out-dtype", "y_dtype", true},
 		       [EK_CHOICE_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
-		       [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", NULL},
-		       [EK_CHOICE_ROUNDING] = {"--rounding", NULL},
+		       [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", "weight", true},
+		       [EK_CHOICE_ROUNDING] = {"--rounding", "weight", true},
 		       [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
-		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate"}};
+		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate_first"},
+		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"}};
+
+/* Those of ek_scalar_names that only some ops have. */
+static const char *const scalar_options[EK_SCALARS] = {
+	[EK_LIMIT] = "--limit", [EK_ALPHA] = "--alpha", [EK_VALUE_OFFSET] = "--value-offset"};
 
 const char *const rounding_names[2] = {"once", "each"};
-const char *const activation_names[EK_GELU_TANH + 1] = {"none", "sigmoid", "silu", "gelu", "gelu_tanh"};
+const char *const activation_names[EK_RELU_SQUARED + 1] = {"none",      "sigmoid", "silu",        "gelu",
+							   "gelu_tanh", "relu",    "relu_squared"};
 
 static const struct ek_choice *choice_at(int number)
 {
@@ -74,7 +82,11 @@ static bool has(const struct ek_op_entry *op, const char *name)
 {
 	for (int i = 0; i < EK_CHOICES; i++)
 		if (strcmp(choice_at(i)->name, name) == 0)
-			return op->open_choices >> i & 1;
+			return (op->forward->choice[i] || op->backward->choice[i]) &&
+			       op->open_choices >> i & 1;
+	for (int i = 0; i < EK_SCALARS; i++)
+		if (strcmp(ek_scalar_names[i], name) == 0)
+			return op->forward->scalar[i] != 0;
 	return op_has(op, name) || (strcmp(name, "residual") == 0 && op_has(op, "residual_after"));
 }
 
@@ -102,18 +114,48 @@ static int check_activation(const struct options *options)
 	if (!activation || i == options->op_count)
 		return STATUS_FINE;
 	char allowed[64] = "";
-	for (int k = EK_NO_ACTIVATION; k <= EK_GELU_TANH; k++) {
+	uint32_t left = options->ops[i]->activations;
+	for (int k = EK_NO_ACTIVATION; left >> k; k++) {
 		size_t length = strlen(allowed);
-		if (options->ops[i]->activations >> k & 1)
+		bool last = left >> k == 1;
+		if (left >> k & 1)
 			(void)snprintf(allowed + length, sizeof allowed - length, "%s%s",
-				       length ? " or " : "", activation_names[k]);
+				       !length ? ""
+				       : last  ? " or "
+					       : ", ",
+				       activation_names[k]);
 	}
 	return complain(STATUS_USAGE, "--activation %s: of %s it must be %s", activation_names[activation],
 			options->ops[i]->name, allowed);
 }
 
+/* The numbers of gated activations, and how their tensors lie. */
+static int check_gated(const struct options *options)
+{
+	int activation = chosen(options, EK_CHOICE_ACTIVATION), status = STATUS_FINE;
+	if (options->limit != 0)
+		status = check_ops(options, "--limit", "limit");
+	if (options->alpha != 0 && status == STATUS_FINE)
+		status = check_ops(options, "--alpha", "alpha");
+	if (options->value_offset != 0 && status == STATUS_FINE)
+		status = check_ops(options, "--value-offset", "value");
+	if (options->packed && status == STATUS_FINE)
+		status = check_ops(options, "--packed", "value");
+	if (options->packed && chosen(options, EK_CHOICE_INTERLEAVED) && status == STATUS_FINE)
+		return complain(STATUS_USAGE, "--packed --interleaved: must be one of the two");
+	for (int i = 0; options->alpha != 0 && i < options->op_count && status == STATUS_FINE; i++)
+		if ((activation ? activation : options->ops[i]->usual[EK_CHOICE_ACTIVATION]) != EK_SILU)
+			return complain(STATUS_USAGE, "--alpha: must be with --activation silu");
+	return status;
+}
+
 static int check_groups(const struct options *options)
 {
+	if (options->group_cols && options->op_count) {
+		int status = check_ops(options, "--group-cols", "weight");
+		if (status != STATUS_FINE)
+			return status;
+	}
 	int64_t wrong = options->group_cols && options->cols % options->group_cols ? options->cols : 0;
 	for (int i = 0; options->group_cols && i < options->shape_count && !wrong; i++)
 		wrong = options->shapes[i].cols % options->group_cols ? options->shapes[i].cols : 0;
@@ -133,12 +175,14 @@ int choices_check(const struct options *options)
 	for (int i = 0; i < options->dtype_count && status == STATUS_FINE; i++)
 		status = check_dtype(options, options->dtypes[i]);
 	for (int i = 0; i < EK_CHOICES && status == STATUS_FINE; i++)
-		if (names[i].of && chosen(options, i))
+		if (names[i].of && chosen(options, i) && (options->op_count || !names[i].for_any))
 			status = check_ops(options, names[i].option, names[i].of);
 	if (status == STATUS_FINE && options->x_bias_given)
 		status = check_ops(options, "--x-bias", "x_bias");
 	if (status == STATUS_FINE)
 		status = check_activation(options);
+	if (status == STATUS_FINE)
+		status = check_gated(options);
 	if (status == STATUS_FINE)
 		status = check_groups(options);
 	return status;
@@ -160,6 +204,12 @@ const char *choices_text(const struct test_case *c)
 		length += (size_t)snprintf(text + length, sizeof text - length, " %s %s", names[i].option,
 					   word);
 	}
+	for (int i = EK_LIMIT; i < EK_SCALARS; i++)
+		if (case_op(c)->scalar[i] && c->scalars[i] != 0)
+			length += (size_t)snprintf(text + length, sizeof text - length, " %s %g",
+						   scalar_options[i], c->scalars[i]);
+	if (c->packed)
+		length += (size_t)snprintf(text + length, sizeof text - length, " --packed 1");
 	if (c->group_cols)
 		(void)snprintf(text + length, sizeof text - length, " --group-cols %lld",
 			       (long long)c->group_cols);

@@ -60,6 +60,17 @@ static void add_bare(struct forms *forms, const struct test_case *plain)
 	add(forms, &c, "no optional input");
 }
 
+/* Without sums over rows, as where weights and biases are not trained. */
+static void add_without_sums(struct forms *forms, const struct test_case *plain)
+{
+	const struct ek_op *op = case_op(plain);
+	struct test_case c = *plain;
+	for (int i = 0; i < op->output_count; i++)
+		c.present &= ~(op->operands[i].flags & EK_ACCUMULATES ? UINT32_C(1) << i : 0);
+	case_normalise(&c);
+	add(forms, &c, "no sums over rows");
+}
+
 /* One optional output, with the required one. */
 static void add_alone(struct forms *forms, const struct test_case *plain)
 {
@@ -116,7 +127,8 @@ static void add_placed(struct forms *forms, const struct test_case *plain)
 static void add_groups(struct forms *forms, const struct test_case *plain)
 {
 	static const int counts[] = {2, 3, 5, 7, 11, 13};
-	for (size_t i = 0; i < sizeof counts / sizeof *counts && !plain->group_cols; i++) {
+	for (size_t i = 0; i < sizeof counts / sizeof *counts && case_has_groups(plain) && !plain->group_cols;
+	     i++) {
 		struct test_case c = *plain;
 		if (plain->cols % counts[i] != 0)
 			continue;
@@ -143,6 +155,7 @@ int list_forms(const struct test_case *plain, struct listed_case list[MOST_FORMS
 	add_absent(&forms, plain);
 	add_bare(&forms, plain);
 	add_alone(&forms, plain);
+	add_without_sums(&forms, plain);
 	add_in_place(&forms, plain);
 	add_with(&forms, plain, "accumulate", "accumulated");
 	add_with(&forms, plain, "arbitrary", "statistics of something else");

@@ -4,12 +4,14 @@
 
 #include "cases.h"
 
-/* The kernel of a form at a width; which op and which dtype of that size have it, cases.c deals out. */
+/* The kernel of a form at a width; which op of the same tables and which dtype of that size have it, cases.c deals out. */
 struct gpu_kernel {
+	const struct ek_op *op; /* forward */
 	enum pass pass;
 	int element_size;
 	int64_t cols;
 	const char *form; /* by its name in forms.c */
+	int turn;         /* of gated activations: of their choices */
 };
 
 extern const struct gpu_kernel gpu_quick[];

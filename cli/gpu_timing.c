@@ -32,7 +32,7 @@ static void enqueue(struct watch *watch, const void *given, int64_t call)
 	const struct work *work = given;
 	struct cell *cell = work->cell;
 	int64_t set = call % cell->sets;
-	int x = operand_number(cell->op, "x");
+	int input = cell_input(cell);
 	if (watch_failed(watch))
 		return;
 	if (work->ctx)
@@ -41,7 +41,7 @@ static void enqueue(struct watch *watch, const void *given, int64_t call)
 		WATCH_TRY(watch, "copying",
 			  gpu_copy_launch(watch->gpu, work->variant, work->function, watch->stream,
 					  cell->slabs[0] + cell->steps[0] * (size_t)set,
-					  cell_slab(cell, "x") + cell->steps[x] * (size_t)set,
+					  cell->slabs[input] + cell->steps[input] * (size_t)set,
 					  cell_copied(cell)));
 }
 

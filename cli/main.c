@@ -36,7 +36,9 @@ static const struct command_entry commands[] = {
 	 "add_layer_norm or add_rms_norm: h = x + residual, y = the norm of h, both returned;\n"
 	 "layer_norm_residual or rms_norm_residual: y = residual + the norm of x;\n"
 	 "layer_norm_act or rms_norm_act: y = an activation of the norm of x, GELU by default; layer_norm_gelu: a GELU;\n"
-	 "layer_norm_gated or rms_norm_gated: y = the norm of x times an activation of a gate, SiLU by default.\n"
+	 "layer_norm_gated or rms_norm_gated: y = the norm of x times an activation of a gate, SiLU by default;\n"
+	 "glu: y = an activation of the gate, SiLU by default, times a value; swiglu, geglu: glu with a SiLU, a GELU;\n"
+	 "bias_act: y = an activation of x + a bias, GELU by default.\n"
 	 "On a GPU also what a call costs with the host's part, and the first call with a new width.\n\n"
 	 "Examples\n"
 	 "  evenkeel run layer_norm\n"
@@ -46,6 +48,9 @@ static const struct command_entry commands[] = {
 	 "  evenkeel run add_rms_norm --dtype bf16 --residual-dtype f32 --weight-offset 1\n"
 	 "  evenkeel run layer_norm_gelu --dtype bf16 --activation gelu_tanh\n"
 	 "  evenkeel run rms_norm_gated --dtype bf16 --gate-first 1\n"
+	 "  evenkeel run swiglu --dtype bf16 --pass backward --packed 1\n"
+	 "  evenkeel run glu --dtype bf16 --interleaved 1 --limit 7 --alpha 1.702 --value-offset 1      as in gpt-oss\n"
+	 "  evenkeel run bias_act --dtype bf16 --activation relu_squared\n"
 	 "  evenkeel run layer_norm --init integers --time 0      check only\n"
 	 "  evenkeel run layer_norm --dtype bf16 --device cuda    on the first GPU\n"},
 	{"verify", COMMAND_VERIFY, command_verify, "[OP...] [options]",
@@ -60,6 +65,7 @@ static const struct command_entry commands[] = {
 	 "  evenkeel verify layer_norm --isa avx2 --dtype f32,bf16\n"
 	 "  evenkeel verify --rows 39 --cols 777 --pass backward\n"
 	 "  evenkeel verify add_layer_norm --dtype bf16 --residual-dtype f32 --rounding each\n"
+	 "  evenkeel verify glu --activation gelu --interleaved 1\n"
 	 "  evenkeel verify --device cuda              the first GPU; --device all: the CPU and every GPU\n"
 	 "  evenkeel verify --device cuda --quick      few kernels to compile: about a minute, then seconds\n"},
 	{"bench", COMMAND_BENCH, command_bench, "[OP...] [options]",
@@ -67,7 +73,8 @@ static const struct command_entry commands[] = {
 	 "Times each op from memory: buffers rotate through at least 256 MB, op and copy take turns, medians\n"
 	 "count. \"of copy\" is the time of a copy of the same bytes over the time of the op: 1.00 is the limit.\n"
 	 "Forward moves x and y; backward x, dy and dx, and its copy reads two streams and writes one. With a\n"
-	 "residual both move it, or its gradient, and h as well. oneDNN is timed beside the plain norms where\n"
+	 "residual both move it, or its gradient, and h as well; with a gate and a value forward moves three tensors\n"
+	 "and backward five. oneDNN is timed beside the plain norms where\n"
 	 "libdnnl.so.3 can be opened ($EVENKEEL_DNNL names another file).\n\n"
 	 "On a GPU calls are captured in CUDA graphs over at least 512 MB and timed by the GPU's clock; the copy\n"
 	 "is the fastest of several kernels, from x to y, times the op's bytes over those of the copy: 1.5 for\n"
@@ -78,6 +85,7 @@ static const struct command_entry commands[] = {
 	 "  evenkeel bench --compare before.json       what changed since then\n"
 	 "  evenkeel bench layer_norm --shapes 512x768,333x1000 --dtype f32,bf16 --csv -\n"
 	 "  evenkeel bench add_layer_norm --quick\n"
+	 "  evenkeel bench swiglu --shapes 2048x4096 --dtype f32,bf16\n"
 	 "  evenkeel bench --device cuda --quick\n"},
 	{"explain", COMMAND_EXPLAIN, command_explain, "OP|REFERENCE [options]",
 	 "what an op costs: FLOPs, bytes, the least time",
@@ -103,6 +111,7 @@ static const struct command_entry commands[] = {
 	 "  evenkeel warmup --cols 4096,8192 --dtype bf16\n"
 	 "  evenkeel warmup layer_norm --cols 768 --dtype bf16 --weight-dtype f32 --pass forward\n"
 	 "  evenkeel warmup add_rms_norm --cols 4096 --dtype bf16\n"
+	 "  evenkeel warmup swiglu --cols 11008 --dtype bf16      of gated activations one kernel has all widths\n"
 	 "  evenkeel warmup rms_norm --cols 4096 --pack kernels.pack --arch 90,80\n"},
 };
 

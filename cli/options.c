@@ -171,13 +171,31 @@ static const char *set_init(struct options *options, const char *value)
 	return "ones, integers or decimals (or 0, 1, 2)";
 }
 
-static const char *set_eps(struct options *options, const char *value)
+static bool is_number(const char *value, double *number)
 {
 	char *end;
-	options->eps = strtod(value, &end);
-	if (end == value || *end || !isfinite(options->eps) || options->eps < 0)
-		return "a finite number, 0 or more";
-	return NULL;
+	*number = strtod(value, &end);
+	return end != value && !*end && isfinite(*number);
+}
+
+static const char *set_eps(struct options *options, const char *value)
+{
+	return is_number(value, &options->eps) && options->eps >= 0 ? NULL : "a finite number, 0 or more";
+}
+
+static const char *set_limit(struct options *options, const char *value)
+{
+	return is_number(value, &options->limit) && options->limit >= 0 ? NULL : "a finite number, 0 or more";
+}
+
+static const char *set_alpha(struct options *options, const char *value)
+{
+	return is_number(value, &options->alpha) && options->alpha > 0 ? NULL : "a finite number above 0";
+}
+
+static const char *set_value_offset(struct options *options, const char *value)
+{
+	return is_number(value, &options->value_offset) ? NULL : "a finite number";
 }
 
 static const char *set_isa(struct options *options, const char *value)
@@ -242,6 +260,14 @@ static const char *set_gate_first(struct options *options, const char *value)
 	return allowed;
 }
 
+static const char *set_interleaved(struct options *options, const char *value)
+{
+	bool interleaved;
+	const char *allowed = set_switch(&interleaved, value);
+	options->choices[EK_CHOICE_INTERLEAVED] = interleaved;
+	return allowed;
+}
+
 static const char *set_rounding(struct options *options, const char *value)
 {
 	int rounding = index_of(value, rounding_names, 2);
@@ -251,9 +277,9 @@ static const char *set_rounding(struct options *options, const char *value)
 
 static const char *set_activation(struct options *options, const char *value)
 {
-	int activation = index_of(value, activation_names, EK_GELU_TANH + 1);
+	int activation = index_of(value, activation_names, EK_RELU_SQUARED + 1);
 	options->choices[EK_CHOICE_ACTIVATION] = activation;
-	return activation < 1 ? "sigmoid, silu, gelu or gelu_tanh" : NULL;
+	return activation < 1 ? "sigmoid, silu, gelu, gelu_tanh, relu or relu_squared" : NULL;
 }
 
 const char *const variant_names[3] = {"reference", "pytorch", "evenkeel"};
@@ -349,7 +375,9 @@ static const struct option table[] = {
 	 "of what lies between the reference's casts (--dtype)"},
 	{"--weight", "0|1", TO_KERNELS | TO_EXPLAIN, TO(SWITCH, weight),
 	 "with a weight, and its gradient (1)"},
-	{"--bias", "0|1", TO_KERNELS, BY(set_bias), "with a bias, and its gradient (1)"},
+	{"--bias", "0|1", TO_KERNELS & ~COMMAND_VERIFY, BY(set_bias),
+	 "with a bias, or biases, and their gradients (1; of a gate and a value 0)"},
+	{"--bias", "0|1", COMMAND_VERIFY, BY(set_bias), "with a bias, or biases, and their gradients (1)"},
 	{"--bias", "0|1", TO_EXPLAIN, BY(set_bias), "with a bias, and its gradient (1; rms_norm: 0)"},
 	{"--x-bias", "0|1", TO_EXPLAIN | (TO_KERNELS & ~COMMAND_VERIFY), BY(set_x_bias),
 	 "of ops with a residual or an activation: with a bias of x, and its gradient (0)"},
@@ -360,9 +388,18 @@ static const struct option table[] = {
 	{"--rounding", "once|each", TO_KERNELS | TO_EXPLAIN, BY(set_rounding),
 	 "each: the normalized x rounds before weight multiplies it, as in Llama's code (once)"},
 	{"--activation", "NAME", TO_KERNELS | TO_EXPLAIN, BY(set_activation),
-	 "of ops with one: sigmoid, silu, gelu or gelu_tanh (gelu; of a gate silu)"},
+	 "sigmoid, silu, gelu or gelu_tanh; of glu and bias_act also relu or relu_squared (gelu; of a gate silu)"},
 	{"--gate-first", "0|1", TO_KERNELS | TO_EXPLAIN, BY(set_gate_first),
 	 "of ops with a gate: 1: it multiplies x, 0: the norm's result (0)"},
+	{"--packed", "0|1", TO_KERNELS, TO(SWITCH, packed),
+	 "of ops with a gate and a value: 1: they are halves of the rows of one tensor (0)"},
+	{"--interleaved", "0|1", TO_KERNELS, BY(set_interleaved),
+	 "of glu: 1: one tensor has gate and value in turn (0)"},
+	{"--limit", "L", TO_KERNELS, BY(set_limit),
+	 "of glu and its like: the gate's most, and the value's on both sides; 0: none (0)"},
+	{"--alpha", "A", TO_KERNELS, BY(set_alpha), "of their silu: t * sigmoid(A * t) (1)"},
+	{"--value-offset", "V", TO_KERNELS, BY(set_value_offset),
+	 "of their value: added behind the limit (0)"},
 	{"--group-cols", "N", TO_KERNELS | TO_EXPLAIN, COLS(group_cols),
 	 "columns that share statistics, a divisor of the width: groups of a row (the width)"},
 	{"--statistics", "0|1", TO_EXPLAIN, TO(SWITCH, statistics),
@@ -536,6 +573,8 @@ static int check_explain(const struct options *options)
 	if (options->expression && (options->variant || options->pass[FORWARD] || options->pass[BACKWARD]))
 		return complain(STATUS_USAGE, "%s: must be with an op; an expression's references say it",
 				options->variant ? "--variant" : "--pass");
+	if (options->op_count && options->ops[0]->forward != &ek_norm_forward_op)
+		return complain(STATUS_USAGE, "%s: explain counts the norms alone", options->ops[0]->name);
 	if (options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: explain takes one dtype, f32, f16, bf16 or f64");
 	if (options->rows && (options->batch || options->seq))

@@ -23,7 +23,7 @@ enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
 /* Of EK_ROUND_ONCE and EK_ROUND_EACH. */
 extern const char *const rounding_names[2];
 /* Of EK_NO_ACTIVATION and so on. */
-extern const char *const activation_names[EK_GELU_TANH + 1];
+extern const char *const activation_names[EK_RELU_SQUARED + 1];
 /* Of EK_REFERENCE and so on. */
 extern const char *const variant_names[3];
 
@@ -43,6 +43,8 @@ struct options {
 	enum filling filling;         /* --init */
 	uint64_t seed;
 	double eps;
+	double limit, alpha, value_offset; /* 0: none, 1, none */
+	bool packed;                       /* --packed */
 	bool weight, bias;
 	bool bias_given;           /* --bias */
 	bool x_bias, x_bias_given; /* --x-bias */

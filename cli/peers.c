@@ -280,7 +280,8 @@ bool peer_prepare(struct peer *peer, const struct cell *cell)
 	int type = c->dtype == EK_F32 ? DNNL_F32 : c->dtype == EK_BF16 ? DNNL_BF16 : DNNL_F16;
 	peer->sets = cell->sets;
 	/* It has neither neighbours nor choices: the bytes are those of a plain norm. */
-	bool plain = c->op->in_forward.needs == 0 && choices_text(c)[0] == 0 && !c->activation;
+	bool plain = c->op->forward == &ek_norm_forward_op && c->op->in_forward.needs == 0 &&
+		     choices_text(c)[0] == 0 && !c->activation;
 	bool fine = plain && c->dtype != EK_F64 &&
 		    make_descriptor(peer, &peer->descriptors[BY_ELEMENT], c->rows, c->cols, type) &&
 		    make_descriptor(peer, &peer->descriptors[BY_ROW], c->rows, 0, DNNL_F32) &&

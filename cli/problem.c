@@ -70,9 +70,13 @@ static void show_repeat(const struct problem *problem, const struct device_words
 		printf(" --device %s", device->name);
 	else
 		printf(" --isa %s --threads %d", device->isa, device->threads);
-	printf("%s --init %s --seed %llu --eps %g%s%s%s\n", choices_text(test_case),
-	       filling_names[options->filling], (unsigned long long)options->seed, options->eps,
-	       options->weight ? "" : " --weight 0", options->bias ? "" : " --bias 0",
+	if (case_op(test_case)->scalar[EK_EPS])
+		printf(" --eps %g", options->eps);
+	printf("%s --init %s --seed %llu%s%s%s\n", choices_text(test_case), filling_names[options->filling],
+	       (unsigned long long)options->seed, options->weight ? "" : " --weight 0",
+	       !options->bias        ? " --bias 0"
+	       : options->bias_given ? " --bias 1"
+				     : "",
 	       !options->x_bias_given ? ""
 	       : options->x_bias      ? " --x-bias 1"
 				      : " --x-bias 0");

@@ -41,10 +41,10 @@ enum {
 static void add_calls(struct warmup *warmup, struct test_case c)
 {
 	if (c.pass == FORWARD)
-		case_drop(&c, STATISTICS);
+		case_drop_statistics(&c);
 	warmup->calls[warmup->call_count++] = c;
-	if (c.pass == BACKWARD) {
-		case_drop_operands(&c, case_statistics(&c));
+	if (case_statistics(&c) & c.present) {
+		case_drop_statistics(&c);
 		warmup->calls[warmup->call_count++] = c;
 	}
 }

@@ -20,8 +20,8 @@ SETUP()
 {
 	struct options options = quick;
 	cases = cases_list(&options, false, &case_count);
-	options.op_count = EK_NORM_OPS;
-	for (int i = 0; i < EK_NORM_OPS; i++)
+	options.op_count = EK_OP_COUNT;
+	for (int i = 0; i < EK_OP_COUNT; i++)
 		options.ops[i] = &ek_ops[i];
 	all = cases_list(&options, false, &all_count);
 }
@@ -64,11 +64,13 @@ TEST(every_op_meets_every_shape)
 
 TEST(every_activation_meets_every_op_and_order_of_a_gate)
 {
-	for (int op = 0; op < EK_NORM_OPS; op++)
-		for (int choice = 0; choice < EK_GELU_TANH * 2; choice++) {
-			int activation = 1 + choice % EK_GELU_TANH, first = choice / EK_GELU_TANH, count = 0;
+	for (int op = 0; op < EK_OP_COUNT; op++)
+		for (int choice = 0; choice < EK_RELU_SQUARED * 2; choice++) {
+			int activation = 1 + choice % EK_RELU_SQUARED, first = choice / EK_RELU_SQUARED,
+			    count = 0;
 			bool gated = ek_ops[op].open_choices >> EK_CHOICE_GATE_FIRST & 1;
-			if (!(ek_ops[op].open_choices >> EK_CHOICE_ACTIVATION & 1) || (first && !gated))
+			if (!(ek_ops[op].open_choices >> EK_CHOICE_ACTIVATION & 1) || (first && !gated) ||
+			    !(ek_ops[op].activations >> activation & 1))
 				continue;
 			for (int i = 0; i < case_count; i++)
 				count += cases[i].c.op == &ek_ops[op] &&

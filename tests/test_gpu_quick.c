@@ -6,12 +6,13 @@
 
 #include "../cli/options.h"
 #include "gpu/columns.h"
+#include "ops/glu/kernels/layout.h"
 #include "ops/norm/cuda.h"
 #include "ops/norm/policy.h"
 #include "support_recipe.h"
 #include "support_runner.h"
 
-enum { MOST_KERNELS = 96, MOST_ROWS = 64, ARCH = 90, SHARED_BYTES = 227 << 10 };
+enum { MOST_KERNELS = 112, MOST_ROWS = 64, ARCH = 90, SHARED_BYTES = 227 << 10 };
 
 static const struct ek_gpu_limits limits = {ARCH, 1, SHARED_BYTES};
 static struct listed_case *cases;
@@ -36,6 +37,12 @@ static void add_kernel(const struct ek_recipe *recipe, const struct test_case *c
 			return;
 	if (kernel_count < COUNT_OF(kernels))
 		kernels[kernel_count++] = (struct kernel){*recipe, c};
+}
+
+/* Whether a kernel is one of the norms or, else, of gated activations. */
+static bool is_norm(const struct kernel *kernel)
+{
+	return kernel->test_case->op->forward == &ek_norm_forward_op;
 }
 
 static void list_kernels(void)
@@ -138,7 +145,7 @@ static bool is_met(const struct row *wanted)
 	for (int i = 0; i < kernel_count; i++) {
 		const struct test_case *c = kernels[i].test_case;
 		int access = recipe_constant(&kernels[i].recipe, "ACCESS");
-		if (access < 0)
+		if (access < 0 || !is_norm(&kernels[i]))
 			continue; /* of column sums */
 		struct row row = row_of(c->pass, c->dtype, c->cols, access);
 		if (same_row(&row, wanted))
@@ -202,7 +209,8 @@ TEST(every_constant_has_all_its_values)
 			for (int value = 0; value < constants[i].values; value++) {
 				int count = 0;
 				for (int k = 0; k < kernel_count; k++)
-					count += (int)kernels[k].test_case->pass == pass &&
+					count += is_norm(&kernels[k]) &&
+						 (int)kernels[k].test_case->pass == pass &&
 						 recipe_constant(&kernels[k].recipe, constants[i].name) ==
 							 value;
 				bool never = pass == FORWARD ? constants[i].backward_alone
@@ -210,6 +218,51 @@ TEST(every_constant_has_all_its_values)
 				EXPECT(never || count > 0, "no %s kernel has %s %d", pass_names[pass],
 				       constants[i].name, value);
 			}
+}
+
+/* ---- gated activations ---- */
+
+static int gated_with(int kind, const char *name, int value)
+{
+	int count = 0;
+	for (int i = 0; i < kernel_count; i++)
+		count += !is_norm(&kernels[i]) && recipe_constant(&kernels[i].recipe, "KIND") == kind &&
+			 recipe_constant(&kernels[i].recipe, name) == value;
+	return count;
+}
+
+TEST(gated_activations_meet_every_constant)
+{
+	static const struct {
+		const char *name;
+		bool anywhere; /* else in each kind of kernel */
+	} constants[] = {{"HAS_VALUE", false}, {"HAS_GATE_BIAS", true}, {"PAIRS", false},
+			 {"LIMITED", false},   {"BYTES", true},         {"BIAS_QUADS", true}};
+	for (int i = 0; i < COUNT_OF(constants); i++)
+		for (int value = 0; value < 2; value++) {
+			int anywhere = 0;
+			for (int kind = KIND_GLU_FORWARD; kind <= KIND_GLU_SUMS; kind++) {
+				int count = gated_with(kind, constants[i].name, value);
+				anywhere += count;
+				EXPECT(count > 0 || constants[i].anywhere, "no kernel of kind %d has %s %d",
+				       kind, constants[i].name, value);
+			}
+			EXPECT(anywhere > 0, "no kernel has %s %d", constants[i].name, value);
+		}
+}
+
+TEST(gated_activations_meet_every_access_dtype_and_activation)
+{
+	for (int kind = KIND_GLU_FORWARD; kind <= KIND_GLU_SUMS; kind++)
+		EXPECT(gated_with(kind, "ACCESS", ACCESS_QUADS) > 0 &&
+			       gated_with(kind, "ACCESS", ACCESS_ELEMENTS) > 0,
+		       "kernels of kind %d do not have both accesses", kind);
+	for (int i = EK_F32; i <= EK_F64; i++)
+		EXPECT(gated_with(KIND_GLU_FORWARD, "ELEMENT", i) > 0 &&
+			       gated_with(KIND_GLU_SUMS, "ELEMENT", i) > 0,
+		       "not forward and backward in %s", ek_dtype_name((ek_dtype)i));
+	for (int i = EK_SIGMOID; i <= EK_RELU_SQUARED; i++)
+		EXPECT(gated_with(KIND_GLU_FORWARD, "ACTIVATION", i) > 0, "forward has not activation %d", i);
 }
 
 TEARDOWN()

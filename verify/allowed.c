@@ -46,6 +46,15 @@ uint32_t case_statistics(const struct test_case *c)
 	return statistics & operands_of(c);
 }
 
+void case_drop_statistics(struct test_case *c)
+{
+	const struct ek_op *op = case_op(c), *backward = c->op->backward;
+	uint32_t kept = case_statistics(c);
+	for (int i = 0; i < op->output_count; i++)
+		kept |= ek_operand_named(backward, op->operands[i].name) >= backward->output_count ? bit(i) : 0;
+	case_drop_operands(c, kept);
+}
+
 uint32_t case_outputs_of(const struct test_case *c)
 {
 	return bit(case_op(c)->output_count) - 1;
@@ -125,6 +134,8 @@ static void normalise_choices(struct test_case *c)
 	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < op->choice_count; i++) {
 		const struct ek_choice *choice = &op->choices[i];
 		if (!(c->op->open_choices >> i & 1) || !c->choices[i])
+			c->choices[i] = c->op->usual[i];
+		if (!choice_allows(c, i, c->choices[i]))
 			c->choices[i] = c->op->usual[i];
 		if (!op->choice[i] || !choice_allows(c, i, c->choices[i]) ||
 		    (choice->is_dtype && c->choices[i] == (int)followed(c, choice)))

@@ -40,6 +40,7 @@ struct test_case {
 	uint32_t present; /* operands, by number */
 	bool accumulate;
 	bool arbitrary; /* inputs that forward returns are not those of forward */
+	bool packed; /* rows of gate and value, and of their gradients, are halves of rows of one tensor; pad says so too */
 	uint8_t over
 		[EK_MOST_OPERANDS]; /* of outputs: the input, numbered from 1, whose memory it takes; 0: none */
 	enum placement placement;
@@ -79,6 +80,12 @@ static inline const struct ek_op *case_op(const struct test_case *c)
 	return c->pass == BACKWARD ? c->op->backward : c->op->forward;
 }
 
+/* Whether its columns may be cut into groups (group_cols). */
+static inline bool case_has_groups(const struct test_case *c)
+{
+	return case_op(c)->size_count > EK_NORM_GROUP_COLS && case_op(c)->sizes[EK_NORM_GROUP_COLS].cuts;
+}
+
 /* ---- which operands there are ----
  * Words are names of operands, "all" of them, "accumulate", "arbitrary", "in_place" (the first output over the first input
  * that the table allows), "over_INPUT" (the first output that may be), "OUTPUT_over_INPUT" and "all_in_place" (each output
@@ -96,6 +103,8 @@ void case_normalise(struct test_case *c);
 uint32_t case_optional(const struct test_case *c);
 uint32_t case_outputs_of(const struct test_case *c);
 uint32_t case_statistics(const struct test_case *c);
+/* Drops what forward returns for backward: its outputs, or backward's inputs. */
+void case_drop_statistics(struct test_case *c);
 #define STATISTICS "mean rstd mean_lo"
 
 /* In-place form number i: none, each output over each input that it may take, all outputs. false: there are fewer. */

@@ -8,7 +8,7 @@
 #include "core/operand.h"
 #include "kernel.h"
 
-enum { EK_MOST_STEPS = 12, EK_MOST_ARGUMENTS = 176 };
+enum { EK_MOST_STEPS = 12, EK_MOST_ARGUMENTS = 208 };
 
 struct ek_step {
 	struct ek_kernel_key key;

@@ -100,7 +100,7 @@ def split_command(line):
     return words[at + 1:], dict(word.split("=", 1) for word in words[:at])
 
 OPS = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "layer_norm_residual", "rms_norm_residual",
-       "layer_norm_act", "rms_norm_act", "layer_norm_gated", "rms_norm_gated")
+       "layer_norm_act", "rms_norm_act", "layer_norm_gated", "rms_norm_gated", "glu", "bias_act")
 
 
 def read_session(path):
@@ -197,14 +197,14 @@ def check_bench_json(program, checks):
                  and isinstance(data["results"], list), list(data))
     results = data["results"]
     checks.check("bench --json has a result for each op, pass, dtype and shape",
-                 len({(r["op"], r["pass"], r["dtype"], r["rows"]) for r in results}) == len(results) == 8,
+                 len({(r["op"], r["pass"], r["dtype"], r["rows"]) for r in results}) == len(results) == 16,
                  len(results))
     wrong = [f"{r.get('op')}: {wrong_fields(r)}" for r in results if wrong_fields(r)]
     checks.check("each result has the fields that scripts rely on", not wrong, wrong)
     sizes = {"f32": 4, "bf16": 2}
-    wrong = [r for r in results
-             if r["bytes"] != r["rows"] * r["cols"] * sizes[r["dtype"]] * (2 if r["pass"] == "forward" else 3)]
-    checks.check("bytes are x + y forward, x + dy + dx backward", not wrong, wrong)
+    tensors = {("layer_norm", "forward"): 2, ("layer_norm", "backward"): 3, ("swiglu", "forward"): 3, ("swiglu", "backward"): 5}
+    wrong = [r for r in results if r["bytes"] != r["rows"] * r["cols"] * sizes[r["dtype"]] * tensors[r["op"], r["pass"]]]
+    checks.check("bytes are x + y forward, x + dy + dx backward; of swiglu those of three tensors, and of five", not wrong, wrong)
     wrong = [r for r in results if abs(r["of_copy"] - r["copy_seconds"] / r["seconds"]) > 1e-3]
     checks.check("of_copy is copy_seconds / seconds", not wrong, wrong)
     checks.check("with JSON on standard output the table is on standard error", "of copy" in done.stderr)

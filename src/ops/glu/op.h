@@ -46,10 +46,10 @@ struct ek_glu_numbers {
 /* Of resolved arguments of forward or backward. */
 struct ek_glu_numbers ek_glu_numbers_of(ek_dtype dtype, bool has_value, double limit, double alpha,
 					double value_offset);
-/* Whether any of them is given. */
+/* Whether any of them is given; an alpha of 0 is 1, where arguments are not resolved. */
 static inline bool ek_glu_is_limited(double limit, double alpha, double value_offset)
 {
-	return limit != 0 || alpha != 1 || value_offset != 0;
+	return limit != 0 || (alpha != 0 && alpha != 1) || value_offset != 0;
 }
 
 /* As of the norms. */

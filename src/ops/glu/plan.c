@@ -27,6 +27,8 @@ struct glu_key {
 	uint32_t operands; /* the EK_CONSTANT operands that are there, a bit each by number */
 };
 
+_Static_assert(sizeof(struct glu_arguments) <= EK_MOST_ARGUMENTS, "a step has room for the arguments");
+
 static int real_bytes(ek_dtype dtype)
 {
 	return (int)ek_bytes_of_dtype(ek_real_of(dtype));
@@ -111,9 +113,24 @@ static struct ek_kernel_key pack_key(const struct glu_key *key)
 	return packed;
 }
 
-/* The lowest bits of all addresses and strides tell the access. */
+/* Whether no row is apart from the next and no column differs from another. */
+static bool is_dense(const struct ek_op *op, const void *args)
+{
+	for (int i = 0; i < op->operand_count; i++) {
+		const struct ek_operand *operand = &op->operands[i];
+		if (!ek_operand_pointer(operand, args))
+			continue;
+		if (operand->rank == 1 ||
+		    ek_operand_stride(op, operand, 0, args) != ek_dim_of(op, &operand->dims[1], args))
+			return false;
+	}
+	return true;
+}
+
+/* The lowest bits of all addresses and strides tell the access; strides of dense tensors do not count. */
 static struct glu_key key_of(const struct ek_op *op, const void *args, int kind, bool limited)
 {
+	const bool dense = is_dense(op, args);
 	uintptr_t matrices = 0, biases = 0;
 	struct glu_key key = {.owner = EK_KEY_GLU,
 			      .kind = (uint8_t)kind,
@@ -130,7 +147,7 @@ static struct glu_key key_of(const struct ek_op *op, const void *args, int kind,
 			continue;
 		if (operand->flags & EK_CONSTANT)
 			key.operands |= 1u << i;
-		if (operand->rank > 1)
+		if (operand->rank > 1 && !dense)
 			bits |= (uintptr_t)ek_operand_stride(op, operand, 0, args) * element;
 		key.bytes |= bits % element != 0;
 		*(operand->rank > 1 ? &matrices : &biases) |=
@@ -143,27 +160,8 @@ static struct glu_key key_of(const struct ek_op *op, const void *args, int kind,
 
 /* ---- arguments ---- */
 
-/* Dense tensors without biases are one long row, so that rows of any width start at quads. */
-enum { MOST_UNITS = 0x7fffffff };
-
-static void flatten(struct glu_arguments *a, const struct glu_key *key)
-{
-	const int64_t bytes = (int64_t)ek_bytes_of_dtype((ek_dtype)key->dtype), each = key->pairs ? 2 : 1;
-	const struct {
-		const void *at;
-		int64_t stride, each;
-	} matrices[] = {{a->gate, a->gate_stride, each},   {a->value, a->value_stride, 1},
-			{a->dy, a->dy_stride, 1},          {a->y, a->y_stride, 1},
-			{a->dgate, a->dgate_stride, each}, {a->dvalue, a->dvalue_stride, 1}};
-	bool dense = !a->gate_bias && !a->value_bias && a->cols > 0 && a->rows <= MOST_UNITS / a->cols;
-	for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
-		dense = dense &&
-			(!matrices[i].at || matrices[i].stride == a->cols * bytes * matrices[i].each);
-	if (!dense)
-		return;
-	a->cols *= a->rows;
-	a->rows = 1;
-}
+/* Units that a launch counts in 32 bits, and of a row of dense tensors: a multiple of every unit. */
+enum { MOST_UNITS = 0x7fffffff, DENSE_COLS = 1 << 30 };
 
 /* The division of a unit's number by `units`, by a multiplication. */
 static void set_units(struct glu_arguments *a, int unit)
@@ -174,7 +172,7 @@ static void set_units(struct glu_arguments *a, int unit)
 		shift++;
 	/* 2^(31 + shift) / units, rounded up: below 2^32, and exact for units below 2^31 */
 	a->magic = (unsigned)((((uint64_t)1 << (31 + shift)) + a->units - 1) / a->units);
-	a->shift = shift;
+	a->shift = 31 + shift;
 	a->launch_rows = (unsigned)(MOST_UNITS / a->units);
 }
 
@@ -192,26 +190,47 @@ static void advance(void *arguments, int64_t rows, int64_t unused)
 }
 
 /* The step of rows.cu; UNITS is its own. */
-static void add_rows(struct ek_plan *plan, struct glu_key key, struct glu_arguments *a)
+static void add_rows(struct ek_plan *plan, const struct glu_key *key, struct glu_arguments a)
 {
-	bool forward = key.kind == KIND_GLU_FORWARD;
+	bool forward = key->kind == KIND_GLU_FORWARD;
 	uint32_t value = 1u << (forward ? (int)EK_GLU_FORWARD_VALUE : (int)EK_GLU_BACKWARD_VALUE);
-	bool few = forward && (key.pairs ? 2 : 1) + ((key.operands & value) != 0) < 3;
-	int together = key.access == ACCESS_QUADS ? (few ? 2 : 1) : 4;
-	flatten(a, &key);
-	set_units(a, unit_of(&key));
-	int64_t block_units = (int64_t)GLU_THREADS * together, launch_rows = a->launch_rows,
-		full = a->rows / launch_rows, rest = a->rows % launch_rows,
-		launch_blocks = quotient_up(launch_rows * a->units, block_units);
-	struct ek_kernel_key packed = pack_key(&key);
-	struct ek_launch launch = {.blocks = full * launch_blocks + quotient_up(rest * a->units, block_units),
+	bool few = forward && (key->pairs ? 2 : 1) + ((key->operands & value) != 0) < 3;
+	int together = key->access == ACCESS_QUADS ? (few ? 2 : 1) : 4;
+	set_units(&a, unit_of(key));
+	int64_t block_units = (int64_t)GLU_THREADS * together, launch_rows = a.launch_rows,
+		full = a.rows / launch_rows, rest = a.rows % launch_rows,
+		launch_blocks = quotient_up(launch_rows * a.units, block_units);
+	struct ek_kernel_key packed = pack_key(key);
+	struct ek_launch launch = {.blocks = full * launch_blocks + quotient_up(rest * a.units, block_units),
 				   .threads = GLU_THREADS,
 				   .cluster = 1};
-	struct ek_step *step = ek_plan_add(plan, write_recipe, &packed, launch, a, sizeof *a);
+	struct ek_step *step = ek_plan_add(plan, write_recipe, &packed, launch, &a, sizeof a);
 	step->advance = advance;
 	step->launch_blocks = launch_blocks;
 	step->launch_rows = launch_rows;
 	step->statistic_bytes = 0;
+}
+
+/* Dense tensors without biases are long rows, so that those of any width are read in quads: as many of DENSE_COLS columns as
+ * there are, and one of the rest. */
+static void add_dense(struct ek_plan *plan, const struct glu_key *key, struct glu_arguments a)
+{
+	const int64_t bytes = (int64_t)ek_bytes_of_dtype((ek_dtype)key->dtype) * DENSE_COLS,
+		      all = a.rows * a.cols;
+	a.gate_stride = a.dgate_stride = key->pairs ? 2 * bytes : bytes;
+	a.value_stride = a.dy_stride = a.y_stride = a.dvalue_stride = bytes;
+	a.cols = DENSE_COLS;
+	a.rows = all / DENSE_COLS;
+	if (a.rows > 0)
+		add_rows(plan, key, a);
+	advance(&a, a.rows, 0);
+	a.cols = all % DENSE_COLS;
+	a.rows = 1;
+	if (a.cols > 0 || plan->count == 0) { /* without rows a kernel is made and not launched */
+		a.rows = a.cols > 0;
+		a.cols = larger(1, a.cols);
+		add_rows(plan, key, a);
+	}
 }
 
 static void set_numbers(struct glu_arguments *to, const struct ek_glu_numbers *n)
@@ -249,8 +268,9 @@ void ek_glu_plan_forward(const ek_glu_forward_args *args, struct ek_plan *plan)
 					  .cols = a->cols,
 					  .rows = a->rows};
 	set_numbers(&arguments, &numbers);
+	const struct glu_key key = key_of(&ek_glu_forward_op, args, KIND_GLU_FORWARD, limited);
 	start_plan(plan);
-	add_rows(plan, key_of(&ek_glu_forward_op, args, KIND_GLU_FORWARD, limited), &arguments);
+	(is_dense(&ek_glu_forward_op, args) ? add_dense : add_rows)(plan, &key, arguments);
 }
 
 /* ---- backward ---- */
@@ -325,7 +345,7 @@ void ek_glu_plan_backward(const ek_glu_backward_args *args, bool any_rows, struc
 	if (sums)
 		add_sums(plan, key, &arguments, args, any_rows);
 	else
-		add_rows(plan, key, &arguments);
+		(is_dense(&ek_glu_backward_op, args) ? add_dense : add_rows)(plan, &key, arguments);
 }
 
 /* ---- by the tables ---- */

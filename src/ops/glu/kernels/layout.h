@@ -9,8 +9,8 @@
 #define KIND_GLU_SUMS 3     /* sums.cu: with partial column sums */
 
 /* ACCESS: a thread's unit is PER_QUAD neighbours in quads at multiples of 16 bytes, or one element. */
-#define ACCESS_QUADS 0
-#define ACCESS_ELEMENTS 1
+#define ACCESS_QUADS 0    /* as of the norms, here and below */
+#define ACCESS_ELEMENTS 2
 
 enum {
 	GLU_THREADS = 256, /* of a block of rows.cu */
@@ -28,7 +28,7 @@ struct glu_arguments {
 	double limit, value_limit, alpha, inverse, value_offset;
 	long long slot_rows, pitch; /* sums.cu; pitch: numbers of a sum of all columns */
 	unsigned units;             /* of a row */
-	unsigned magic, shift;      /* unit / units == (unit * magic >> 32) >> shift, for units below 2^31 */
+	unsigned magic, shift;      /* unit / units == unit * magic >> shift, for units below 2^31 */
 	unsigned launch_rows;       /* rows.cu: rows of this launch and of each that follows it, at most */
 };
 

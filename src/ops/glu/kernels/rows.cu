@@ -16,7 +16,7 @@ struct place {
 DEVICE struct place place_of(const struct glu_arguments *a, u32 unit, u32 all)
 {
 	struct place p;
-	const u32 row = (u32)((u64)unit * a->magic >> 32) >> a->shift;
+	const u32 row = (u32)((u64)unit * a->magic >> a->shift);
 	p.row = row;
 	p.col = (i64)(unit - row * a->units) * UNIT;
 	p.count = unit >= all ? 0 : a->cols - p.col < UNIT ? (int)(a->cols - p.col) : UNIT;
