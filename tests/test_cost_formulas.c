@@ -96,11 +96,26 @@ TEST(formulas_give_the_numbers_and_kernels_the_total)
 
 TEST(kernels_fill_the_array_and_no_more)
 {
-	static ek_cost cost;
-	for (int i = 0; i < EK_COST_KERNELS; i++)
-		EXPECT(ek_cost_add_kernel(&cost) == &cost.kernels[i], "kernel %d is another", i);
-	EXPECT(!ek_cost_add_kernel(&cost) && cost.kernel_count == EK_COST_KERNELS, "%d kernels",
-	       cost.kernel_count);
+	const ek_cost_args args = {.size = sizeof args,
+				   .pass = EK_BACKWARD,
+				   .variant = EK_REFERENCE,
+				   .batch_size = 1,
+				   .seq_len = 1,
+				   .ffn_size = 8,
+				   .dtype = EK_BF16,
+				   .activation = EK_SILU,
+				   .with = EK_WITH_VALUE | EK_WITH_BIASES};
+	static ek_cost_kernel kernels[EK_COST_KERNELS];
+	ek_cost_list list = {.size = sizeof list, .kernels = kernels, .most_kernels = EK_COST_KERNELS};
+	EXPECT(ek_glu_cost(&args, &list) == EK_OK, "%s", ek_error(NULL));
+	list.most_kernels = list.kernel_count;
+	EXPECT(ek_glu_cost(&args, &list) == EK_OK, "%s", ek_error(NULL));
+	list.most_kernels--;
+	EXPECT(ek_glu_cost(&args, &list) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "room for (4)"), "%s",
+	       ek_error(NULL));
+	list.kernels = NULL;
+	EXPECT(ek_glu_cost(&args, &list) == EK_ERROR_ARGUMENT && strstr(ek_error(NULL), "kernels is NULL"),
+	       "%s", ek_error(NULL));
 }
 
 TEST(facts_beyond_the_array_are_refused)

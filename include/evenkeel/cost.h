@@ -1,4 +1,4 @@
-/* What an op costs: FLOPs and bytes of a norm, kernel by kernel, as formulas and as numbers. Nothing is run, and no
+/* What an op costs: FLOPs and bytes, kernel by kernel, as formulas and as numbers. Nothing is run, and no
  * context is needed. docs/cost.md says what is counted and why; `evenkeel explain` prints it. evenkeel.h includes this.
  *
  *     ek_cost cost = {.size = sizeof cost};
@@ -17,13 +17,24 @@
 extern "C" {
 #endif
 
-typedef enum ek_pass { EK_FORWARD = 1, EK_BACKWARD = 2 } ek_pass;
+typedef enum ek_pass {
+	EK_FORWARD = 1,
+	EK_BACKWARD = 2,
+	EK_STEP = 3 /* of a block: forward, then backward */
+} ek_pass;
 
 typedef enum ek_variant {
 	EK_REFERENCE = 1, /* the decomposition: one kernel after the other, each reading and writing memory */
 	EK_PYTORCH = 2,   /* what PyTorch 2.11 launches on a GPU */
-	EK_EVENKEEL = 3   /* what this library does on `device` */
+	EK_EVENKEEL = 3,  /* what this library does on `device` */
+	EK_COMPILED = 4   /* of a block: what torch.compile launches on a GPU, by the rules of its fusion */
 } ek_variant;
+
+/* Where a block has its norms. */
+typedef enum ek_block_order {
+	EK_REORDERED = 1, /* h = x + norm(attention(x)), out = h + norm(ffn(h)) */
+	EK_PRE_NORM = 2   /* h = x + attention(norm(x)), out = h + ffn(norm(h)) */
+} ek_block_order;
 
 /* Operands that a call goes without. */
 typedef enum ek_absent {
@@ -39,7 +50,12 @@ typedef enum ek_with {
 	EK_WITH_X_BIAS = 2,   /* added to x; backward: dx_bias */
 	EK_WITH_RESIDUAL_AFTER = 4, /* y = norm(x) + residual_after; not with EK_WITH_RESIDUAL */
 	EK_WITH_GATE =
-		8 /* y = norm(x) * activation(gate), or of gate_first; with an activation, and none of the others */
+		8, /* y = norm(x) * activation(gate), or of gate_first; with an activation, and none of the others */
+	EK_WITH_VALUE = 16,  /* of a gated activation: y = activation(gate) * value; else y = activation(gate) */
+	EK_WITH_BIASES = 32, /* gate_bias and value_bias; q_bias and k_bias; of a block, in all products */
+	EK_WITH_QK_NORM = 64,   /* of RoPE, and of a block's: RMSNorm of each head before the turn, its weights but
+				 * for EK_NO_WEIGHT */
+	EK_WITH_POSITIONS = 128 /* of RoPE: position ids */
 } ek_with;
 
 typedef struct ek_cost_args {
@@ -76,6 +92,16 @@ typedef struct ek_cost_args {
 	/* As of ek_norm_forward: a divisor of hidden_size; 0: hidden_size. EK_PYTORCH is counted as if its kernels took
 	 * groups for rows, with the weights of all: what the fewest kernels would move. */
 	int64_t group_cols;
+
+	/* Of gated activations, RoPE and blocks. */
+	int64_t ffn_size;   /* columns of the gate; 1 … EK_MAX_COLS */
+	int64_t heads;      /* of q */
+	int64_t k_heads;    /* of k and v; 0: heads */
+	int64_t head_dim;   /* 1 … EK_MAX_HEAD_DIM; of a block 0: hidden_size / heads */
+	int64_t rotary_dim; /* even, at most head_dim; 0: head_dim */
+	ek_dtype table_dtype; /* of cos and sin; 0: EK_F32, with EK_F64 that */
+	ek_block_order order; /* of a block */
+	int causal;           /* of a block's attention: 1: half of the pairs of tokens */
 } ek_cost_args;
 
 #define EK_COST_TEXT 1024
@@ -111,6 +137,21 @@ typedef struct ek_cost {
 /* Fills cost. Bytes are those that a kernel needs from memory: every byte of a tensor once, however often it is looked
  * at. EK_ERROR_ARGUMENT also where a number does not fit 64 bits. */
 EK_API ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost);
+
+/* Kernels of ops that may have more of them than an ek_cost has room for: in memory of the caller's. */
+typedef struct ek_cost_list {
+	size_t size;             /* sizeof(ek_cost_list) */
+	ek_cost_kernel *kernels; /* room for most_kernels, in the order in which they run */
+	int most_kernels;
+	int kernel_count;
+	ek_cost_kernel total;
+	int symbol_count;
+	ek_cost_symbol symbols[EK_COST_SYMBOLS];
+} ek_cost_list;
+
+/* As ek_norm_cost, of gated activations: batch_size * seq_len rows of ffn_size columns, an activation, EK_WITH_VALUE,
+ * EK_WITH_BIASES. A function of one number (exp, tanh, erf) counts one FLOP, as analyses by hand have it. */
+EK_API ek_status ek_glu_cost(const ek_cost_args *args, ek_cost_list *cost);
 
 /* The cost of an expression of references, such as
  *     2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)

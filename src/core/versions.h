@@ -18,6 +18,7 @@
 	X(ek_rope_backward_args, 464, sizeof(ek_rope_backward_args))            \
 	X(ek_cost_args, 80, offsetof(ek_cost_args, with))                       \
 	X(ek_cost, 44504, sizeof(ek_cost))                                      \
+	X(ek_cost_list, 3808, sizeof(ek_cost_list))                             \
 	X(ek_cuda_info, 1560, sizeof(ek_cuda_info))                             \
 	X(ek_gpu_info, 128, sizeof(ek_gpu_info))
 

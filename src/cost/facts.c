@@ -1,6 +1,9 @@
 /* Facts: added by the ops, read in expressions. SPDX-License-Identifier: MIT */
 #include "facts.h"
 
+#include "core/sizes.h"
+#include "gpu/kernels/columns_layout.h"
+
 static struct ek_fact *new_fact(struct ek_facts *facts, const char *name)
 {
 	struct ek_fact *fact = &facts->at[facts->count < EK_MOST_FACTS ? facts->count : EK_MOST_FACTS];
@@ -43,13 +46,47 @@ void ek_facts_add_bytes(struct ek_facts *facts, const char *name, const struct e
 		struct ek_term *bytes = &fact->terms[fact->count++];
 		*bytes = (struct ek_term){.factor = 1};
 		for (int dim = 0; dim < operand->rank; dim++)
-			if (operand->dims[dim].pieces)
-				bytes->factor *= ek_pieces_of(op, operand->dims[dim].pieces - 1, args);
+			bytes->factor *= ek_dim_each(op, &operand->dims[dim], args);
 		bytes->power[symbols->dtype(op, operand, args)]++;
 		for (int dim = 0; dim < operand->rank; dim++)
 			for (int k = 0; k < symbols->size_count[operand->dims[dim].size]; k++)
 				bytes->power[symbols->size[operand->dims[dim].size][k]]++;
 	}
+}
+
+void ek_facts_add_operands(struct ek_facts *facts, const struct ek_op *op, const void *args,
+			   const struct ek_cost_symbols *symbols)
+{
+	uint32_t outputs = (UINT32_C(1) << op->output_count) - 1, sums = 0;
+	for (int i = 0; i < op->output_count; i++)
+		sums |= (uint32_t)((op->operands[i].flags & EK_ACCUMULATES) != 0) << i;
+	ek_facts_add_bytes(facts, "inputs", op, args, ~outputs, symbols);
+	ek_facts_add_bytes(facts, "outputs", op, args, outputs, symbols);
+	ek_facts_add_bytes(facts, "gradients", op, args, sums, symbols);
+}
+
+void ek_facts_add_partials(struct ek_facts *facts, const int64_t partials[EK_COST_PARTIALS])
+{
+	static const char *const names[] = {"partials", "partials_2", "partials_3", "partials_4"};
+	static const char *const folds[] = {"fold_1", "fold_2", "fold_3"};
+	int last = 0;
+	for (int i = 0; i < EK_COST_PARTIALS; i++) {
+		ek_facts_add_symbol(facts, names[i], (enum ek_symbol)(EK_SYMBOL_PARTIALS + i), partials[i]);
+		if (i > 0)
+			ek_facts_add_number(facts, folds[i - 1], partials[i] > 0);
+		if (partials[i] > 0)
+			last = i;
+	}
+	ek_facts_add_symbol(facts, "last_partials", (enum ek_symbol)(EK_SYMBOL_PARTIALS + last),
+			    partials[last]);
+}
+
+void ek_facts_add_folds(struct ek_facts *facts, int64_t partials)
+{
+	int64_t folded[EK_COST_PARTIALS] = {partials};
+	for (int i = 1; i < EK_COST_PARTIALS && folded[i - 1] > FOLD_TOGETHER; i++)
+		folded[i] = quotient_up(folded[i - 1], FOLD_TOGETHER);
+	ek_facts_add_partials(facts, folded);
 }
 
 static const char *meaning_of(void *user, const char *name, size_t length, struct ek_polynomial *value)

@@ -36,6 +36,16 @@ struct ek_cost_symbols {
 void ek_facts_add_bytes(struct ek_facts *facts, const char *name, const struct ek_op *op, const void *args,
 			uint32_t operands, const struct ek_cost_symbols *symbols);
 
+/* The same of all inputs, all outputs, and those outputs that are column sums: "inputs", "outputs" and "gradients". */
+void ek_facts_add_operands(struct ek_facts *facts, const struct ek_op *op, const void *args,
+			   const struct ek_cost_symbols *symbols);
+
+/* How partial column sums are folded: those written, then those after each fold; 0 past the last. More take over 2^40 rows. */
+enum { EK_COST_PARTIALS = 4 };
+void ek_facts_add_partials(struct ek_facts *facts, const int64_t partials[EK_COST_PARTIALS]);
+/* Of so many that are written (gpu/columns.h). */
+void ek_facts_add_folds(struct ek_facts *facts, int64_t partials);
+
 /* The polynomial of an expression of the rows. Returns NULL, or what is wrong with it. */
 const char *ek_facts_read(const struct ek_facts *facts, const char *text, struct ek_polynomial *value);
 

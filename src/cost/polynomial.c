@@ -42,8 +42,10 @@ void ek_polynomial_symbol(struct ek_polynomial *p, enum ek_symbol symbol)
 /* Of the sizes: what grows fastest comes first. */
 static int size_degree(const struct ek_term *term)
 {
-	return term->power[EK_SYMBOL_BATCH_SIZE] + term->power[EK_SYMBOL_SEQ_LEN] +
-	       term->power[EK_SYMBOL_HIDDEN_SIZE];
+	int degree = 0;
+	for (int symbol = 0; symbol < EK_FIRST_CUT; symbol++)
+		degree += term->power[symbol];
+	return degree;
 }
 
 /* Below 0: a comes before b; 0: they have the same powers. */

@@ -12,12 +12,17 @@
 	X(BATCH_SIZE, batch_size, "input.shape[0]")                                                        \
 	X(SEQ_LEN, seq_len, "input.shape[1]")                                                              \
 	X(HIDDEN_SIZE, hidden_size, "input.shape[2], which is normalized_shape[0]")                        \
+	X(FFN_SIZE, ffn_size, "gate.shape[2], the columns of a feed-forward")                              \
+	X(HEADS, heads, "heads of queries")                                                                \
+	X(K_HEADS, k_heads, "heads of keys and values")                                                    \
+	X(HEAD_DIM, head_dim, "columns of a head")                                                         \
+	X(ROTARY_DIM, rotary_dim, "columns of a head that turn")                                           \
 	X(SLOTS, slots, "slots of rows whose column sums are added up (rule 6 of docs/numerics.md)")       \
 	X(PARTIALS, partials, "partial column sums that are written: slots over those that a block folds") \
-	X(PARTIALS_2, partials_2, "the same after one folding, 128 into one")                              \
+	X(PARTIALS_2, partials_2, "the same after one folding, 256 into one")                              \
 	X(PARTIALS_3, partials_3, "the same after two foldings")                                           \
 	X(PARTIALS_4, partials_4, "the same after three foldings")                                         \
-	X(PADDED_SIZE, padded_size, "hidden_size rounded up to 16 bytes of sums")                          \
+	X(PADDED_SIZE, padded_size, "columns of a sum, rounded up to 16 bytes")                          \
 	X(CHUNK_BYTES, chunk_bytes, "sums of chunks of 32 rows that shared memory has no room for")        \
 	X(ROW_BLOCKS, row_blocks, "partial column sums of PyTorch: 8 for every 256 rows")                  \
 	X(A_BYTES, a_bytes, "size of input.dtype")                                                         \
@@ -25,11 +30,15 @@
 	X(Y_BYTES, y_bytes, "size of the result's dtype")                                                  \
 	X(W_BYTES, w_bytes, "size of weight.dtype")                                                        \
 	X(G_BYTES, g_bytes, "size of the dtype of weight.grad")                                            \
+	X(C_BYTES, c_bytes, "size of cos.dtype")                                                           \
 	X(S_BYTES, s_bytes, "size of a statistic's dtype")                                                 \
 	X(T_BYTES, t_bytes, "size of the dtype of the tensors between the casts")
 
 #define EK_SYMBOL_ENUM(symbol, name, origin) EK_SYMBOL_##symbol,
 enum ek_symbol { EK_SYMBOLS(EK_SYMBOL_ENUM) EK_SYMBOL_COUNT };
+
+/* Those before are sizes; the next ones depend on how a kernel cuts its work, and have one value in each kernel. */
+enum { EK_FIRST_CUT = EK_SYMBOL_SLOTS, EK_FIRST_WIDTH = EK_SYMBOL_A_BYTES };
 
 enum { EK_MOST_TERMS = 64 };
 

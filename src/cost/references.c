@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/require.h"
+#include "core/versions.h"
 #include "cost.h"
 #include "ops/norm/op.h"
 
@@ -289,7 +289,9 @@ static ek_status check_not_negative(const ek_cost_kernel *total)
 /* Fields that references do not use get valid values, so that ek_cost_check can be used here as well. */
 static ek_status check(const ek_cost_args *args, const ek_cost *cost, ek_cost_args *resolved)
 {
-	PASS_ON(ek_cost_take(args, cost, resolved));
+	REQUIRE(cost, EK_ERROR_ARGUMENT, "cost is NULL: give the address of an ek_cost");
+	REQUIRE_SIZE(cost->size, ek_cost);
+	PASS_ON(ek_cost_take(args, resolved));
 	resolved->norm = EK_LAYER_NORM;
 	resolved->pass = EK_FORWARD;
 	resolved->variant = EK_REFERENCE;
@@ -315,12 +317,12 @@ ek_status ek_reference_cost(const char *text, const ek_cost_args *args, ek_cost 
 		if (mistake.what)
 			return fail_at(line, mistake);
 	}
-	ek_cost_name_total(&found, "the expression");
+	ek_cost_name_total(&found.total, "the expression");
 	ek_cost_use_symbols(used, &total);
 	PASS_ON(list_references(&e, &found, used));
 	PASS_ON(ek_cost_fill(&found.total, &total, facts.values));
 	PASS_ON(check_not_negative(&found.total));
-	ek_cost_list_symbols(&found, used, facts.values);
+	found.symbol_count = ek_cost_list_symbols(found.symbols, used, facts.values);
 	memcpy(cost, &found, found.size); /* an earlier version of the struct ends sooner */
 	return EK_OK;
 }

@@ -214,14 +214,7 @@ static const struct ek_cost_row evenkeel_backward[] = {
 	 {"(4 + 3*centred + weight)*elements" BESIDE ACTIVATED " + " COLUMN_SUMS,
 	 "inputs - statistics_inputs + 8*rows*s",
 	 "outputs - gradients + sums*partials*padded*s"}},
-	{"columns_fold", "reduction", "src/gpu/kernels/columns.cu", "fold_1",
-	 {"sums*partials*hidden", "sums*partials*padded*s", "sums*partials_2*padded*s"}},
-	{"columns_fold", "reduction", "src/gpu/kernels/columns.cu", "fold_2",
-	 {"sums*partials_2*hidden", "sums*partials_2*padded*s", "sums*partials_3*padded*s"}},
-	{"columns_fold", "reduction", "src/gpu/kernels/columns.cu", "fold_3",
-	 {"sums*partials_3*hidden", "sums*partials_3*padded*s", "sums*partials_4*padded*s"}},
-	{"columns_final", "reduction", "src/gpu/kernels/columns.cu", "any_sums",
-	 {"sums*last_partials*hidden", "sums*last_partials*padded*s", "gradients"}},
+	EK_FOLDS,
 	END,
 };
 

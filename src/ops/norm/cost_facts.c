@@ -17,6 +17,7 @@ static void add_sizes(struct ek_facts *facts, const ek_cost_args *a)
 	/* With statistics of their own: each group. */
 	ek_facts_add(facts, "rows", ek_norm_groups(a->hidden_size, a->group_cols), 2, sizes);
 	ek_facts_add_symbol(facts, "hidden", EK_SYMBOL_HIDDEN_SIZE, a->hidden_size);
+	ek_facts_add_symbol(facts, "columns", EK_SYMBOL_HIDDEN_SIZE, a->hidden_size);
 	facts->values[EK_SYMBOL_BATCH_SIZE] = a->batch_size;
 	facts->values[EK_SYMBOL_SEQ_LEN] = a->seq_len;
 }
@@ -279,24 +280,6 @@ static void add_operand_bytes(struct ek_facts *facts, const struct call *call)
 		ek_facts_add_bytes(facts, names[i], call->op, &call->args, groups[i], &symbols);
 }
 
-static void add_partials(struct ek_facts *facts, const struct ek_norm_plan *plan)
-{
-	static const char *const names[] = {"partials", "partials_2", "partials_3", "partials_4"};
-	static const char *const folds[] = {"fold_1", "fold_2", "fold_3"};
-	enum { FOLDS = 3 }; /* more take over 2^40 rows */
-	int last = 0;
-	for (int i = 0; i <= FOLDS; i++) {
-		ek_facts_add_symbol(facts, names[i], (enum ek_symbol)(EK_SYMBOL_PARTIALS + i),
-				    plan->partials[i]);
-		if (i > 0)
-			ek_facts_add_number(facts, folds[i - 1], plan->partials[i] > 0);
-		if (plan->partials[i] > 0)
-			last = i;
-	}
-	ek_facts_add_symbol(facts, "last_partials", (enum ek_symbol)(EK_SYMBOL_PARTIALS + last),
-			    plan->partials[last]);
-}
-
 static void add_evenkeel(struct ek_facts *facts, const ek_cost_args *a, bool exact)
 {
 	int64_t rows = exact ? a->batch_size * a->seq_len : 1, real = a->dtype == EK_F64 ? 8 : 4;
@@ -309,7 +292,7 @@ static void add_evenkeel(struct ek_facts *facts, const ek_cost_args *a, bool exa
 	add_operand_bytes(facts, &call);
 	ek_facts_add_number(facts, "staged", plan.staged);
 	ek_facts_add_symbol(facts, "slots", EK_SYMBOL_SLOTS, ek_slot_count(rows, a->hidden_size));
-	add_partials(facts, &plan);
+	ek_facts_add_partials(facts, plan.partials);
 	ek_facts_add_symbol(facts, "padded",
 			    padded == a->hidden_size ? EK_SYMBOL_HIDDEN_SIZE : EK_SYMBOL_PADDED_SIZE, padded);
 	if (plan.chunk_bytes > 0)
