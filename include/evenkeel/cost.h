@@ -51,10 +51,10 @@ typedef enum ek_with {
 	EK_WITH_RESIDUAL_AFTER = 4, /* y = norm(x) + residual_after; not with EK_WITH_RESIDUAL */
 	EK_WITH_GATE =
 		8, /* y = norm(x) * activation(gate), or of gate_first; with an activation, and none of the others */
-	EK_WITH_VALUE = 16,  /* of a gated activation: y = activation(gate) * value; else y = activation(gate) */
-	EK_WITH_BIASES = 32, /* gate_bias and value_bias; q_bias and k_bias; of a block, in all products */
-	EK_WITH_QK_NORM = 64,   /* of RoPE, and of a block's: RMSNorm of each head before the turn, its weights but
-				 * for EK_NO_WEIGHT */
+	EK_WITH_VALUE =
+		16, /* of a gated activation: y = activation(gate) * value; else y = activation(gate) */
+	EK_WITH_BIASES = 32,    /* gate_bias and value_bias; q_bias and k_bias; of a block, in all products */
+	EK_WITH_QK_NORM = 64,   /* of a block: RMSNorm of each head of q and k before the turn */
 	EK_WITH_POSITIONS = 128 /* of RoPE: position ids */
 } ek_with;
 
@@ -94,11 +94,11 @@ typedef struct ek_cost_args {
 	int64_t group_cols;
 
 	/* Of gated activations, RoPE and blocks. */
-	int64_t ffn_size;   /* columns of the gate; 1 … EK_MAX_COLS */
-	int64_t heads;      /* of q */
-	int64_t k_heads;    /* of k and v; 0: heads */
-	int64_t head_dim;   /* 1 … EK_MAX_HEAD_DIM; of a block 0: hidden_size / heads */
-	int64_t rotary_dim; /* even, at most head_dim; 0: head_dim */
+	int64_t ffn_size;     /* columns of the gate; 1 … EK_MAX_COLS */
+	int64_t heads;        /* of q */
+	int64_t k_heads;      /* of k and v; 0: heads */
+	int64_t head_dim;     /* 1 … EK_MAX_HEAD_DIM; of a block 0: hidden_size / heads */
+	int64_t rotary_dim;   /* even, at most head_dim; 0: head_dim */
 	ek_dtype table_dtype; /* of cos and sin; 0: EK_F32, with EK_F64 that */
 	ek_block_order order; /* of a block */
 	int causal;           /* of a block's attention: 1: half of the pairs of tokens */
@@ -152,6 +152,9 @@ typedef struct ek_cost_list {
 /* As ek_norm_cost, of gated activations: batch_size * seq_len rows of ffn_size columns, an activation, EK_WITH_VALUE,
  * EK_WITH_BIASES. A function of one number (exp, tanh, erf) counts one FLOP, as analyses by hand have it. */
 EK_API ek_status ek_glu_cost(const ek_cost_args *args, ek_cost_list *cost);
+/* Of RoPE on q and k: heads, k_heads, head_dim, rotary_dim, EK_WITH_BIASES, EK_WITH_POSITIONS; norm: 0, or that of each head
+ * before the turn, with weights but for EK_NO_WEIGHT. All sequences share the tables, of which each row is read once. */
+EK_API ek_status ek_rope_cost(const ek_cost_args *args, ek_cost_list *cost);
 
 /* The cost of an expression of references, such as
  *     2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)

@@ -108,8 +108,8 @@ static ek_status check_groups(ek_cost_args *a)
 
 ek_status ek_cost_check_size(const char *name, int64_t size, int64_t most, const char *most_name)
 {
-	REQUIRE(size >= 1 && size <= most, EK_ERROR_ARGUMENT, "%s (%" PRId64 ") is not in 1 to %s (%" PRId64 ")",
-		name, size, most_name, most);
+	REQUIRE(size >= 1 && size <= most, EK_ERROR_ARGUMENT,
+		"%s (%" PRId64 ") is not in 1 to %s (%" PRId64 ")", name, size, most_name, most);
 	return EK_OK;
 }
 
@@ -213,9 +213,8 @@ ek_status ek_cost_start(struct ek_cost_making *making, const ek_cost_list *list)
 	REQUIRE(list->kernels && list->most_kernels > 0, EK_ERROR_ARGUMENT,
 		"kernels is %s, most_kernels is %d; expected an array and its length",
 		list->kernels ? "there" : "NULL", list->most_kernels);
-	*making = (struct ek_cost_making){.list = {.size = list->size,
-						   .kernels = list->kernels,
-						   .most_kernels = list->most_kernels}};
+	*making = (struct ek_cost_making){
+		.list = {.size = list->size, .kernels = list->kernels, .most_kernels = list->most_kernels}};
 	return EK_OK;
 }
 
@@ -358,10 +357,10 @@ ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost)
 	PASS_ON(ek_cost_check(&a));
 	ek_norm_facts(&facts, &a, true);
 	ek_cost found = {.size = cost->size};
-	ek_cost_list list = {
-		.size = sizeof list, .kernels = found.kernels, .most_kernels = EK_COST_KERNELS};
+	ek_cost_list list = {.size = sizeof list, .kernels = found.kernels, .most_kernels = EK_COST_KERNELS};
 	PASS_ON(ek_cost_start(&making, &list));
-	PASS_ON(ek_cost_add_rows(&making, ek_cost_rows(a.variant, a.pass, a.device), &facts, ek_norm_cost_path(&a)));
+	PASS_ON(ek_cost_add_rows(&making, ek_cost_rows(a.variant, a.pass, a.device), &facts,
+				 ek_norm_cost_path(&a)));
 	PASS_ON(ek_cost_finish(&making, ek_norm_cost_path(&a), facts.values, &list));
 	found.kernel_count = list.kernel_count;
 	found.total = list.total;
@@ -389,4 +388,9 @@ static ek_status op_cost(const struct ek_cost_op *op, const ek_cost_args *args, 
 ek_status ek_glu_cost(const ek_cost_args *args, ek_cost_list *cost)
 {
 	return op_cost(&ek_glu_cost_op, args, cost);
+}
+
+ek_status ek_rope_cost(const ek_cost_args *args, ek_cost_list *cost)
+{
+	return op_cost(&ek_rope_cost_op, args, cost);
 }

@@ -47,7 +47,10 @@ void ek_facts_add_bytes(struct ek_facts *facts, const char *name, const struct e
 		*bytes = (struct ek_term){.factor = 1};
 		for (int dim = 0; dim < operand->rank; dim++)
 			bytes->factor *= ek_dim_each(op, &operand->dims[dim], args);
-		bytes->power[symbols->dtype(op, operand, args)]++;
+		if (operand->flags & EK_INDEX)
+			bytes->factor *= (int64_t)sizeof(int64_t);
+		else
+			bytes->power[symbols->dtype(op, operand, args)]++;
 		for (int dim = 0; dim < operand->rank; dim++)
 			for (int k = 0; k < symbols->size_count[operand->dims[dim].size]; k++)
 				bytes->power[symbols->size[operand->dims[dim].size][k]]++;

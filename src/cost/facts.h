@@ -28,7 +28,8 @@ void ek_facts_add_symbol(struct ek_facts *facts, const char *name, enum ek_symbo
 
 /* How an op's sizes and dtypes are written in formulas. */
 struct ek_cost_symbols {
-	int size_count[EK_MOST_SIZES]; /* symbols of a size */
+	int size_count
+		[EK_MOST_SIZES]; /* symbols of a size; of one that dimensions have halves of: of the half */
 	enum ek_symbol size[EK_MOST_SIZES][2];
 	enum ek_symbol (*dtype)(const struct ek_op *op, const struct ek_operand *operand, const void *args);
 };

@@ -16,13 +16,13 @@
 	X(HEADS, heads, "heads of queries")                                                                \
 	X(K_HEADS, k_heads, "heads of keys and values")                                                    \
 	X(HEAD_DIM, head_dim, "columns of a head")                                                         \
-	X(ROTARY_DIM, rotary_dim, "columns of a head that turn")                                           \
+	X(PAIRS, pairs, "pairs of columns of a head that turn: rotary_dim / 2")                            \
 	X(SLOTS, slots, "slots of rows whose column sums are added up (rule 6 of docs/numerics.md)")       \
 	X(PARTIALS, partials, "partial column sums that are written: slots over those that a block folds") \
 	X(PARTIALS_2, partials_2, "the same after one folding, 256 into one")                              \
 	X(PARTIALS_3, partials_3, "the same after two foldings")                                           \
 	X(PARTIALS_4, partials_4, "the same after three foldings")                                         \
-	X(PADDED_SIZE, padded_size, "columns of a sum, rounded up to 16 bytes")                          \
+	X(PADDED_SIZE, padded_size, "columns of a sum, rounded up to 16 bytes")                            \
 	X(CHUNK_BYTES, chunk_bytes, "sums of chunks of 32 rows that shared memory has no room for")        \
 	X(ROW_BLOCKS, row_blocks, "partial column sums of PyTorch: 8 for every 256 rows")                  \
 	X(A_BYTES, a_bytes, "size of input.dtype")                                                         \

@@ -18,18 +18,17 @@ struct ek_cost_row {
 };
 
 /* The folds of an op's partial column sums: `sums` of `columns` columns, which start at quads (ek_facts_add_partials). */
-#define EK_FOLD(name, when, from, to, written)                                                        \
-	{                                                                                             \
-		name, "reduction", "src/gpu/kernels/columns.cu", when,                                \
-		{                                                                                     \
-			"sums*" from "*columns", "sums*" from "*padded*s", written                    \
-		}                                                                                     \
+#define EK_FOLD(name, when, from, to, written)                                     \
+	{                                                                          \
+		name, "reduction", "src/gpu/kernels/columns.cu", when,             \
+		{                                                                  \
+			"sums*" from "*columns", "sums*" from "*padded*s", written \
+		}                                                                  \
 	}
 #define EK_FOLD_TO(when, from, to) EK_FOLD("columns_fold", when, from, to, "sums*" to "*padded*s")
-#define EK_FOLDS                                                        \
-	EK_FOLD_TO("fold_1", "partials", "partials_2"),                 \
-		EK_FOLD_TO("fold_2", "partials_2", "partials_3"),       \
-		EK_FOLD_TO("fold_3", "partials_3", "partials_4"),       \
+#define EK_FOLDS                                                                                          \
+	EK_FOLD_TO("fold_1", "partials", "partials_2"), EK_FOLD_TO("fold_2", "partials_2", "partials_3"), \
+		EK_FOLD_TO("fold_3", "partials_3", "partials_4"),                                         \
 		EK_FOLD("columns_final", "any_sums", "last_partials", "", "gradients")
 
 /* The rows of a norm's variant and pass, up to one without a name. */
@@ -42,13 +41,13 @@ void ek_norm_facts(struct ek_facts *facts, const ek_cost_args *args, bool exact)
 /* Who calls a norm's kernels, up to the native op. */
 const char *ek_norm_cost_path(const ek_cost_args *args);
 
-/* The same of gated activations (ops/glu/cost.c). */
+/* The other ops (ops/NAME/cost.c). */
 struct ek_cost_op {
 	ek_status (*check)(ek_cost_args *args); /* and fills in the defaults */
 	const struct ek_cost_row *(*rows)(const ek_cost_args *args);
 	void (*facts)(struct ek_facts *facts, const ek_cost_args *args);
 	const char *(*path)(const ek_cost_args *args);
 };
-extern const struct ek_cost_op ek_glu_cost_op;
+extern const struct ek_cost_op ek_glu_cost_op, ek_rope_cost_op;
 
 #endif

@@ -34,13 +34,13 @@
 	STEP(VALUE, "elementwise", "torch.mul", "value",                                                             \
 	     "elements", "2*elements*a", "elements*a")
 /* From what forward kept: the sums with the biases, and the activation's result. */
-#define BACKWARD_STEPS(DVALUE, DACTIVATION, DSQUARE, DGATE, DGATE_BIAS, DVALUE_BIAS)                                 \
+#define BACKWARD_STEPS(DVALUE, DACTIVATION, DSQUARE, SQUARE_FLOPS, DGATE, DGATE_BIAS, DVALUE_BIAS)                   \
 	STEP(DVALUE, "elementwise", "torch.mul", "value",                                                            \
 	     "elements", "2*elements*a", "elements*a"),                                                              \
 	STEP(DACTIVATION, "elementwise", "torch.mul", "value",                                                       \
 	     "elements", "2*elements*a", "elements*a"),                                                              \
 	STEP(DSQUARE, "elementwise", "torch.mul", "squared",                                                         \
-	     "2*elements", "2*elements*a", "elements*a"),                                                            \
+	     SQUARE_FLOPS, "2*elements*a", "elements*a"),                                                            \
 	STEP(DGATE, "elementwise", "torch.ops.aten.silu_backward or its like", "1",                                  \
 	     "(1 + slope_flops - 2*squared)*elements", "2*elements*a", "elements*a"),                                \
 	STEP(DGATE_BIAS, "reduction", "torch.sum", "gate_bias",                                                      \
@@ -54,7 +54,7 @@ static const struct ek_cost_row reference_forward[] = {
 };
 
 static const struct ek_cost_row reference_backward[] = {
-	BACKWARD_STEPS("dvalue", "dactivation", "dsquare", "dgate", "dgate_bias", "dvalue_bias"),
+	BACKWARD_STEPS("dvalue", "dactivation", "dsquare", "2*elements", "dgate", "dgate_bias", "dvalue_bias"),
 	END,
 };
 
@@ -66,7 +66,10 @@ static const struct ek_cost_row pytorch_forward[] = {
 };
 
 static const struct ek_cost_row pytorch_backward[] = {
-	BACKWARD_STEPS(KERNEL, KERNEL, KERNEL, KERNEL, "reduce_kernel", "reduce_kernel"),
+	/* The derivative of a square: a power of one, times two, times the gradient. */
+	STEP(KERNEL, "elementwise", "torch.pow", "squared", "0", "elements*a", "elements*a"),
+	STEP(KERNEL, "elementwise", "torch.mul", "squared", "elements", "elements*a", "elements*a"),
+	BACKWARD_STEPS(KERNEL, KERNEL, KERNEL, "elements", KERNEL, "reduce_kernel", "reduce_kernel"),
 	END,
 };
 
@@ -181,7 +184,7 @@ static enum ek_symbol dtype_symbol(const struct ek_op *op, const struct ek_opera
 		return EK_SYMBOL_A_BYTES;
 	bool gradient = operand->dtype == op->choice[EK_CHOICE_GRADIENT_DTYPE];
 	return gradient && ek_choice_of(op, EK_CHOICE_GRADIENT_DTYPE + 1, args) !=
-				   ek_choice_of(op, EK_CHOICE_WEIGHT_DTYPE + 1, args)
+				       ek_choice_of(op, EK_CHOICE_WEIGHT_DTYPE + 1, args)
 		       ? EK_SYMBOL_G_BYTES
 		       : EK_SYMBOL_W_BYTES;
 }
@@ -194,7 +197,8 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 			 [EK_GLU_COLS] = {EK_SYMBOL_FFN_SIZE}},
 		.dtype = dtype_symbol};
 	static char tensor[1];
-	void *value = a->with & EK_WITH_VALUE ? tensor : NULL, *bias = a->with & EK_WITH_BIASES ? tensor : NULL;
+	void *value = a->with & EK_WITH_VALUE ? tensor : NULL,
+	     *bias = a->with & EK_WITH_BIASES ? tensor : NULL;
 	void *value_bias = value ? bias : NULL;
 	const ek_glu_forward_args forward = {.dtype = a->dtype,
 					     .weight_dtype = a->weight_dtype,
@@ -247,7 +251,8 @@ static const char *path(const ek_cost_args *a)
 	if (a->variant != EK_EVENKEEL)
 		return value ? "activation(gate) * value" : "activation(gate)";
 	if (value)
-		return forward ? "evenkeel.torch.glu -> ek_glu_forward" : "evenkeel.torch.glu -> ek_glu_backward";
+		return forward ? "evenkeel.torch.glu -> ek_glu_forward"
+			       : "evenkeel.torch.glu -> ek_glu_backward";
 	return forward ? "evenkeel.torch.bias_act -> ek_glu_forward"
 		       : "evenkeel.torch.bias_act -> ek_glu_backward";
 }
