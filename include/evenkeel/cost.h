@@ -55,6 +55,7 @@ typedef enum ek_with {
 		16, /* of a gated activation: y = activation(gate) * value; else y = activation(gate) */
 	EK_WITH_BIASES = 32,    /* gate_bias and value_bias; q_bias and k_bias; of a block, in all products */
 	EK_WITH_QK_NORM = 64,   /* of a block: RMSNorm of each head of q and k before the turn */
+	EK_WITH_PACKED = 256,   /* of a block: q, k and v are one product, gate and value are another */
 	EK_WITH_POSITIONS = 128 /* of RoPE: position ids */
 } ek_with;
 
@@ -155,6 +156,14 @@ EK_API ek_status ek_glu_cost(const ek_cost_args *args, ek_cost_list *cost);
 /* Of RoPE on q and k: heads, k_heads, head_dim, rotary_dim, EK_WITH_BIASES, EK_WITH_POSITIONS; norm: 0, or that of each head
  * before the turn, with weights but for EK_NO_WEIGHT. All sequences share the tables, of which each row is read once. */
 EK_API ek_status ek_rope_cost(const ek_cost_args *args, ek_cost_list *cost);
+
+/* Of a transformer block, kernel by kernel, EK_PYTORCH, EK_EVENKEEL or EK_COMPILED, forward, backward or EK_STEP: order, norm (of
+ * hidden_size columns, absent operands as of a norm), heads, k_heads, head_dim, rotary_dim, ffn_size, activation, EK_WITH_VALUE,
+ * EK_WITH_BIASES, EK_WITH_QK_NORM, EK_WITH_PACKED, causal. Kernels have their place in front of their name
+ * ("ffn_norm/backward"); products have the type "product", attention "attention". EK_BLOCK_KERNELS are enough. EK_COMPILED is an
+ * estimate: what inductor fuses by its rules, and not what a version of it launched. */
+enum { EK_BLOCK_KERNELS = 128 };
+EK_API ek_status ek_block_cost(const ek_cost_args *args, ek_cost_list *cost);
 
 /* The cost of an expression of references, such as
  *     2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)

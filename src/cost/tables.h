@@ -48,6 +48,11 @@ struct ek_cost_op {
 	void (*facts)(struct ek_facts *facts, const ek_cost_args *args);
 	const char *(*path)(const ek_cost_args *args);
 };
+/* Of an activation, and of it and its derivative: a function of one number counts one. */
+struct ek_activation_flops {
+	int value, slope;
+};
+struct ek_activation_flops ek_glu_flops(ek_activation activation);
 extern const struct ek_cost_op ek_glu_cost_op, ek_rope_cost_op;
 
 #endif

@@ -140,10 +140,13 @@ static ek_status check(ek_cost_args *a)
 
 /* Of a value, and of it and its derivative: exp, tanh, erf, a division one each, comparisons none. evenkeel computes silu
  * in 23 operations and its derivative in 27, gelu in 46 and 47 (src/ops/norm/cost_facts.c): no bound changes. */
-static const struct {
-	int value, slope;
-} activation_flops[] = {[EK_SIGMOID] = {3, 5},    [EK_SILU] = {4, 8}, [EK_GELU] = {5, 11},
-			[EK_GELU_TANH] = {9, 17}, [EK_RELU] = {0, 0}, [EK_RELU_SQUARED] = {1, 2}};
+struct ek_activation_flops ek_glu_flops(ek_activation activation)
+{
+	static const struct ek_activation_flops flops[] = {
+		[EK_SIGMOID] = {3, 5},    [EK_SILU] = {4, 8}, [EK_GELU] = {5, 11},
+		[EK_GELU_TANH] = {9, 17}, [EK_RELU] = {0, 0}, [EK_RELU_SQUARED] = {1, 2}};
+	return flops[activation];
+}
 
 static void add_numbers(struct ek_facts *facts, const ek_cost_args *a)
 {
@@ -157,8 +160,8 @@ static void add_numbers(struct ek_facts *facts, const ek_cost_args *a)
 		       {"sums", biases + (value && biases)},
 		       {"any_sums", biases},
 		       {"squared", a->activation == EK_RELU_SQUARED},
-		       {"value_flops", activation_flops[a->activation].value},
-		       {"slope_flops", activation_flops[a->activation].slope}};
+		       {"value_flops", ek_glu_flops(a->activation).value},
+		       {"slope_flops", ek_glu_flops(a->activation).slope}};
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		ek_facts_add_number(facts, numbers[i].name, numbers[i].number);
 }
