@@ -26,4 +26,15 @@ void ek_plan_add_folds(struct ek_plan *plan, const struct ek_columns *columns, v
 		       void *const gradients[MOST_SUMS], bool accumulate, bool bytes, bool any_rows,
 		       int64_t folded[EK_MOST_FOLDS + 1]);
 
+/* Partial sums of one column sum, which lie as above. */
+struct ek_fold {
+	void *partials, *gradient;
+	int64_t count, cols;
+};
+
+/* The same of one tensor or two, whose last folds are one launch, by kernels for any number of columns. */
+void ek_plan_add_fold_pair(struct ek_plan *plan, ek_dtype dtype, ek_dtype gradient_dtype,
+			   const struct ek_fold folds[2], int folds_count, bool accumulate, bool bytes,
+			   bool any_rows);
+
 #endif

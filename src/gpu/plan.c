@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/require.h"
+#include "cpu/fpenv.h"
 
 struct ek_step *ek_plan_add(struct ek_plan *plan, ek_write_recipe *write_recipe,
 			    const struct ek_kernel_key *key, struct ek_launch launch, const void *arguments,
@@ -108,4 +109,17 @@ ek_status ek_plan_run(struct ek_gpu *gpu, const struct ek_op *op, const void *ar
 	ek_gpu_range_end(gpu);
 	ek_gpu_leave(gpu, pushed);
 	return status;
+}
+
+/* Rule 1 of docs/numerics.md: to nearest even, subnormals kept, in any floating-point environment of the caller.
+ * volatile: only loads and stores stay between the two calls. */
+double ek_rounded_eps(ek_dtype dtype, double eps)
+{
+	const volatile double exact = eps;
+	if (dtype == EK_F64)
+		return eps;
+	struct ek_fpenv saved = ek_fpenv_enter();
+	const volatile double rounded = (double)(float)exact;
+	ek_fpenv_leave(saved);
+	return rounded;
 }

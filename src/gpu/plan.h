@@ -8,7 +8,7 @@
 #include "core/operand.h"
 #include "kernel.h"
 
-enum { EK_MOST_STEPS = 12, EK_MOST_ARGUMENTS = 208 };
+enum { EK_MOST_STEPS = 32, EK_MOST_ARGUMENTS = 456 };
 
 struct ek_step {
 	struct ek_kernel_key key;
@@ -43,5 +43,8 @@ int ek_plan_kernels(const struct ek_plan *plan, const struct ek_step *kernels[EK
  * a call that cannot have one writes nothing, and a capture is not left with half of it. */
 ek_status ek_plan_run(struct ek_gpu *gpu, const struct ek_op *op, const void *args, struct ek_plan *plan,
 		      enum ek_intent intent);
+
+/* The eps that kernels get: in the arithmetic of a call of that dtype. */
+double ek_rounded_eps(ek_dtype dtype, double eps);
 
 #endif

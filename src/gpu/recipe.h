@@ -13,7 +13,7 @@ struct ek_kernel_key {
 	uint64_t words[EK_KEY_WORDS];
 };
 
-enum { EK_RECIPE_TEXTS = 16, EK_RECIPE_OPTIONS = 64, EK_SHARED_MOST = -1 };
+enum { EK_RECIPE_TEXTS = 20, EK_RECIPE_OPTIONS = 64, EK_SHARED_MOST = -1 };
 struct ek_recipe {
 	const char *texts[EK_RECIPE_TEXTS + 1]; /* one after another; NULL past the last */
 	char options[EK_RECIPE_OPTIONS][128];   /* such as "-DCOLS=4096" */

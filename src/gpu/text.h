@@ -7,6 +7,7 @@ extern const char ek_text_words[];
 extern const char ek_text_division[];
 extern const char ek_text_order[];
 extern const char ek_text_elements[];
+extern const char ek_text_folds[];
 extern const char ek_text_columns_layout[];
 extern const char ek_text_columns[];
 extern const char ek_text_copy[];

@@ -11,6 +11,7 @@
 #include "norm/cuda.h"
 #include "norm/reference.h"
 #include "rope/cpu.h"
+#include "rope/cuda.h"
 #include "rope/reference.h"
 
 /* ---- the norms ---- */
@@ -120,4 +121,5 @@ const struct ek_backend ek_backend_cuda = {
 	.describe = ek_cuda_describe,
 	.norm = &ek_norm_cuda,
 	.glu = &ek_glu_cuda,
+	.rope = &ek_rope_cuda,
 };

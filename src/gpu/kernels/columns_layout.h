@@ -18,12 +18,17 @@ enum {
 /* Numbers from a column sum of a group to that of the next: each starts at a quad. */
 #define GROUP_PITCH_OF(cols, real_bytes) (((cols) * (real_bytes) + 15) / 16 * (16 / (real_bytes)))
 
-struct columns_arguments {
+struct columns_job {
 	const void *partials;                /* [count][sum][PITCH] */
 	void *folded;                        /* KIND_FOLD: the same of the folded ones */
 	unsigned char *gradients[MOST_SUMS]; /* KIND_FINAL: where each sum goes */
-	long long count;
-	int each; /* partial sums that a thread loads: 1 to twice FOLD_BY_THREAD, a power of two */
+	long long count, cols;               /* cols: where COLS is 0 */
+	long long blocks;
+	long long each; /* partial sums that a thread loads: 1 to twice FOLD_BY_THREAD, a power of two */
+};
+
+struct columns_arguments {
+	struct columns_job jobs[2]; /* the blocks of the second are behind those of the first */
 	int accumulate;
 };
 

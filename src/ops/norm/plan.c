@@ -2,7 +2,6 @@
  * shares with it. Called by cuda.c, the cost model and warmup.
  * SPDX-License-Identifier: MIT */
 #include "core/sizes.h"
-#include "cpu/fpenv.h"
 #include "ops/registry.h"
 #include "plan_steps.h"
 
@@ -84,19 +83,6 @@ void ek_norm_start_plan(struct ek_norm_plan *plan, bool staged)
 	plan->staged = staged;
 	plan->slots = plan->chunk_bytes = 0;
 	memset(plan->partials, 0, sizeof plan->partials);
-}
-
-/* Rule 1 of docs/numerics.md: to nearest even, subnormals kept, in any floating-point environment of the caller.
- * volatile: only loads and stores stay between the two calls. */
-double ek_norm_rounded_eps(ek_dtype dtype, double eps)
-{
-	const volatile double exact = eps;
-	if (dtype == EK_F64)
-		return eps;
-	struct ek_fpenv saved = ek_fpenv_enter();
-	const volatile double rounded = (double)(float)exact;
-	ek_fpenv_leave(saved);
-	return rounded;
 }
 
 /* ---- forward ---- */
@@ -199,7 +185,7 @@ static struct forward_arguments forward_arguments_of(const ek_norm_forward_args 
 		.x_stride = a->x_stride * (int64_t)ek_bytes_of_dtype(a->dtype),
 		.y_stride = a->y_stride * (int64_t)ek_bytes_of_dtype(a->y_dtype),
 		.rows = a->rows,
-		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
+		.eps = ek_rounded_eps(a->dtype, a->eps),
 		.x_bias = a->x_bias,
 		.residual = a->residual ? a->residual
 			    : a->gate   ? a->gate

@@ -262,7 +262,7 @@ static void add_registers_step(struct ek_norm_plan *plan, const struct backward 
 		.dx_stride = a->dx_stride * (int64_t)ek_bytes_of_dtype(a->dtype),
 		.rows = a->rows,
 		.slot_rows = slot_rows,
-		.eps = ek_norm_rounded_eps(a->dtype, a->eps),
+		.eps = ek_rounded_eps(a->dtype, a->eps),
 		.slot_sums = b->workspace.chunks_bytes ? b->partials + b->workspace.sums_bytes : NULL,
 		.walkers = walkers,
 		.x_bias = a->x_bias,
@@ -306,7 +306,7 @@ static struct staged_arguments staged_arguments_of(const struct backward *b)
 		.h_stride = a->gate ? a->dgate_stride * bytes : a->dresidual_stride * h_bytes,
 		.rows = a->rows,
 		.slot_rows = a->rows ? ek_slot_rows(a->rows, a->cols) : 1,
-		.eps = ek_norm_rounded_eps(a->dtype, a->eps)};
+		.eps = ek_rounded_eps(a->dtype, a->eps)};
 }
 
 static void add_staged_steps(struct ek_norm_plan *plan, struct backward *b)

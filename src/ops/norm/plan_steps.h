@@ -44,9 +44,6 @@ static inline uint8_t ek_norm_flavour(int weight_offset, ek_rounding rounding, e
 			 FLAVOUR_OF((int)activation, gate_first));
 }
 
-/* Rule 1 of docs/numerics.md. */
-double ek_norm_rounded_eps(ek_dtype dtype, double eps);
-
 static inline int64_t ek_real_bytes(ek_dtype dtype)
 {
 	return (int64_t)ek_bytes_of_dtype(ek_real_of(dtype));

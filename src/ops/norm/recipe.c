@@ -37,10 +37,10 @@ static const struct kind {
 static void add_texts(struct ek_recipe *recipe, const struct kind *kind, bool activation)
 {
 	const char *const math[] = {ek_text_math_constants, ek_text_math_words, ek_text_math};
-	const char *const common[] = {ek_text_division,       ek_text_order,       ek_text_elements,
-				      ek_text_columns_layout, ek_text_norm_layout, ek_text_norm_rows,
-				      ek_text_norm_shift,     ek_text_norm_strips, ek_text_norm_sums,
-				      ek_text_norm_activation};
+	const char *const common[] = {ek_text_division,       ek_text_order,          ek_text_elements,
+				      ek_text_columns_layout, ek_text_norm_layout,    ek_text_norm_rows,
+				      ek_text_norm_shift,     ek_text_norm_strips,    ek_text_folds,
+				      ek_text_norm_sums,      ek_text_norm_activation};
 	ek_recipe_add_text(recipe, ek_text_words);
 	for (size_t i = 0; activation && i < sizeof math / sizeof *math; i++)
 		ek_recipe_add_text(recipe, math[i]);

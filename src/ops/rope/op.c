@@ -8,6 +8,7 @@
 #include "core/check_op.h"
 #include "core/versions.h"
 #include "ops/choices.h"
+#include "plan.h"
 
 /* ---- the tables ---- */
 
@@ -91,7 +92,7 @@ const struct ek_op ek_rope_forward_op = {
 	.operands = forward_operands, .operand_count = EK_ROPE_FORWARD_OPERANDS, .output_count = EK_ROPE_FORWARD_OUTPUTS,
 	.dtype = FIELD(dtype), .scalar[EK_EPS] = FIELD(eps), .stream = FIELD(stream),
 	CHOICES,
-	.call = call_forward, .prepare = prepare_forward,
+	.call = call_forward, .prepare = prepare_forward, .plan = ek_rope_list_forward,
 };
 #undef ARGS
 
@@ -140,6 +141,7 @@ const struct ek_op ek_rope_backward_op = {
 	.accumulate = FIELD(accumulate), .workspace = FIELD(workspace), .workspace_size = FIELD(workspace_size),
 	.stream = FIELD(stream),
 	.call = call_backward, .prepare = prepare_backward, .workspace_bytes = workspace_of_backward,
+	.plan = ek_rope_list_backward,
 };
 #undef ARGS
 /* clang-format on */
@@ -291,13 +293,6 @@ EK_INLINE ek_status check_sizes(const struct ek_op *op, const ek_context *ctx, c
 	return ek_check_strides(op, resolved);
 }
 
-/* Until there are kernels for it. */
-static ek_status check_backend(const ek_context *ctx)
-{
-	REQUIRE(ctx->backend->rope, EK_ERROR_UNSUPPORTED, "this build has no ek_rope for EK_CUDA");
-	return EK_OK;
-}
-
 /* ---- forward ---- */
 
 static ek_status check_forward(const ek_context *ctx, const ek_rope_forward_args *args,
@@ -305,7 +300,6 @@ static ek_status check_forward(const ek_context *ctx, const ek_rope_forward_args
 {
 	const struct ek_op *op = &ek_rope_forward_op;
 	PASS_ON(check_sizes(op, ctx, args, resolved));
-	PASS_ON(check_backend(ctx));
 	PASS_ON(ek_check_stream(op, ctx, resolved));
 	PASS_ON(ek_check_presence(op, resolved));
 	PASS_ON(check_rows(op, resolved, resolved->positions));
@@ -337,7 +331,6 @@ static ek_status check_backward_sizes(const ek_context *ctx, const ek_rope_backw
 				      ek_rope_backward_args *resolved)
 {
 	PASS_ON(check_sizes(&ek_rope_backward_op, ctx, args, resolved));
-	PASS_ON(check_backend(ctx));
 	PASS_ON(ek_check_follower("gradient_dtype", &resolved->gradient_dtype, "weight_dtype",
 				  resolved->weight_dtype));
 	return ek_check_accumulate(&ek_rope_backward_op, resolved);

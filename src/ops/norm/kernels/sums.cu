@@ -1,5 +1,5 @@
 /* What the norm kernels share, third part: sums over a row in the order of the contract (docs/numerics.md, rule 2), and
- * what is made of them (rules 3 to 5). Placed between shift.cu and a kernel; rows.cu has the constants.
+ * what is made of them (rules 3 to 5). Placed between folds.cu and a kernel; rows.cu has the constants.
  * SPDX-License-Identifier: MIT */
 
 /* ---- sums over a row ---- */
@@ -10,87 +10,6 @@
 	((lanes)[LANE(j, e)] = (j) < MOST_LANE_RUNS ? (term) : (lanes)[LANE(j, e)] + (term))
 #define ADD_PRODUCT(lanes, j, e, a, b) \
 	((lanes)[LANE(j, e)] = (j) < MOST_LANE_RUNS ? (a) * (b) : fma_real(a, b, (lanes)[LANE(j, e)]))
-
-/* The tree over the threads of a row takes n sums at once, n a power of two. In a step two threads share what they have: one goes
- * on with the first half of the sums, the other, whose number has the step's bit, with the second. So n sums take few more
- * shuffles than one. Two sums of rows that leave no thread idle stay side by side: 2048x4096 .91, shared .89. */
-enum {
-	FILLED = UNITS == 1 ? COLS % WARP_ELEMENTS == 0 : CAPACITY == COLS,
-	SIDE_BY_SIDE = FILLED && LANE_RUNS == 1 && WARP_SEGMENTS == 1 && ROWS_AT_ONCE == 1 ? 2 : 1
-};
-
-/* Among how many threads n sums are shared: a power of two, and no more than a row has. */
-DEVICE int shared_by(int n)
-{
-	const int most = n > SIDE_BY_SIDE ? n / SIDE_BY_SIDE : 1;
-	return most < ROW_THREADS ? most : ROW_THREADS;
-}
-
-/* The step between threads whose numbers differ in bit h. */
-DEVICE void fold_step(real *sums, int n, int h, int lane)
-{
-	const int second = (lane & h) != 0, shared = h < shared_by(n);
-	const int held = shared ? n / (2 * h) : n / shared_by(n);
-	UNROLL
-	for (int k = 0; h < ROW_THREADS && k < held; k++) {
-		real kept = shared && second ? sums[k + held] : sums[k];
-		real given = shared && !second ? sums[k + held] : sums[k];
-		sums[k] = kept + shuffle_xor(given, h);
-	}
-}
-
-/* Leaves each thread with n / shared_by(n) sums. */
-DEVICE void fold_threads(real *sums, int n, int lane)
-{
-	fold_step(sums, n, 1, lane);
-	fold_step(sums, n, 2, lane);
-	fold_step(sums, n, 4, lane);
-	fold_step(sums, n, 8, lane);
-	fold_step(sums, n, 16, lane);
-}
-
-/* The number of the first of them. */
-DEVICE int first_held(int n, int lane)
-{
-	int number = 0;
-	UNROLL
-	for (int h = 1; h < shared_by(n); h *= 2)
-		number += (lane & h) != 0 ? n / (2 * h) : 0;
-	return number;
-}
-
-/* The way back. */
-DEVICE void spread_step(real *sums, int n, int h, int lane)
-{
-	const int held = n / (2 * h), second = (lane & h) != 0;
-	UNROLL
-	for (int k = 0; h < shared_by(n) && k < held; k++) {
-		real other = shuffle_xor(sums[k], h);
-		sums[k + held] = second ? sums[k] : other;
-		sums[k] = second ? other : sums[k];
-	}
-}
-
-/* Every thread of the row gets all n. */
-DEVICE void spread_sums(real *sums, int n, int lane)
-{
-	spread_step(sums, n, 16, lane);
-	spread_step(sums, n, 8, lane);
-	spread_step(sums, n, 4, lane);
-	spread_step(sums, n, 2, lane);
-	spread_step(sums, n, 1, lane);
-}
-
-/* Of n numbers that every thread has, a thread keeps those that fold_threads would leave it. */
-DEVICE void keep_own(real *numbers, int n, int lane)
-{
-	UNROLL
-	for (int h = 1; h < shared_by(n); h *= 2) {
-		UNROLL
-		for (int k = 0; k < n / (2 * h); k++)
-			numbers[k] = (lane & h) != 0 ? numbers[k + n / (2 * h)] : numbers[k];
-	}
-}
 
 /* Folds a thread's own lanes of a segment as soon as they are complete, which frees their registers: each group into its first. */
 DEVICE void close_segment(real *lanes)
@@ -245,27 +164,6 @@ DEVICE void row_means(real (*lanes)[THREAD_LANES], real *means, real *own, int n
 
 /* ---- statistics: rules 3 and 4 ---- */
 
-struct statistics {
-	real mean, mean_lo, rstd;
-	real shift; /* -(mean_lo * rstd) */
-};
-
-DEVICE void finish_statistics(struct statistics *s)
-{
-	s->shift = -(s->mean_lo * s->rstd);
-}
-
-DEVICE real xhat_of(real x, struct statistics s)
-{
-	return CENTRED ? fma_real(x - s.mean, s.rstd, s.shift) : x * s.rstd;
-}
-
-/* Rule 5. */
-DEVICE real dx_of(real xhat, real g, real mean_gx, real mean_g, real rstd)
-{
-	return CENTRED ? (g - fma_real(xhat, mean_gx, mean_g)) * rstd : fma_real(-xhat, mean_gx, g) * rstd;
-}
-
 /* The rest of rule 4; HAS_WEIGHT and HAS_BIAS say which operands there are. */
 #ifdef HAS_BIAS
 DEVICE real affine(real xhat, real weight, real bias)
@@ -275,24 +173,6 @@ DEVICE real affine(real xhat, real weight, real bias)
 	return HAS_WEIGHT ? xhat * weight : HAS_BIAS ? xhat + bias : xhat;
 }
 #endif
-
-/* From m0 and the means of squares and, of LayerNorm, of deviations from m0. */
-DEVICE struct statistics statistics_of(real m0, const real *means, real eps)
-{
-	struct statistics s;
-	s.mean = s.mean_lo = 0;
-	real var = means[0];
-	if (CENTRED) {
-		real c = means[CENTRED];
-		s.mean = m0 + c;
-		s.mean_lo = (m0 - s.mean) + c;
-		real v = fma_real(-c, c, var);
-		var = v < 0 ? 0 : v;
-	}
-	s.rstd = 1 / sqrt_real(var + eps);
-	finish_statistics(&s);
-	return s;
-}
 
 /* Of several rows at once, a thread computes the statistics of OWN_ROWS, from the row on that own_row says. */
 enum { OWN_ROWS = ROWS_AT_ONCE > ROW_THREADS ? ROWS_AT_ONCE / ROW_THREADS : 1 };
