@@ -1,54 +1,14 @@
 /* Rotary position embedding and the norms of heads: every level's bits against the reference's, over heads, tokens, operands,
- * choices, layouts, threads and guard pages; properties of the rule; and what is refused. SPDX-License-Identifier: MIT */
-#include <math.h>
+ * choices, layouts, threads and guard pages. SPDX-License-Identifier: MIT */
 #include <string.h>
 
-#include "support.h"
-#include "verify/random.h"
-
-/* ---- every level against the reference ---- */
-
-/* rope, qk_norm_rope */
-enum {
-	FIRST_ROPE_OP = EK_ROW_NAMES,
-	ROPE_OPS = EK_OP_NAMES - EK_ROW_NAMES,
-	CASES = ROPE_OPS * PASS_COUNT * DTYPE_PAIRS
-};
-
-/* Every op, pass and pair of dtypes; choices, rows of the tables and layouts are drawn by the seed. */
-static struct test_case rope_case(int k, struct head_sizes sizes)
-{
-	uint64_t seed = (uint64_t)(k + 31 * sizes.batch * sizes.seq + 1009 * sizes.heads +
-				   7919 * sizes.head_dim + sizes.rotary_dim);
-	uint64_t turn = random_mixed(seed);
-	struct test_case c = case_make_heads(&ek_ops[FIRST_ROPE_OP + k % ROPE_OPS],
-					     k / ROPE_OPS % PASS_COUNT ? BACKWARD : FORWARD,
-					     dtype_pairs[k / ROPE_OPS / PASS_COUNT % DTYPE_PAIRS], sizes);
-	case_choose(&c, (int)((turn >> 32) % (uint64_t)case_choice_count(&c)));
-	c.first_row = (int64_t)(turn % 5);
-	c.table_step = turn / 5 % 2 ? sizes.seq : 0;
-	c.table_rows = c.first_row + sizes.seq + c.table_step * (sizes.batch ? sizes.batch - 1 : 0) +
-		       (int64_t)(turn / 10 % 2);
-	c.heads_first = (uint32_t)(turn >> 20);
-	c.seed = seed;
-	if (turn / 20 % 2)
-		case_drop(&c, "positions");
-	case_normalise(&c);
-	return c;
-}
-
-/* An even part of the head, all of it one time in two. */
-static int64_t rotary_of(int64_t head_dim, uint64_t turn)
-{
-	int64_t pairs = head_dim / 2;
-	return 2 * (turn % 2 ? pairs : 1 + (int64_t)(turn / 2 % (uint64_t)pairs));
-}
+#include "support_rope.h"
 
 TEST(all_head_dims_to_300_and_beyond)
 {
 	static const int64_t wide[] = {320, 384, 400, 511, 512, 513, 640, 768, 1000, 1022, 1023, 1024};
 	for (int64_t i = 2; i <= 300 + COUNT_OF(wide); i++)
-		for (int k = 0; k < CASES; k++) {
+		for (int k = 0; k < ROPE_CASES; k++) {
 			int64_t head_dim = i <= 300 ? i : wide[i - 301];
 			if ((i + k) % 6 || (i > 70 && !test_sampled(2)))
 				continue;
@@ -70,7 +30,7 @@ TEST(tokens_and_threads)
 		{2, 300, 8, 8, 128, 96}, {1, 2, 64, 8, 128, 128}};
 	static const int threads[] = {1, 2, 3, 7};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < CASES; k++) {
+		for (int k = 0; k < ROPE_CASES; k++) {
 			if ((s + k) % 3 || (s > 7 && !test_sampled(3)) || !test_in_slice())
 				continue;
 			struct test_case c = rope_case(k, shapes[s]);
@@ -85,7 +45,7 @@ TEST(tokens_and_threads)
 /* Every set of optional operands, in place and not, accumulating and not. */
 TEST(operands_and_places)
 {
-	for (int k = 0; k < CASES; k++) {
+	for (int k = 0; k < ROPE_CASES; k++) {
 		const int64_t head_dim = 10 + 27 * (k % 3);
 		struct test_case c =
 			rope_case(k, (struct head_sizes){2, 3, 4, 2, head_dim, head_dim / 2 * 2});
@@ -112,7 +72,7 @@ TEST(strides_offsets_and_fillings)
 	static const int64_t pads[] = {0, 1, 3, 8, 64};
 	static const enum filling fillings[] = {FILL_NORMAL, FILL_SPECIAL, FILL_EXTREME, FILL_NOT_FINITE,
 						FILL_INTEGERS};
-	for (int k = 0; k < CASES; k++)
+	for (int k = 0; k < ROPE_CASES; k++)
 		for (int turn = 0; turn < 60; turn++) {
 			uint64_t drawn = random_mixed((uint64_t)(k * 100 + turn));
 			const int64_t head_dim = 2 + (k * 7 + turn * 31) % 150;
@@ -133,7 +93,7 @@ TEST(strides_offsets_and_fillings)
 /* Nothing beyond a tensor's last element, or before its first, is read or written. */
 TEST(guard_pages)
 {
-	for (int k = 0; k < CASES; k++)
+	for (int k = 0; k < ROPE_CASES; k++)
 		for (int turn = 0; turn < 8; turn++) {
 			const int64_t head_dim = 2 + (k * 13 + turn * 71) % 300;
 			struct test_case c =
@@ -148,7 +108,7 @@ TEST(guard_pages)
 TEST(sequences_do_not_depend_on_the_batch)
 {
 	static struct operands view, alone;
-	for (int k = 0; k < CASES; k++) {
+	for (int k = 0; k < ROPE_CASES; k++) {
 		struct test_case c = rope_case(k, (struct head_sizes){3, 5, 4, 2, 48, 48}), one;
 		case_set(&c, c.pass == FORWARD ? "k k_out q_bias k_bias q_weight" : "dq dk q_weight");
 		c.first_row = c.table_step = 0;
@@ -166,385 +126,5 @@ TEST(sequences_do_not_depend_on_the_batch)
 			EXPECT(outputs_equal(&view, &alone, &difference), "%s, sequence %lld: %s",
 			       case_text(&c), (long long)b, difference_text(&difference));
 		}
-	}
-}
-
-/* ---- gradients ---- */
-
-/* The loss whose gradients backward gives: the sum of q_out dq_out and k_out dk_out; in `given` the inputs of forward. */
-static struct operands given, found;
-
-static double loss_of(const char *output, const char *gradient)
-{
-	const struct operand *y = operand_named(&found, output), *dy = INPUT(gradient);
-	double sum = 0;
-	for (int64_t r = 0; y->present && dy->present && r < dy->rows; r++)
-		for (int64_t i = 0; i < dy->cols; i++)
-			sum += element_value(EK_F64, y->buffer.data, operand_row(y, r) + i) *
-			       element_value(EK_F64, dy->buffer.data, operand_row(dy, r) + i);
-	return sum;
-}
-
-static double loss(const struct test_case *forward)
-{
-	ek_context *ctx = context_of((struct setting){"scalar", 1, PLAIN});
-	EXPECT(outputs_compute(ctx, forward, &given, &found) == EK_OK, "%s: %s", case_text(forward),
-	       ek_error(ctx));
-	return loss_of("q_out", "dq_out") + loss_of("k_out", "dk_out");
-}
-
-/* Central differences of forward in binary64. */
-static void check_gradient(const struct test_case *forward, const struct test_case *backward,
-			   const char *input, const char *gradient)
-{
-	struct operand *o = operand_named(&given, input);
-	const struct operand *got = ACTUAL(gradient);
-	const double h = 1e-6;
-	for (int64_t at = 0; o->present && got->present && at < o->rows * o->cols; at++) {
-		double *element =
-			       (double *)(void *)o->buffer.data + operand_row(o, at / o->cols) + at % o->cols,
-		       kept = *element;
-		*element = kept + h;
-		double above = loss(forward);
-		*element = kept - h;
-		double want = (above - loss(forward)) / (2 * h);
-		*element = kept;
-		double is = element_value(EK_F64, got->buffer.data,
-					  operand_row(got, at / o->cols) + at % o->cols);
-		EXPECT(fabs(is - want) < 1e-6 * (1 + fabs(want)),
-		       "%s: %s[%lld] is %.9g, the difference quotient %.9g", case_text(backward), gradient,
-		       (long long)at, is, want);
-	}
-}
-
-TEST(gradients_are_difference_quotients)
-{
-	static const char *const names[][2] = {{"q", "dq"},
-					       {"k", "dk"},
-					       {"q_bias", "dq_bias"},
-					       {"k_bias", "dk_bias"},
-					       {"q_weight", "dq_weight"},
-					       {"k_weight", "dk_weight"}};
-	for (int op = 0; op < ROPE_OPS; op++)
-		for (int turn = 0; turn < 24; turn++) {
-			struct test_case backward = rope_case(
-						 op + ROPE_OPS,
-						 (struct head_sizes){2, 2, 2, 1, 5, 2 + turn % 2 * 2}),
-					 forward;
-			backward.dtype = backward.weight_dtype = EK_F64;
-			case_choose(&backward, turn % case_choice_count(&backward));
-			backward.present = ~UINT32_C(0);
-			backward.seed = (uint64_t)turn;
-			case_normalise(&backward);
-			forward = backward;
-			forward.pass = FORWARD;
-			forward.present = ~UINT32_C(0);
-			forward.heads_first = 0;
-			memset(forward.over, 0, sizeof forward.over);
-			case_normalise(&forward);
-			case_expect(&backward);
-			case_run(context_of((struct setting){"scalar", 1, PLAIN}), &backward, &case_actual);
-			EXPECT(inputs_fill(reference(), &forward, &given) == EK_OK, "%s",
-			       ek_error(reference()));
-			for (int i = 0; i < given.op->operand_count; i++) { /* the values that backward had */
-				const struct operand *from = INPUT(given.op->operands[i].name);
-				for (int64_t r = 0; from->present && r < given.of[i].rows; r++)
-					memcpy(given.of[i].buffer.data + operand_row(&given.of[i], r) * 8,
-					       from->buffer.data + operand_row(from, r) * 8,
-					       (size_t)from->cols * 8);
-			}
-			for (int i = 0; i < COUNT_OF(names); i++)
-				check_gradient(&forward, &backward, names[i][0], names[i][1]);
-		}
-}
-
-/* ---- calls of a small shape, in binary64, with memory of their own ---- */
-
-enum { BATCH = 2, SEQ = 3, HEADS = 4, K_HEADS = 2, DIM = 10, ROTARY = 6, TABLE = 8 };
-static double q[BATCH][SEQ][HEADS][DIM], k[BATCH][SEQ][K_HEADS][DIM];
-static double q_out[BATCH][SEQ][HEADS][DIM], k_out[BATCH][SEQ][K_HEADS][DIM];
-static double cosines[TABLE][ROTARY / 2], sines[TABLE][ROTARY / 2];
-static double bias[HEADS][DIM], weight[DIM], sums[HEADS][DIM];
-static int64_t positions[BATCH][SEQ] = {{7, 0, 3}, {2, 2, 1}};
-static double workspace[1 << 12] __attribute__((aligned(64)));
-
-static void fill(double *x, int64_t count, uint64_t seed)
-{
-	fill_rows(FILL_DECIMALS, EK_F64, x, 1, count, count, seed);
-}
-
-static ek_rope_forward_args forward_args(void)
-{
-	fill(&q[0][0][0][0], BATCH * SEQ * HEADS * DIM, 1);
-	fill(&k[0][0][0][0], BATCH * SEQ * K_HEADS * DIM, 2);
-	fill(&bias[0][0], HEADS * DIM, 3);
-	fill(weight, DIM, 4);
-	for (int row = 0; row < TABLE; row++)
-		for (int i = 0; i < ROTARY / 2; i++) {
-			cosines[row][i] = cos(row * pow(10, -i));
-			sines[row][i] = sin(row * pow(10, -i));
-		}
-	return (ek_rope_forward_args){.size = sizeof(ek_rope_forward_args),
-				      .dtype = EK_F64,
-				      .batch = BATCH,
-				      .seq = SEQ,
-				      .heads = HEADS,
-				      .k_heads = K_HEADS,
-				      .head_dim = DIM,
-				      .rotary_dim = ROTARY,
-				      .table_rows = TABLE,
-				      .eps = 1e-6,
-				      .q = q,
-				      .k = k,
-				      .cos = cosines,
-				      .sin = sines,
-				      .q_out = q_out,
-				      .k_out = k_out};
-}
-
-static ek_rope_backward_args backward_args(void)
-{
-	const ek_rope_forward_args f = forward_args();
-	return (ek_rope_backward_args){.size = sizeof(ek_rope_backward_args),
-				       .dtype = f.dtype,
-				       .batch = f.batch,
-				       .seq = f.seq,
-				       .heads = f.heads,
-				       .k_heads = f.k_heads,
-				       .head_dim = f.head_dim,
-				       .rotary_dim = f.rotary_dim,
-				       .table_rows = f.table_rows,
-				       .eps = f.eps,
-				       .dq_out = q,
-				       .dk_out = k,
-				       .cos = f.cos,
-				       .sin = f.sin,
-				       .dq = q_out,
-				       .dk = k_out,
-				       .workspace = workspace,
-				       .workspace_size = sizeof workspace};
-}
-
-static void run_forward(const ek_rope_forward_args *args)
-{
-	EXPECT(ek_rope_forward(reference(), args) == EK_OK, "%s", ek_error(reference()));
-}
-
-static void run_backward(const ek_rope_backward_args *args)
-{
-	EXPECT(ek_rope_backward(reference(), args) == EK_OK, "%s", ek_error(reference()));
-}
-
-/* ---- properties ---- */
-
-TEST(a_turn_by_zero_is_the_identity)
-{
-	ek_rope_forward_args args = forward_args();
-	for (int i = 0; i < ROTARY / 2; i++)
-		cosines[0][i] = 1, sines[0][i] = 0;
-	args.seq = 1;
-	args.batch = BATCH * SEQ;
-	run_forward(&args);
-	EXPECT(memcmp(q, q_out, sizeof q) == 0 && memcmp(k, k_out, sizeof k) == 0, "a bit changed");
-}
-
-/* Every pair of elements of a head, in each of the forms, against the formula, and that the others stay. */
-TEST(pairs_are_where_they_are_said_to_be)
-{
-	for (int form = 0; form < 8; form++) {
-		ek_rope_forward_args args = forward_args();
-		args.interleaved = form & 1;
-		args.trailing = form >> 1 & 1;
-		args.positions = form & 4 ? positions : NULL;
-		args.offset = form & 4 ? 0 : 2;
-		args.table_step = form & 4 ? 0 : 3;
-		run_forward(&args);
-		for (int at = 0; at < BATCH * SEQ * HEADS * DIM; at++) {
-			int i = at % DIM, head = at / DIM % HEADS, s = at / DIM / HEADS % SEQ,
-			    b = at / DIM / HEADS / SEQ, in = i - (args.trailing ? DIM - ROTARY : 0);
-			int64_t row = args.positions ? positions[b][s] : b * 3 + 2 + s;
-			int pair = args.interleaved ? in / 2 : in % (ROTARY / 2);
-			bool second = args.interleaved ? in % 2 : in >= ROTARY / 2;
-			int distance = args.interleaved ? 1 : ROTARY / 2,
-			    other = second ? i - distance : i + distance;
-			double want = q[b][s][head][i];
-			if (in >= 0 && in < ROTARY)
-				want = want * cosines[row][pair] +
-				       (second ? 1 : -1) * q[b][s][head][other] * sines[row][pair];
-			double is = q_out[b][s][head][i];
-			EXPECT(fabs(is - want) < 1e-14,
-			       "form %d: q_out[%d][%d][%d][%d] is %.17g, expected %.17g", form, b, s, head, i,
-			       is, want);
-		}
-	}
-}
-
-TEST(backward_turns_back)
-{
-	for (int form = 0; form < 4; form++) {
-		ek_rope_forward_args args = forward_args();
-		ek_rope_backward_args back = backward_args();
-		args.interleaved = back.interleaved = form & 1;
-		args.trailing = back.trailing = form >> 1;
-		run_forward(&args);
-		back.dq_out = q_out, back.dk_out = k_out;
-		run_backward(&back);
-		for (int i = 0; i < BATCH * SEQ * HEADS * DIM; i++)
-			EXPECT(fabs((&q_out[0][0][0][0])[i] - (&q[0][0][0][0])[i]) < 1e-14,
-			       "form %d, element %d", form, i);
-		for (int i = 0; i < BATCH * SEQ * K_HEADS * DIM; i++)
-			EXPECT(fabs((&k_out[0][0][0][0])[i] - (&k[0][0][0][0])[i]) < 1e-14,
-			       "form %d, element %d", form, i);
-	}
-}
-
-/* Tables of cos 1 and sin 0, and a rotary dimension that leaves elements alone: the norm of each head as a row. */
-TEST(a_norm_without_a_turn_is_the_norm_of_each_head)
-{
-	static double want[BATCH][SEQ][HEADS][DIM];
-	for (int form = 0; form < 8; form++) {
-		ek_rope_forward_args args = forward_args();
-		for (int i = 0; i < TABLE * ROTARY / 2; i++)
-			(&cosines[0][0])[i] = 1, (&sines[0][0])[i] = 0;
-		args.norm = form & 1 ? EK_RMS_NORM : EK_LAYER_NORM;
-		args.norm_last = form >> 1 & 1;
-		args.weight_offset = form >> 2;
-		args.q_weight = args.norm_last ? NULL : weight;
-		run_forward(&args);
-		const ek_norm_forward_args rows = {.size = sizeof rows,
-						   .norm = (ek_norm)args.norm,
-						   .dtype = EK_F64,
-						   .rows = BATCH * SEQ * HEADS,
-						   .cols = DIM,
-						   .eps = args.eps,
-						   .x = q,
-						   .weight = args.q_weight,
-						   .weight_offset = args.weight_offset,
-						   .y = want};
-		EXPECT(ek_norm_forward(reference(), &rows) == EK_OK, "%s", ek_error(reference()));
-		EXPECT(memcmp(want, q_out, sizeof want) == 0, "form %d differs", form);
-	}
-}
-
-/* ---- what is refused ---- */
-
-static void expect_refusal(ek_status status, const char *message)
-{
-	EXPECT(status != EK_OK, "accepted; expected: %s", message);
-	EXPECT(status == EK_OK || strstr(ek_error(NULL), message), "says: %s; expected: %s", ek_error(NULL),
-	       message);
-	for (int i = 0; i < BATCH * SEQ * HEADS * DIM; i++)
-		EXPECT((&q_out[0][0][0][0])[i] == 0, "%s: q_out was written", message);
-}
-
-#define REFUSED(message, ...)                                                 \
-	{                                                                     \
-		ek_rope_forward_args args = forward_args();                   \
-		memset(q_out, 0, sizeof q_out);                               \
-		__VA_ARGS__;                                                  \
-		expect_refusal(ek_rope_forward(reference(), &args), message); \
-	}
-TEST(bad_forward_arguments_are_refused)
-{
-	static const int64_t beyond[BATCH][SEQ] = {{0, 1, 2}, {3, TABLE, 1}},
-			     negative[BATCH][SEQ] = {{0, -1, 2}};
-	REFUSED("batch (-1) must not be negative", args.batch = -1)
-	REFUSED("heads (0) is not in 1 to EK_MAX_COLS", args.heads = 0)
-	REFUSED("k_heads (3) does not divide heads (4)", args.k_heads = 3)
-	REFUSED("head_dim (1025) is not in 1 to EK_MAX_HEAD_DIM (1024)", args.head_dim = 1025)
-	REFUSED("heads (262144) times head_dim (1024) is more than EK_MAX_COLS", args.heads = 262144,
-		args.head_dim = 1024)
-	REFUSED("rotary_dim (5) is odd; expected an even number, of pairs", args.rotary_dim = 5)
-	REFUSED("rotary_dim (12) is more than head_dim (10)", args.rotary_dim = 12)
-	REFUSED("times seq (72057594037927936) is more heads than memory can hold", args.seq = INT64_C(1)
-											       << 56)
-	REFUSED("table_rows (2) is less than offset (0) + seq (3)", args.table_rows = 2)
-	REFUSED("table_rows (8) is less than offset (6) + seq (3) + (batch (2) - 1) * table_step (0)",
-		args.offset = 6)
-	REFUSED("table_rows (8) is less than offset (0) + seq (3) + (batch (2) - 1) * table_step (6)",
-		args.table_step = 6)
-	REFUSED("offset (-1) must not be negative", args.offset = -1)
-	REFUSED("offset (1) and table_step (0) do not go with positions (", args.offset = 1,
-		args.positions = positions)
-	REFUSED("positions[1][1] (8) is not a row of the tables; expected 0 to 7", args.positions = beyond)
-	REFUSED("positions[0][1] (-1) is not a row of the tables; expected 0 to 7", args.positions = negative)
-	REFUSED("dtype (9) is unknown", args.dtype = (ek_dtype)9)
-	REFUSED("table_dtype f32 does not go with dtype f64", args.table_dtype = EK_F32)
-	REFUSED("interleaved (2) must be 0 or 1", args.interleaved = 2)
-	REFUSED("trailing (-1) must be 0 or 1", args.trailing = -1)
-	REFUSED("norm (3) is not 0, EK_LAYER_NORM (1) or EK_RMS_NORM (2)", args.norm = 3)
-	REFUSED("norm_last (1) must be 0: norm is 0", args.norm_last = 1)
-	REFUSED("weight_offset (2) must be 0 or 1", args.weight_offset = 2)
-	REFUSED("eps (-1) must be finite and not negative", args.eps = -1)
-	REFUSED("goes with a norm alone, and norm is 0; expected NULL", args.q_weight = weight)
-	REFUSED("does not go with norm_last (1); expected NULL, or norm_last 0", args.q_weight = weight,
-		args.norm = 1, args.norm_last = 1)
-	REFUSED("q_seq_stride (9) is smaller than head_dim (10)", args.q_seq_stride = 9)
-	REFUSED("cos_stride (2) is smaller than rotary_dim / 2 (3)", args.cos_stride = 2)
-	REFUSED("q_out_head_stride (10) is smaller than the 30 elements that lie between: elements of q_out would overlap",
-		args.q_out_head_stride = args.q_out_seq_stride = 10)
-	REFUSED("q is NULL, with batch (2)", args.q = NULL)
-	REFUSED("cos is NULL, with table_rows (8)", args.cos = NULL)
-	REFUSED("is given but k_out is NULL; k needs k_out", args.k_out = NULL)
-	REFUSED("is given but k is NULL; k_out needs k", args.k = NULL)
-	REFUSED("is given but k is NULL; k_bias needs k", args.k = args.k_out = NULL, args.k_bias = bias)
-	REFUSED("overlaps q [", args.q_out = &q[0][0][1][0])
-	REFUSED("overlaps k_out [", args.k_out = q_out)
-	REFUSED("stream (", args.stream = workspace)
-}
-
-#define REFUSED_BACKWARD(message, ...)                                         \
-	{                                                                      \
-		ek_rope_backward_args args = backward_args();                  \
-		memset(q_out, 0, sizeof q_out);                                \
-		__VA_ARGS__;                                                   \
-		expect_refusal(ek_rope_backward(reference(), &args), message); \
-	}
-TEST(bad_backward_arguments_are_refused){
-	REFUSED_BACKWARD(
-		"dq, dk, dq_bias, dk_bias, dq_weight and dk_weight are all NULL",
-		args.dq = args.dk = NULL) REFUSED_BACKWARD("is given but dq_out is NULL; dq needs dq_out",
-							   args.dq_out = NULL)
-		REFUSED_BACKWARD("is given but q is NULL; dq_out needs q",
-				 args.norm = EK_RMS_NORM) REFUSED_BACKWARD("dq_weight (",
-									   args.dq_weight = sums)
-			REFUSED_BACKWARD("gradient_dtype f32 does not go with weight_dtype f64",
-					 args.gradient_dtype =
-						 EK_F32) REFUSED_BACKWARD("accumulate (2) must be 0 or 1",
-									  args.accumulate = 2)
-				REFUSED_BACKWARD("workspace is NULL: ek_rope_backward_workspace asks for",
-						 args.dq_bias = sums, args.workspace = NULL)
-					REFUSED_BACKWARD("workspace_size (8) is smaller", args.dq_bias = sums,
-							 args.workspace_size = 8)}
-
-/* q and k in one packed tensor of q, k and value heads, turned in place, as if they were apart. */
-TEST(packed_tensors_are_turned_in_place)
-{
-	enum { HEADS_IN_ALL = HEADS + 2 * K_HEADS, TOKEN = HEADS_IN_ALL * DIM };
-	static double packed[BATCH * SEQ][HEADS_IN_ALL][DIM];
-	ek_rope_forward_args args = forward_args();
-	run_forward(&args);
-	for (int t = 0; t < BATCH * SEQ; t++) {
-		memcpy(packed[t][0], (double *)q + t * HEADS * DIM, HEADS * DIM * sizeof(double));
-		memcpy(packed[t][HEADS], (double *)k + t * K_HEADS * DIM, K_HEADS * DIM * sizeof(double));
-		memcpy(packed[t][HEADS + K_HEADS], (double *)k + t * K_HEADS * DIM,
-		       K_HEADS * DIM * sizeof(double));
-	}
-	args.q = args.q_out = packed;
-	args.k = args.k_out = packed[0][HEADS];
-	args.q_seq_stride = args.k_seq_stride = args.q_out_seq_stride = args.k_out_seq_stride = TOKEN;
-	args.q_batch_stride = args.k_batch_stride = args.q_out_batch_stride = args.k_out_batch_stride =
-		SEQ * TOKEN;
-	run_forward(&args);
-	for (int t = 0; t < BATCH * SEQ; t++) {
-		EXPECT(memcmp(packed[t][0], (double *)q_out + t * HEADS * DIM,
-			      HEADS * DIM * sizeof(double)) == 0,
-		       "q of token %d differs", t);
-		EXPECT(memcmp(packed[t][HEADS], (double *)k_out + t * K_HEADS * DIM,
-			      K_HEADS * DIM * sizeof(double)) == 0,
-		       "k of token %d differs", t);
-		EXPECT(memcmp(packed[t][HEADS + K_HEADS], (double *)k + t * K_HEADS * DIM,
-			      K_HEADS * DIM * sizeof(double)) == 0,
-		       "value of token %d was written", t);
 	}
 }
