@@ -47,6 +47,11 @@ static int resolve_argument(struct signature *s, int position)
 	const struct argument *argument = &s->arguments[position];
 	if (argument->role == CHOICE)
 		return resolve_choice(s, argument, position);
+	if (argument->role == SIZE) {
+		s->sizes[s->size_count].size = argument->size;
+		s->sizes[s->size_count++].at = (uint8_t)position;
+		return 0;
+	}
 	struct parameter parameter = parameter_of(s, argument->operand, argument->name, position);
 	if (argument->role == OPERAND && argument->operand == s->x)
 		s->name_of_x = parameter.name;
@@ -94,7 +99,7 @@ int signature_resolve(struct signature *s)
 {
 	memset(s->at, NOWHERE, sizeof s->at);
 	s->positional_count = s->count;
-	s->input_count = s->output_count = s->statistic_count = s->choice_count = 0;
+	s->input_count = s->output_count = s->statistic_count = s->choice_count = s->size_count = 0;
 	if (s->takes_all)
 		append_all(s);
 	for (int i = 0; i < s->count; i++)

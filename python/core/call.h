@@ -12,10 +12,11 @@
 
 /* What an argument of a Python function is. EPS to VALUE_OFFSET are the numbers of enum ek_scalar. PACKED says whether x is
  * one tensor with its partner behind it in each row (struct pack). CUT is the size that cuts another: group_cols. DTYPE is
- * the op's, where x has another. */
+ * the op's, where x has another. SIZE is a size of the op that no tensor gives. */
 enum role {
 	OPERAND,
 	CHOICE,
+	SIZE,
 	KIND,
 	SHAPE,
 	EPS,
@@ -37,11 +38,12 @@ struct argument {
 	uint8_t role;
 	uint8_t operand;  /* its number in the op's table */
 	uint8_t choice;   /* the same of a choice */
+	uint8_t size;     /* the same of a size */
 	bool is_required; /* of a choice: None does not stand for its default */
 	const char *name; /* in messages and as a keyword; NULL: that of the table */
 };
 
-enum { MAX_ARGUMENTS = EK_MOST_OPERANDS + EK_MOST_CHOICES + ROLES, MAX_ARGS_SIZE = 512 };
+enum { MAX_ARGUMENTS = EK_MOST_OPERANDS + EK_MOST_CHOICES + ROLES, MAX_ARGS_SIZE = 640 };
 
 /* Names of the values of an option. */
 enum { MAX_VALUES = 8 };
@@ -104,7 +106,10 @@ struct signature {
 	const char *name_of_x;
 	uint8_t at[ROLES]; /* positions of x and of the scalars; NOWHERE: not an argument of the function */
 	uint8_t positional_count; /* the others are keywords */
-	uint8_t input_count, output_count, statistic_count, choice_count;
+	uint8_t input_count, output_count, statistic_count, choice_count, size_count;
+	struct {
+		uint8_t size, at;
+	} sizes[EK_MOST_SIZES];
 	struct choice choices[EK_MOST_CHOICES];
 	struct parameter inputs[EK_MOST_OPERANDS]; /* beside x */
 	struct parameter outputs[EK_MOST_OPERANDS];
@@ -116,9 +121,9 @@ int signature_resolve(struct signature *signature);
 
 /* ---- calls ---- */
 
-/* The dimensions of x that a size of the op consists of. */
+/* The dimensions of a tensor that a size of the op consists of. */
 struct extent {
-	int ndim;
+	int ndim; /* -1: no tensor has given it */
 	const int64_t *shape;
 };
 
@@ -237,6 +242,7 @@ static inline int64_t count_of(const struct call *call, const struct ek_operand 
 
 /* Reads the scalars and x, and finds the sizes, the context and the stream (frame.c). */
 int call_open(struct call *call);
+void set_size(struct call *call, int size, struct extent extent);
 /* Takes the reference over; -1 for NULL. */
 int add_result(struct call *call, PyObject *object);
 
@@ -306,8 +312,12 @@ bool is_in_order(const struct view *view);
 bool is_contiguous(const struct view *view);
 
 enum layout { FITS, OTHER_SHAPE, SCATTERED };
-/* Whether a tensor has an operand's shape, and strides that the fields of the operand can express, which are set. */
+/* Whether a tensor has an operand's shape, and strides that the fields of the operand can express, which are set. Sizes that
+ * no tensor has given yet are this one's. */
 enum layout lay_out(struct call *call, const struct ek_operand *operand, const struct view *view);
+
+/* Are its dimensions given as one? An operand without strides may be. */
+bool is_flat(const struct ek_operand *operand, const struct view *view);
 
 size_t view_bytes(const struct view *view);
 

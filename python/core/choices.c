@@ -12,6 +12,7 @@ static const struct {
 	const char *values[MAX_VALUES];
 } named[] = {
 	{"rounding", EK_ROUND_ONCE, {"once", "each"}},
+	{"norm", EK_LAYER_NORM, {"layer", "rms"}},
 	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh", "relu", "relu_squared"}},
 };
 

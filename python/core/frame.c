@@ -12,7 +12,8 @@ struct view *open_view(struct call *call, int number, PyObject *object, const ch
 {
 	struct view *view = &call->views[number];
 	call->opened |= 1u << number;
-	if (view_open(view, object, name, call->stream))
+	bool is_index = number < WORKSPACE_VIEW && operand_of(call, number)->flags & EK_INDEX;
+	if (view_open(view, object, name, is_index, call->stream))
 		return NULL;
 	bool same = view->device == call->device && view->ordinal == call->ordinal;
 	return same || refuse_device(call, view) == 0 ? view : NULL;
@@ -138,7 +139,7 @@ static int count_last(const struct call *call, const struct view *x, int least_b
 	return x->ndim > least_before ? 1 : refuse_ndim(x, least_before + 1);
 }
 
-static void set_size(struct call *call, int size, struct extent extent)
+void set_size(struct call *call, int size, struct extent extent)
 {
 	int64_t product = 1;
 	for (int i = 0; i < extent.ndim; i++)
@@ -161,9 +162,28 @@ static int halve_last(struct call *call, const struct view *x)
 	return 0;
 }
 
+/* Those that are arguments; None is 0. */
+static int read_given_sizes(struct call *call)
+{
+	for (int i = 0; i < call->op->size_count; i++)
+		call->extents[i].ndim = -1;
+	for (int i = 0; i < call->signature->size_count; i++) {
+		const struct ek_size *size = &call->op->sizes[call->signature->sizes[i].size];
+		PyObject *number = call->given[call->signature->sizes[i].at];
+		int64_t *value = ek_field(&call->args, size->offset);
+		*value = number == Py_None ? 0 : PyLong_AsLongLong(number);
+		if (*value == -1 && PyErr_Occurred())
+			return refuse_number(size->name, number, "an integer");
+		call->extents[call->signature->sizes[i].size] = (struct extent){1, value};
+	}
+	return 0;
+}
+
 /* The last dimensions of x are its last size, the leading ones its first; those between are a size each. */
 static int read_sizes(struct call *call, const struct view *x)
 {
+	if (read_given_sizes(call))
+		return -1;
 	const struct ek_operand *operand = operand_of(call, call->signature->x);
 	int between = operand->rank - 2, last = count_last(call, x, between), at = 0;
 	if (last < 0)
@@ -212,7 +232,7 @@ static int read_x(struct call *call, PyObject *object)
 	int number = call->signature->x;
 	struct view *x = &call->views[number];
 	call->opened |= 1u << number;
-	if (view_open(x, object, call->signature->name_of_x, call->stream))
+	if (view_open(x, object, call->signature->name_of_x, false, call->stream))
 		return -1;
 	call->api = x->api;
 	call->device = x->device;

@@ -8,6 +8,7 @@
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
 extern const char eager_setup_doc[], is_plain_doc[], check_flavour_doc[], check_activation_doc[];
 extern const char glu_forward_doc[], glu_backward_doc[], glu_backward_workspace_doc[], check_glu_doc[];
+extern const char rope_forward_doc[], rope_backward_doc[], rope_backward_workspace_doc[], check_rope_doc[];
 extern const char bias_act_forward_doc[], bias_act_backward_doc[], bias_act_backward_workspace_doc[];
 
 PyObject *forward(PyObject *module, PyObject *const *given, Py_ssize_t count, PyObject *keywords);
@@ -25,6 +26,10 @@ PyObject *glu_backward_workspace(PyObject *module, PyObject *const *given, Py_ss
 PyObject *bias_act_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *bias_act_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *bias_act_backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *rope_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *rope_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *rope_backward_workspace(PyObject *module, PyObject *const *given, Py_ssize_t count);
+PyObject *check_rope(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *check_glu(PyObject *module, PyObject *const *given, Py_ssize_t count);
 
 /* ---- PyTorch's common calls: four functions for each op ---- */
@@ -58,6 +63,7 @@ EAGER_OPS(DECLARE_EAGER)
 /* Resolve what the functions of an op need of the tables; once, when the module is loaded. -1 with an exception. */
 int norm_resolve(void);
 int glu_resolve(void);
+int rope_resolve(void);
 
 /* Sets the exception of a call with a wrong number of arguments, and returns NULL. */
 PyObject *refuse_count(const char *function, int takes, Py_ssize_t given);

@@ -29,6 +29,10 @@ static PyMethodDef functions[] = {
 	FAST(bias_act_backward),
 	FAST(bias_act_backward_workspace),
 	FAST(check_glu),
+	FAST(rope_forward),
+	FAST(rope_backward),
+	FAST(rope_backward_workspace),
+	FAST(check_rope),
 	EAGER_OPS(EAGER){"info", info, METH_NOARGS, info_doc},
 	{NULL, NULL, 0, NULL},
 };
@@ -72,7 +76,8 @@ static int add_dtypes(PyObject *module)
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
-	PyObject *module = norm_resolve() || glu_resolve() ? NULL : PyModule_Create(&definition);
+	PyObject *module =
+		norm_resolve() || glu_resolve() || rope_resolve() ? NULL : PyModule_Create(&definition);
 	if (!module)
 		return NULL;
 	if (add_kinds(module) || add_dtypes(module) ||

@@ -25,6 +25,8 @@ static int shape_of(const struct call *call, const struct ek_operand *operand,
 		for (int i = 0; i < extent->ndim; i++)
 			shape[ndim++] = extent->shape[i];
 		shape[ndim - 1] *= each_of(call, &operand->dims[dim]);
+		if (operand->dims[dim].halves)
+			shape[ndim - 1] /= 2;
 	}
 	return ndim;
 }
@@ -80,6 +82,8 @@ static const char *who_decided(const struct call *call, const struct ek_operand 
 /* The first tensor with a dtype field sets it, the others must agree. */
 static int settle_dtype(struct call *call, const struct ek_operand *operand, const struct view *view)
 {
+	if (view->is_index)
+		return 0;
 	const struct signature *s = call->signature;
 	ek_dtype dtype = ek_operand_dtype(call->op, operand, &call->args);
 	if (s->like_x && operand == operand_of(call, s->like_x) &&
@@ -112,7 +116,12 @@ static int require_rows(const struct call *call, const struct ek_operand *operan
 static int refuse_shape(const struct call *call, const struct ek_operand *operand, const struct view *view)
 {
 	int64_t shape[EK_MOST_DIMS * MAX_NDIM];
-	return require_shape(view, shape_of(call, operand, shape), shape);
+	int ndim = shape_of(call, operand, shape);
+	if (is_flat(operand, view)) {
+		shape[0] *= shape[1];
+		ndim = 1;
+	}
+	return require_shape(view, ndim, shape);
 }
 
 int read_input(struct call *call, const struct parameter *parameter, PyObject *object)

@@ -18,6 +18,11 @@ const char *shape_text(char *text, size_t size, int ndim, const int64_t *shape)
 	return text;
 }
 
+const char *expected_of(const struct view *view)
+{
+	return view->is_index ? "int64" : "f32, f16, bf16 or f64";
+}
+
 /* int32, complex64: as frameworks call them. */
 static int refuse_dtype(const struct view *view, DLDataType dtype)
 {
@@ -26,18 +31,22 @@ static int refuse_dtype(const struct view *view, DLDataType dtype)
 		[kDLBfloat] = "bfloat", [kDLComplex] = "complex", [kDLBool] = "bool"};
 	size_t count = sizeof kinds / sizeof *kinds;
 	if (dtype.lanes == 1 && dtype.code < count && kinds[dtype.code])
-		PyErr_Format(PyExc_TypeError, "%s is %s%d: it must be f32, f16, bf16 or f64", view->name,
-			     kinds[dtype.code], dtype.bits);
+		PyErr_Format(PyExc_TypeError, "%s is %s%d: it must be %s", view->name, kinds[dtype.code],
+			     dtype.bits, expected_of(view));
 	else
-		PyErr_Format(
-			PyExc_TypeError,
-			"%s is of DLPack's type code %d with %d bits and %d lanes: it must be f32, f16, bf16 or f64",
-			view->name, dtype.code, dtype.bits, dtype.lanes);
+		PyErr_Format(PyExc_TypeError,
+			     "%s is of DLPack's type code %d with %d bits and %d lanes: it must be %s",
+			     view->name, dtype.code, dtype.bits, dtype.lanes, expected_of(view));
 	return -1;
 }
 
 static int read_dtype(struct view *view, DLDataType dtype)
 {
+	view->dtype = 0;
+	if (view->is_index)
+		return dtype.lanes == 1 && dtype.code == kDLInt && dtype.bits == 64
+			       ? 0
+			       : refuse_dtype(view, dtype);
 	if (dtype.lanes == 1 && dtype.code == kDLFloat &&
 	    (dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64))
 		view->dtype = dtype.bits == 32 ? EK_F32 : dtype.bits == 16 ? EK_F16 : EK_F64;
@@ -131,10 +140,11 @@ static int open_otherwise(struct view *view, PyObject *object, void *stream)
 	return status == 1 ? refuse_type(view, object) : status;
 }
 
-int view_open(struct view *view, PyObject *object, const char *name, void *stream)
+int view_open(struct view *view, PyObject *object, const char *name, bool is_index, void *stream)
 {
 	view_clear(view);
 	view->name = name;
+	view->is_index = is_index;
 	view->object = object;
 	view->readonly = view->scattered = false;
 	view->api = exchange_of(object);

@@ -15,6 +15,7 @@ enum { MAX_NDIM = 64 };
 
 struct view {
 	const char *name; /* of the argument, for messages */
+	bool is_index;    /* of int64; it has no dtype */
 	PyObject *object; /* borrowed */
 	char *data;
 	ek_dtype dtype;
@@ -37,7 +38,7 @@ struct view {
 
 /* Fills view, or returns -1 with an exception. GPU memory of frameworks without the exchange API is made
  * ready for the given CUDA stream. A view that was opened, or has only been cleared, can be closed. */
-int view_open(struct view *view, PyObject *object, const char *name, void *stream);
+int view_open(struct view *view, PyObject *object, const char *name, bool is_index, void *stream);
 void view_clear(struct view *view);
 void view_close(struct view *view);
 
@@ -50,6 +51,9 @@ int view_from_dltensor(struct view *view, const DLTensor *tensor);
 
 /* A view has a place for the strides of MAX_NDIM dimensions; -1 with an exception for more. */
 int require_ndim(const struct view *view, int ndim);
+
+/* The dtypes that it may have, for messages. */
+const char *expected_of(const struct view *view);
 
 /* "(2, 3)" into text, which is returned. */
 const char *shape_text(char *text, size_t size, int ndim, const int64_t *shape);

@@ -34,9 +34,8 @@ static int refuse_format(const struct view *view)
 			"%s is big-endian (format '%s'); expected native byte order: numpy.asarray(%s, '=f%zd')",
 			view->name, buffer->format, view->name, buffer->itemsize);
 	else
-		PyErr_Format(PyExc_TypeError,
-			     "%s has elements of the format '%s': it must be f32, f16, bf16 or f64",
-			     view->name, buffer->format ? buffer->format : "B");
+		PyErr_Format(PyExc_TypeError, "%s has elements of the format '%s': it must be %s", view->name,
+			     buffer->format ? buffer->format : "B", expected_of(view));
 	return -1;
 }
 
@@ -73,11 +72,19 @@ static void read_strides(struct view *view)
 	}
 }
 
+/* "l", "<q" */
+static bool is_int64(const char *format, Py_ssize_t itemsize)
+{
+	if (format && *format && strchr("@=<", *format))
+		format++;
+	return format && *format && strchr("lq", *format) && !format[1] && itemsize == 8;
+}
+
 static int read_buffer(struct view *view, ek_dtype dtype)
 {
 	const Py_buffer *buffer = &view->buffer;
 	view->dtype = dtype ? dtype : dtype_of(buffer->format, buffer->itemsize);
-	if (!view->dtype)
+	if (view->is_index ? !is_int64(buffer->format, buffer->itemsize) : !view->dtype)
 		return refuse_format(view);
 	if (read_shape(view))
 		return -1;

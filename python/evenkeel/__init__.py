@@ -23,6 +23,7 @@ from evenkeel._ops import (
     rms_norm_gated,
     rms_norm_residual,
 )
+from evenkeel._rope import qk_norm_rope, qk_norm_rope_backward, rope, rope_backward
 from evenkeel._rope_tables import rope_tables
 
 __all__ = [
@@ -42,12 +43,16 @@ __all__ = [
     "layer_norm_gated",
     "layer_norm_gelu",
     "layer_norm_residual",
+    "qk_norm_rope",
+    "qk_norm_rope_backward",
     "rms_norm",
     "rms_norm_act",
     "rms_norm_backward",
     "rms_norm_forward",
     "rms_norm_gated",
     "rms_norm_residual",
+    "rope",
+    "rope_backward",
     "rope_tables",
     "swiglu",
 ]

@@ -209,6 +209,98 @@ def bias_act_backward_workspace(
     x: Tensor, bias: Tensor | None, activation: str, dbias: bool, gradient_dtype: Any, threads: int, /
 ) -> int: ...
 def check_glu(activation: str, interleaved: bool | None, /) -> None: ...  # raises what a call would
+
+# Rotary position embedding (evenkeel.rope). Queries, keys and their gradients are [batch, seq, heads, head_dim] at any
+# strides, the last of which is 1. Tables may be [rows, columns] or have dimensions before: then those count as rows.
+
+def rope_forward(
+    q: Tensor,
+    k: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor | None,
+    q_bias: Tensor | None,
+    k_bias: Tensor | None,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
+    norm: str | None,  # "layer" or "rms"
+    norm_last: bool,
+    weight_offset: float | None,
+    eps: float,
+    interleaved: bool | None,
+    trailing: bool | None,
+    rotary_dim: int | None,
+    table_step: int | None,
+    offset: int | None,
+    q_out: Tensor | bool | None,
+    k_out: Tensor | bool | None,
+    threads: int,
+    stream: int | None,
+    /,
+) -> Any: ...  # (q_out, k_out); None: make the inputs contiguous and call again
+def rope_backward(
+    dq_out: Tensor,
+    dk_out: Tensor | None,
+    q: Tensor | None,
+    k: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor | None,
+    q_bias: Tensor | None,
+    k_bias: Tensor | None,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
+    norm: str | None,  # "layer" or "rms"
+    norm_last: bool,
+    weight_offset: float | None,
+    eps: float,
+    interleaved: bool | None,
+    trailing: bool | None,
+    rotary_dim: int | None,
+    table_step: int | None,
+    offset: int | None,
+    dq: Tensor | bool | None,
+    dk: Tensor | bool | None,
+    dq_bias: Tensor | bool | None,
+    dk_bias: Tensor | bool | None,
+    dq_weight: Tensor | bool | None,
+    dk_weight: Tensor | bool | None,
+    gradient_dtype: Any,
+    workspace: Tensor | None,
+    threads: int,
+    stream: int | None,
+    /,
+) -> Any: ...  # (dq, dk, dq_bias, dk_bias, dq_weight, dk_weight); None: make the inputs contiguous and call again
+def rope_backward_workspace(
+    dq_out: Tensor,
+    dk_out: Tensor | None,
+    q: Tensor | None,
+    k: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor | None,
+    q_bias: Tensor | None,
+    k_bias: Tensor | None,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
+    norm: str | None,  # "layer" or "rms"
+    norm_last: bool,
+    weight_offset: float | None,
+    eps: float,
+    interleaved: bool | None,
+    trailing: bool | None,
+    rotary_dim: int | None,
+    table_step: int | None,
+    offset: int | None,
+    dq_bias: Tensor | bool | None,
+    dk_bias: Tensor | bool | None,
+    dq_weight: Tensor | bool | None,
+    dk_weight: Tensor | bool | None,
+    gradient_dtype: Any,
+    threads: int,
+    /,
+) -> int: ...
+def check_rope(norm: Any, weight_offset: Any, interleaved: Any, trailing: Any, /) -> None: ...
 def eager_setup(
     tensor: type,
     parameter: type,

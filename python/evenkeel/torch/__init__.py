@@ -29,6 +29,7 @@ from evenkeel.torch._memory import MemoryEstimate, memory_estimate
 from evenkeel.torch._modules import LayerNorm, RMSNorm
 from evenkeel.torch._register import register
 from evenkeel.torch._replace import replace, restore
+from evenkeel.torch._rope import qk_norm_rope, rope
 
 __all__ = [
     "LayerNorm",
@@ -50,6 +51,7 @@ __all__ = [
     "layer_norm_gelu",
     "layer_norm_residual",
     "memory_estimate",
+    "qk_norm_rope",
     "register",
     "replace",
     "restore",
@@ -59,6 +61,7 @@ __all__ = [
     "rms_norm_forward",
     "rms_norm_gated",
     "rms_norm_residual",
+    "rope",
     "set_fallback",
     "swiglu",
 ]

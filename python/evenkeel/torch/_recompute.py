@@ -97,12 +97,12 @@ def with_columns(x: Tensor, *columns: Tensor | None) -> Tensors:
 # ---- the computation ----
 
 
-def compute(function: Callable[..., Any], tensors: Tensors, *others: Any) -> None:
-    """_kernels.run; where memory is estimated, its copies alone."""
-    if is_estimated():
-        _only_memory.copies(tensors[0].shape[-1:], *tensors)  # type: ignore[union-attr]
-    else:
+def compute(function: Callable[..., Any], tensors: Tensors, *others: Any, any_order: bool = False) -> None:
+    """_kernels.run; where memory is estimated, its copies alone. any_order: there are none of outer dimensions."""
+    if not is_estimated():
         _kernels.run(function, tensors, *others)
+    elif not any_order:
+        _only_memory.copies(tensors[0].shape[-1:], *tensors)  # type: ignore[union-attr]
 
 
 def workspace(function: Callable[..., Any], tensors: Tensors, *others: Any) -> Tensor | None:
