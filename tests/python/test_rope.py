@@ -20,7 +20,9 @@ NORMS = (
     {"norm": "layer", "weight_offset": 1.0},
     {"norm": "rms", "norm_first": False},
 )
-WEIGHT_DTYPES = [(dtype, weight) for dtype in DTYPES for weight in dict.fromkeys((dtype, "f64" if dtype == "f64" else "f32"))]
+WEIGHT_DTYPES = [
+    (dtype, weight) for dtype in DTYPES for weight in dict.fromkeys((dtype, "f64" if dtype == "f64" else "f32"))
+]
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 every_turn = pytest.mark.parametrize("turn", TURNS, ids=lambda t: "-".join(t) or "whole")
@@ -252,8 +254,8 @@ def test_without_tokens_gradients_of_biases_are_zero():
 
 # ---- mistakes ----
 
-O = Operands(HEADS[0])
-Q, K, COS, SIN, BIAS, W = O.q, O.k, O.cos, O.sin, O.q_bias, array((8,))
+GIVEN = Operands(HEADS[0])
+Q, K, COS, SIN, BIAS, W = GIVEN.q, GIVEN.k, GIVEN.cos, GIVEN.sin, GIVEN.q_bias, array((8,))
 POSITIONS = np.zeros((BATCH, SEQ), np.int64)
 rope, norm_rope = evenkeel.rope, evenkeel.qk_norm_rope
 MISTAKES = {
@@ -289,7 +291,7 @@ MISTAKES = {
     ),
     "positions[0][0] (-1) is not a row of the tables": (
         ValueError,
-        lambda: evenkeel.rope_backward(O.dq, O.dk, COS, SIN, positions=POSITIONS - 1),
+        lambda: evenkeel.rope_backward(GIVEN.dq, GIVEN.dk, COS, SIN, positions=POSITIONS - 1),
     ),
     "positions has elements of the format 'i': it must be int64": (
         TypeError,
