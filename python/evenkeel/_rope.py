@@ -163,8 +163,8 @@ def _forward(
     q_out, k_out = (_empty(kind, q, layout), _empty(kind, k, layout)) if out is None else out
     refuse_masked(**inputs, q_out=q_out, k_out=k_out)
     stream = kind.stream(q) if stream is None else stream
-    outputs: tuple[Any, ...] = (*norm, *turn, _tokens_first(q_out, layout), _tokens_first(k_out, layout))
-    found = computed(inputs, lambda *arrays: _core.rope_forward(*arrays, *outputs, threads, stream))
+    others = *norm, *turn, _tokens_first(q_out, layout), _tokens_first(k_out, layout), threads, stream
+    found = computed(inputs, lambda *arrays: _core.rope_forward(*(*arrays, *others)))
     return found if q_out is True else (q_out, k_out)
 
 
@@ -197,16 +197,14 @@ def _backward(
         return kind.empty((head_dim,) if name.endswith("weight") else (heads * head_dim,), like, dtype)
 
     made, number = [empty(name) for name in GRADIENTS], number_named(dtype)
-    options: tuple[Any, ...] = (*norm, *turn)
-    given = dq, dk, *inputs.values(), *options
-    sums = [gradient is not None for gradient in made[2:]]
-    workspace = kind.workspace(dq, lambda: _core.rope_backward_workspace(*given, *sums, number, threads))
+    sums = (gradient is not None for gradient in made[2:])
+    asked = dq, dk, *inputs.values(), *norm, *turn, *sums, number, threads
+    workspace = kind.workspace(dq, lambda: _core.rope_backward_workspace(*asked))
     stream = kind.stream(dq) if stream is None else stream
 
-    def run(*arrays: Any) -> Any:
-        return _core.rope_backward(*arrays, *options, *made, number, workspace, threads, stream)
-
-    found: tuple[Any, ...] = computed({"dq": dq, "dk": dk, **inputs}, run)
+    others = *norm, *turn, *made, number, workspace, threads, stream
+    inputs = {"dq": dq, "dk": dk, **inputs}
+    found: tuple[Any, ...] = computed(inputs, lambda *arrays: _core.rope_backward(*(*arrays, *others)))
     return found
 
 

@@ -20,7 +20,7 @@ S = W[:4]  # statistics of X
 
 # ---- each operand of each op ----
 
-OPS = [getattr(evenkeel, name) for name in evenkeel.__all__ if "norm" in name]
+OPS = [getattr(evenkeel, name) for name in evenkeel.__all__ if "norm" in name and "rope" not in name]
 SHAPES = dict.fromkeys(("x", "dy", "out", "residual", "residual_after", "gate", "dh"), (4, 6))
 SHAPES |= dict.fromkeys(("weight", "bias", "x_bias"), (6,)) | dict.fromkeys(("mean", "rstd", "mean_lo"), (4,))
 
