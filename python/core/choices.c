@@ -35,12 +35,13 @@ int choice_in_python(const char *text, char *into, size_t size)
 		if (strncmp(text, named[i].choice, length) != 0 ||
 		    !is_value(text + length, &value, &begin, &end))
 			continue;
-		int before = (int)length + begin;
-		unsigned at = (unsigned)value - named[i].first;
-		if (at < MAX_VALUES && named[i].values[at])
+		int before = (int)length + begin, at = value - named[i].first;
+		if (at < 0)
+			(void)snprintf(into, size, "%.*sNone", before, text);
+		else if (at < MAX_VALUES && named[i].values[at])
 			(void)snprintf(into, size, "%.*s'%s'", before, text, named[i].values[at]);
 		else
-			(void)snprintf(into, size, "%.*sNone", before, text);
+			return 0;
 		return (int)length + end;
 	}
 	return 0;
