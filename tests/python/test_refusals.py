@@ -263,7 +263,7 @@ def test_a_level_of_the_environment_that_does_not_exist_is_an_error_of_every_cal
 def test_a_choice_of_any_length_is_translated_whole():
     """No call has one of two digits: the name of a level stands in for such a message."""
     imports, call = LEVEL_CALLS["info"]
-    printed = run_python(BAD_LEVEL.format(imports=imports, call=call), EVENKEEL_ISA="activation (77) rounding is -12")
+    printed = run_python(BAD_LEVEL.format(imports=imports, call=call), EVENKEEL_ISA="activation (-77) rounding is -12")
     assert '"activation (None) rounding is None" is unknown' in printed
 
 
