@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "support_rope.h"
 #include "support_rows.h"
 
 #if defined(__GLIBC__) && !UNDER_SANITIZER
@@ -59,6 +59,21 @@ TEST(a_call_allocates_nothing)
 								(struct setting){level_name(i), 3, PLAIN});
 				}
 			}
+}
+
+TEST(a_call_on_heads_allocates_nothing)
+{
+	static const struct head_sizes shapes[] = {{1, 2, 2, 1, 10, 6}, {2, 300, 8, 2, 64, 64}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < ROPE_CASES; k++) {
+			struct test_case c = rope_case(k, shapes[s]);
+			case_fill(&c);
+			if (s == 0)
+				check_allocates_nothing(&c, (struct setting){"reference", 1, PLAIN});
+			for (int i = 0; i < level_count(); i++)
+				check_allocates_nothing(&c,
+							(struct setting){level_name(i), 1 + s * 2, PLAIN});
+		}
 }
 
 static long long allocations_of_first_call(int threads, int start_threads)
@@ -270,6 +285,22 @@ TEST(calls_use_no_more_stack_than_the_header_says)
 		}
 }
 
+TEST(calls_on_heads_use_no_more_stack_than_the_header_says)
+{
+	SKIP_IF(!OPTIMIZED || UNDER_SANITIZER, "frames are larger");
+	for (int k = 0; k < 4 * ROPE_CASES; k++) {
+		struct test_case c = rope_case(k, (struct head_sizes){2, 40, 4, 2, 64 << k % 5, 64});
+		case_fill(&c);
+		for (int l = -1; l < level_count(); l++) {
+			struct setting setting = {l < 0 ? "reference" : level_name(l), 1 + k % 3, PLAIN};
+			size_t used = stack_of(&c, setting);
+			EXPECT(used <= (size_t)144 << 10 && used > 256,
+			       "%s, level %s, %d threads: %zu bytes of stack, the header says 144 KiB",
+			       case_text(&c), setting.level, setting.threads, used);
+		}
+	}
+}
+
 /* ---- the workspace of fewer rows ---- */
 
 static size_t workspace_for(ek_context *ctx, struct test_case c, int64_t rows)
@@ -315,6 +346,30 @@ TEST(the_workspace_of_many_rows_is_enough_for_fewer)
 				if (test_sampled(2))
 					check_workspace_grows(setting, &c);
 			}
+}
+
+/* The same of tokens. */
+TEST(the_workspace_of_many_tokens_is_enough_for_fewer)
+{
+	static const int threads[] = {1, 2, 7, 64};
+	for (int t = -1; t < COUNT_OF(threads); t++)
+		for (int k = 0; k < ROPE_CASES; k++) {
+			struct test_case c = rope_case(k, (struct head_sizes){1, 1, 4, 2, 96, 96});
+			ek_context *ctx = context_of((struct setting){t < 0 ? "reference" : level_best(),
+								      t < 0 ? 1 : threads[t], PLAIN});
+			size_t most = 0;
+			for (c.seq = 0; c.pass == BACKWARD && c.seq < 40000;
+			     c.seq = next_rows(c.seq, c.head_dim)) {
+				union op_args args;
+				size_t bytes = 0;
+				case_args_nowhere(&c, &args);
+				EXPECT(args_workspace(case_op(&c), ctx, &args, &bytes) == EK_OK, "%s: %s",
+				       case_text(&c), ek_error(ctx));
+				EXPECT(bytes >= most, "%s: %zu bytes, fewer tokens need %zu", case_text(&c),
+				       bytes, most);
+				most = bytes;
+			}
+		}
 }
 
 /* Wide rows shared by threads, rows of one thread, and no rows in the memory of one. */
