@@ -2,9 +2,12 @@
 
 import copy
 import pickle
+from collections import Counter
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 import evenkeel
 import evenkeel.torch as ek
@@ -113,6 +116,49 @@ def test_input_norms_come_before_the_sublayers(fused):
     torch.testing.assert_close(block(x), h + block.norm2(ffn(block.input_norm2(h))), rtol=1e-5, atol=1e-5)
 
 
+# ---- what is computed by what ----
+
+
+def graph_of(y):
+    """The names of the nodes before y, each as often as it is there, and how many gradients autograd adds."""
+    names, edges, left, seen = Counter(), Counter(), [y.grad_fn], set()
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        names[node.name()] += 1
+        for parent, number in node.next_functions:
+            if parent is not None:
+                edges[parent, number] += 1
+                left.append(parent)
+    return names, sum(count - 1 for count in edges.values())
+
+
+KERNELS = {  # the nodes of evenkeel, and how many gradients autograd adds
+    "reordered": ({"RecomputedBackward": 2, "NormResidualBackward": 2}, 2),
+    "pre-norm": ({"RecomputedBackward": 2, "AddNormBackward": 2}, 0),
+    "pre-norm rms": ({"RecomputedBackward": 2, "AddNormBackward": 2}, 0),
+    "input norms": ({"RecomputedBackward": 2, "AddNormBackward": 2, "NormResidualBackward": 2}, 0),
+}
+
+
+@pytest.mark.parametrize("form", KERNELS)
+def test_what_is_between_the_products_is_a_node_of_evenkeel_each(form, no_fallback):
+    nodes, additions = KERNELS[form]
+    names, added = graph_of(block_of(form)(example().requires_grad_()))
+    assert {name: names[name] for name in nodes} == nodes and added == additions
+    elsewhere = {"AddBackward0": 0 if "NormResidualBackward" in nodes else 1}  # the last residual
+    for name in ("AddBackward0", "SliceBackward0", "SplitWithSizesBackward0", "CatBackward0", "MulBackward0"):
+        assert names[name] == elsewhere.get(name, 0), name
+
+
+def test_a_carried_residual_is_added_by_a_kernel(no_fallback):
+    first, second = block_of("pre-norm"), block_of("pre-norm", seed=5)
+    names, added = graph_of(second(*first(example().requires_grad_(), carry=True), carry=True)[0])
+    assert names["AddNormBackward"] == 4 and names["AddBackward0"] == added == 0
+
+
 # ---- what a call may have ----
 
 
@@ -145,12 +191,6 @@ def test_a_mask_takes_the_place_of_causal(form):
     seen = block(x, mask=torch.ones(9, 9, dtype=torch.bool))
     torch.testing.assert_close(seen, block_of(form, causal=False)(x), rtol=1e-5, atol=1e-5)
     assert not torch.allclose(seen, block(x), rtol=1e-2)
-
-
-def test_a_block_is_batch_invariant_where_the_products_are():
-    """Blocks of one sequence, with products by rows."""
-    block, x = block_of("reordered"), example((3, 9, 32))
-    torch.testing.assert_close(block(x)[1:2], block(x[1:2]), rtol=1e-6, atol=1e-6)
 
 
 # ---- modules as others know them ----
@@ -211,3 +251,62 @@ def test_a_bad_argument_is_named(message):
 def test_a_size_that_is_no_integer_is_a_type_error():
     with pytest.raises(TypeError, match="heads is 2.5; expected an integer"):
         ek.ReorderedNormBlock(32, 2.5, 48)
+
+
+# ---- with the rest of PyTorch ----
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", SMOKE)
+def test_gradients_of_every_order(form):
+    block, x = block_of(form, torch.float64), example((1, 3, 32), torch.float64).requires_grad_()
+    with sdpa_kernel(SDPBackend.MATH):  # the others have no second derivative
+        assert torch.autograd.gradcheck(block, (x,), fast_mode=True)
+        assert torch.autograd.gradgradcheck(block, (x,), fast_mode=True)
+
+
+@pytest.mark.parametrize("form", SMOKE)
+def test_a_checkpointed_block_has_the_same_gradients(form):
+    block, x = block_of(form), example().requires_grad_()
+    (expected,) = torch.autograd.grad(block(x).sum(), x)
+    (found,) = torch.autograd.grad(checkpoint(block, x, use_reentrant=False).sum(), x)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("form", SMOKE)
+def test_without_gradients_the_bits_are_the_same(form):
+    block, x = block_of(form), example()
+    with torch.no_grad():
+        y = block(x)
+    assert torch.equal(y, block(x.requires_grad_()))
+
+
+@every_form
+def test_autocast_keeps_a_float32_stream(form):
+    block, x = block_of(form), example()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = block(x)
+    y.sum().backward()
+    assert y.dtype is torch.float32 and block.qkv.weight.grad.dtype is torch.float32
+    torch.testing.assert_close(y, block(x), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", SMOKE)
+def test_a_compiled_block_gives_the_same(form):
+    block, x = block_of(form), example()
+    torch.testing.assert_close(torch.compile(block, backend="eager")(x), block(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", SMOKE)
+def test_a_block_under_torch_func(form):
+    block, x = block_of(form), example()
+    gradient = torch.func.grad(lambda t: block(t).sum())(x)
+    torch.testing.assert_close(gradient, step(block, x, torch.ones_like(x))["x"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_fused_block_saves_less_than_the_unfused_one():
+    block, x = block_of("input norms"), example()
+    fused, plain = (ek.memory_estimate(twin(block, choice), x).saved for choice in (True, False))
+    assert fused < plain

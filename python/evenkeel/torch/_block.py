@@ -120,12 +120,10 @@ class _Block(Module):
 
     def _attend(self, x: Tensor, rope: _Tables | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The attention of x before its bias, and that bias, where it is still to be added."""
-        cos, sin, interleaved = None, None, False
-        if self._rotation is not None:
-            interleaved = self._rotation.interleaved
-            cos, sin = tables(self._rotation, x.shape[1], x) if rope is None else rope
+        if rope is None and self._rotation is not None:
+            rope = tables(self._rotation, x.shape[1], x)
         norms = self.q_norm, self.k_norm
-        q, k, v = self._parts.heads(x, self.qkv, cos, sin, self._cut, interleaved, *norms)
+        q, k, v = self._parts.heads(x, self.qkv, self._cut, norms, self._rotation, rope)
         return self._parts.product(_attention(q, k, v, mask, self.causal, self.scale), self.out)  # type: ignore[no-any-return]
 
     def _activated(self, x: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled
+from torch._compile import _disable_dynamo
 from torch.compiler import is_compiling
 from torch.nn import Linear
 
 from evenkeel._core import is_plain
-from evenkeel.torch import _block_plain
 from evenkeel.torch._autograd import APPLY, Refused, attempt
-from evenkeel.torch._block_options import Feedforward, Heads
+from evenkeel.torch._block_heads import packed_heads
+from evenkeel.torch._block_options import Feedforward, Heads, Rotation
 from evenkeel.torch._call import ADD_NORM, LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, options_of
 from evenkeel.torch._functional import (
     add_layer_norm,
@@ -26,6 +27,9 @@ from evenkeel.torch._functional import (
     rms_norm_residual,
 )
 from evenkeel.torch._glu import bias_act, glu
+from evenkeel.torch._rope import rope
+
+_packed_heads_outside = _disable_dynamo(lambda *given: packed_heads(*given))  # torch.compile breaks its graph here
 
 
 def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
@@ -94,11 +98,39 @@ def activate(x: Tensor, bias: Tensor | None, kind: Feedforward) -> Tensor:
 def heads(
     x: Tensor,
     linear: Linear,
-    cos: Tensor | None,
-    sin: Tensor | None,
     cut: Heads,
-    interleaved: bool,
-    q_norm: Any,
-    k_norm: Any,
+    norms: tuple[Any, Any],
+    rotation: Rotation | None,
+    tables: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _block_plain.heads(x, linear, cos, sin, cut, interleaved, q_norm, k_norm)
+    """The product adds the bias, which costs nothing there; its gradient is summed beside that of the product."""
+    is_full = norms[0] is not None and norms[0].normalized_shape != (cut.head_dim,)
+    if rotation is None or tables is None or is_full:
+        return _heads_apart(x, linear, cut, norms, rotation, tables)
+    bias = linear.bias
+    qkv = F.linear(x, linear.weight, None if bias is None else bias.detach())
+    run = _packed_heads_outside if is_compiling() else packed_heads
+    made: tuple[Tensor, Tensor, Tensor] = run(qkv, bias, cut, norms, rotation, tables)
+    return made
+
+
+def _heads_apart(
+    x: Tensor,
+    linear: Linear,
+    cut: Heads,
+    norms: tuple[Any, Any],
+    rotation: Rotation | None,
+    tables: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Without RoPE, or with norms of all heads of a token: the gradients of the parts are concatenated."""
+    parts = torch.split(F.linear(x, linear.weight, linear.bias), cut.columns, -1)
+    made = []
+    for part, module in zip(parts, (*norms, None), strict=True):
+        is_full = module is not None and module.normalized_shape != (cut.head_dim,)
+        part = (norm(part, module) if is_full else part).view(*part.shape[:-1], -1, cut.head_dim)
+        made.append(part if module is None or is_full else norm(part, module))
+    q, k, v = made
+    if rotation is None or tables is None:
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    q, k = rope(q, k, *tables, interleaved=rotation.interleaved, rotary_dim=rotation.rotary_dim)
+    return q, k, v.transpose(1, 2)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear, Module
 
-from evenkeel.torch._block_options import Feedforward, Heads
+from evenkeel.torch._block_options import Feedforward, Heads, Rotation
 from evenkeel.torch._composed import ACTIVATIONS
 
 
@@ -20,14 +20,17 @@ def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
     return F.linear(x, linear.weight, linear.bias), None
 
 
-def norm(x: Tensor, norm: Any) -> Tensor:
-    """A LayerNorm or RMSNorm of evenkeel.torch by PyTorch's function."""
-    weight = norm.weight
-    if weight is not None and norm.weight_offset:
-        weight = weight + norm.weight_offset
-    if isinstance(norm, torch.nn.LayerNorm):
-        return F.layer_norm(x, norm.normalized_shape, weight, norm.bias, norm.eps)
-    return F.rms_norm(x, norm.normalized_shape, weight, norm.eps)
+def norm_of(is_layer: bool, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float | None, offset: float) -> Tensor:
+    """LayerNorm or RMSNorm by PyTorch's function."""
+    if weight is not None and offset:
+        weight = weight + offset
+    return F.layer_norm(x, shape, weight, bias, eps or 0.0) if is_layer else F.rms_norm(x, shape, weight, eps)
+
+
+def norm(x: Tensor, module: Any) -> Tensor:
+    """What a LayerNorm or RMSNorm of evenkeel.torch computes."""
+    is_layer, bias = isinstance(module, torch.nn.LayerNorm), getattr(module, "bias", None)
+    return norm_of(is_layer, x, module.normalized_shape, module.weight, bias, module.eps, module.weight_offset)
 
 
 def norm_and_residual(x: Tensor, module: Module) -> tuple[Tensor, Tensor]:
@@ -56,10 +59,10 @@ def activate(x: Tensor, bias: Tensor | None, kind: Feedforward) -> Tensor:
     return activation(gate) * value
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+def turned(x: Tensor, cos: Tensor, sin: Tensor, rotary_dim: int, interleaved: bool) -> Tensor:
     """RoPE of the leading elements of each head of [batch, seq, heads, head_dim], in float32 and rounded once."""
-    rotary_dim = 2 * cos.shape[-1]
-    cos, sin, turning = cos.unsqueeze(-2), sin.unsqueeze(-2), x[..., :rotary_dim]
+    cos, sin = (table[..., : rotary_dim // 2].unsqueeze(-2) for table in (cos, sin))
+    turning = x[..., :rotary_dim]
     a, b = (turning[..., ::2], turning[..., 1::2]) if interleaved else turning.chunk(2, -1)
     pair = a * cos - b * sin, b * cos + a * sin
     turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
@@ -69,23 +72,21 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
 def heads(
     x: Tensor,
     linear: Linear,
-    cos: Tensor | None,
-    sin: Tensor | None,
     cut: Heads,
-    interleaved: bool,
-    q_norm: Any,
-    k_norm: Any,
+    norms: tuple[Any, Any],
+    rotation: Rotation | None,
+    tables: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v as [batch, heads, seq, head_dim], from one product: the norm of q and k, then RoPE.
+    """q, k and v as [batch, heads, seq, head_dim], from one product: the norms of q and k, then RoPE.
 
-    The norms are of a head or of all heads of a token; without cos and sin nothing turns.
+    The norms are None, of a head, or of all heads of a token; without a rotation and its tables nothing turns.
     """
     qkv, made = F.linear(x, linear.weight, linear.bias), []
-    for x, module in zip(torch.split(qkv, cut.columns, -1), (q_norm, k_norm, None), strict=True):
+    for x, module in zip(torch.split(qkv, cut.columns, -1), (*norms, None), strict=True):
         is_full = module is not None and module.normalized_shape != (cut.head_dim,)
         x = (norm(x, module) if is_full else x).view(*x.shape[:-1], -1, cut.head_dim)
         made.append(x if module is None or is_full else norm(x, module))
-    if cos is not None and sin is not None:
-        made[:2] = [_turned(x, cos, sin, interleaved) for x in made[:2]]
+    if rotation is not None and tables is not None:
+        made[:2] = [turned(x, *tables, rotation.rotary_dim, rotation.interleaved) for x in made[:2]]
     q, k, v = (x.transpose(1, 2) for x in made)
     return q, k, v

@@ -1,0 +1,132 @@
+"""The heads of q, k and v from one packed product, with one packed gradient: QK-norm and RoPE of its parts.
+
+The kernels read q and k where the product wrote them, and write their gradients into the parts of one tensor; v is a
+view. Splitting by PyTorch's operations would make backward concatenate. _block_fused.py calls it.
+SPDX-License-Identifier: MIT
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import LayerNorm
+
+from evenkeel import _core
+from evenkeel._rope import Norm, Turn, turn_of
+from evenkeel.torch import _block_plain
+from evenkeel.torch._block_options import Heads, Rotation
+from evenkeel.torch._recompute import Tensors, compute, serve, wide_dtype, with_columns, workspace
+
+
+class _Packed(NamedTuple):
+    """A call, of (qkv, bias, cos, sin, q_weight, k_weight); the results are q, k and v, [batch, heads, seq, head_dim].
+
+    qkv has the bias already. It is here for its gradient, which is summed while that of qkv is made.
+    """
+
+    cut: Heads
+    norm: Norm
+    turn: Turn
+
+    @property
+    def name(self) -> str:
+        """In a message, that of the function for two tensors."""
+        return "rope" if self.norm.norm is None else "qk_norm_rope"
+
+    def _parts(self, packed: Tensor) -> list[Tensor]:
+        """Views of q, k and v, [batch, seq, heads, head_dim]."""
+        shape = *packed.shape[:-1], -1, self.cut.head_dim
+        return [part.view(shape) for part in torch.split(packed, self.cut.columns, -1)]
+
+    # ---- by the kernels ----
+
+    def kept(self, inputs: Tensors) -> Tensors:
+        """qkv too: attention keeps v, which is a part of it."""
+        return inputs
+
+    def stand_ins(self, kept: Tensors) -> Tensors:
+        return kept
+
+    def forward(self, inputs: Tensors) -> tuple[Tensor | None, ...]:
+        qkv, _, cos, sin, *weights = inputs
+        assert qkv is not None
+        q, k, v = self._parts(qkv)
+        made = [x.new_empty((x.shape[0], x.shape[2], x.shape[1], x.shape[3])) for x in (q, k)]
+        given = q, k, cos, sin, None, None, None, *weights
+        outputs = (x.transpose(1, 2) for x in made)
+        compute(_core.rope_forward, given, *self.norm, *self.turn, *outputs, any_order=True)
+        return *made, v.transpose(1, 2)
+
+    def backward(self, gradients: Tensors, kept: Tensors, needs: Sequence[bool]) -> tuple[Tensor | None, ...]:
+        qkv, bias, cos, sin, *weights = kept
+        assert qkv is not None
+        packed = torch.empty_like(qkv, memory_format=torch.contiguous_format)
+        sums = [torch.empty_like(t) if t is not None and n else None for t, n in zip(kept, needs, strict=True)]
+        _, dbias, _, _, *dweights = sums
+        dq, dk, dv = self._parts(packed)
+        columns = (None,) * 3 if dbias is None else torch.split(dbias, self.cut.columns)
+        self._turn_back(gradients[:2], kept, (dq, dk, *columns[:2], *dweights))
+        assert gradients[2] is not None
+        dv.copy_(gradients[2].transpose(1, 2))
+        if columns[2] is not None:
+            columns[2].copy_(dv.sum((0, 1), dtype=columns[2].dtype).flatten())
+        return packed, dbias, None, None, *dweights
+
+    def _turn_back(self, gradients: Tensors, kept: Tensors, made: Tensors) -> None:
+        """Fills the gradients of q, k, their biases and their weights."""
+        qkv, _, cos, sin, *weights = kept
+        assert qkv is not None
+        q, k = self._parts(qkv)[:2] if self.norm.norm else (None, None)
+        dq_out, dk_out = (g.transpose(1, 2) for g in gradients if g is not None)
+        given = dq_out, dk_out, q, k, cos, sin, None, None, None, *weights
+        sums = [t is not None for t in made[2:]]
+        scratch = workspace(_core.rope_backward_workspace, given, *self.norm, *self.turn, *sums, None)
+        compute(_core.rope_backward, given, *self.norm, *self.turn, *made, None, scratch, any_order=True)
+
+    # ---- in PyTorch's operations ----
+
+    def composed(self, *inputs: Any) -> tuple[Tensor | None, ...]:
+        qkv, bias, cos, sin, *weights = inputs
+        if bias is not None:
+            qkv = qkv + (bias - bias.detach()).to(qkv.dtype)
+        q, k, v = self._parts(qkv)
+        interleaved, _, rotary_dim, *_ = self.turn
+        turned = [
+            _block_plain.turned(self._normalized(x, weight), cos, sin, rotary_dim or self.cut.head_dim, interleaved)
+            for x, weight in zip((q, k), weights, strict=True)
+        ]
+        return *(x.transpose(1, 2) for x in turned), v.transpose(1, 2)
+
+    def _normalized(self, x: Tensor, weight: Any) -> Tensor:
+        name, _, offset, eps = self.norm
+        shape = x.shape[-1:]
+        return x if name is None else _block_plain.norm_of(name == "layer", x, shape, weight, None, eps, offset)
+
+
+def _norm_of(module: Any) -> Norm:
+    """Of the heads; both norms of a block have one eps and one weight_offset."""
+    if module is None:
+        return Norm()
+    return Norm("layer" if isinstance(module, LayerNorm) else "rms", False, module.weight_offset, module.eps)
+
+
+def packed_heads(
+    qkv: Tensor,
+    bias: Tensor | None,
+    cut: Heads,
+    norms: tuple[Any, Any],
+    rotation: Rotation,
+    tables: tuple[Tensor, Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of a product that has its bias already."""
+    batch, seq, _ = qkv.shape
+    wide = wide_dtype(qkv)
+    cos, sin = (t.detach().to(t.dtype if t.dtype in (qkv.dtype, wide) else wide).contiguous() for t in tables)
+    shapes: Any = {"q": (batch, seq, cut.heads, cut.head_dim), "k": (batch, seq, cut.kv_heads, cut.head_dim)}
+    shapes |= {"cos": tuple(cos.shape), "sin": tuple(sin.shape)}
+    turn = turn_of(shapes, rotation.interleaved, False, rotation.rotary_dim, 0, "bhsd")
+    weights = with_columns(qkv, *(None if norm is None else norm.weight for norm in norms))
+    call = _Packed(cut, _norm_of(norms[0]), turn)
+    made: tuple[Tensor, Tensor, Tensor] = serve(call, qkv, bias, cos, sin, *weights)
+    return made
