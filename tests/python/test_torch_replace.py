@@ -79,7 +79,7 @@ def test_kinds_choose(kinds, count):
 
 def test_an_unknown_kind_is_refused_before_anything_changes():
     model = small_model()
-    with pytest.raises(ValueError, match="kinds has 'batch_norm': it may have 'layer_norm' and 'rms_norm'"):
+    with pytest.raises(ValueError, match="kinds has 'batch_norm'; expected 'layer_norm', 'rms_norm', 'rope', 'glu'"):
         ek.replace(model, ("layer_norm", "batch_norm"))
     assert not any(issubclass(cls, ek.LayerNorm) for cls in classes(model))
 

@@ -1,35 +1,69 @@
 """Which classes replace takes over, and how each computes: PyTorch's, Hugging Face's, and those that a user registers.
 SPDX-License-Identifier: MIT"""
 
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn import Module
 
 from evenkeel._core import check_flavour
-from evenkeel.torch import _huggingface
+from evenkeel.torch import _huggingface, _huggingface_glu, _huggingface_rope
 from evenkeel.torch._modules import LayerNorm, RMSNorm
-from evenkeel.torch._norm_spec import ByAttributes, GatedByAttributes, Kind, NormSpec, ResultDtype
+from evenkeel.torch._norm_spec import ByAttributes, GatedByAttributes, Kind, NormSpec, ResultDtype, read
+from evenkeel.torch._replace_check import can_be_compared, difference
 
 
-class Source(NamedTuple):
-    """A class that has evenkeel's forward, and the specification of what it computes."""
+class Source(Protocol):
+    """What replace knows of a class: how it computes, and evenkeel's methods in its place."""
+
+    @property
+    def spec(self) -> Any:
+        """Its `kind` is one of replace's."""
+
+    def base_of(self, original: type[Module]) -> type[Module]:
+        """What stands in front of the class."""
+
+    def can_change(self, module: Module) -> bool:
+        """Whether evenkeel computes what the module does."""
+
+    def can_be_compared(self, module: Module) -> bool: ...
+
+    def difference(self, module: Module, made: type[Module]) -> str | None:
+        """How the forward of `made` differs from that of the module's class; None: it does not."""
+
+
+class _Norm(NamedTuple):
+    """A norm: its specification, and a class that has evenkeel's forward."""
 
     spec: NormSpec
     forward: type[Module]
 
+    def base_of(self, original: type[Module]) -> type[Module]:
+        return self.forward
+
+    def can_change(self, module: Module) -> bool:
+        """Not where the weight is broadcast, as one for each head."""
+        weight = read(module, self.spec.weight)
+        return self.spec.normalized_shape is not None or weight is None or weight.dim() == 1
+
+    def can_be_compared(self, module: Module) -> bool:
+        return can_be_compared(module)
+
+    def difference(self, module: Module, made: type[Module]) -> str | None:
+        return difference(module, made, self.spec)
+
 
 _SHAPE = "normalized_shape"
 _PYTORCH = {
-    torch.nn.LayerNorm: Source(NormSpec("layer_norm", bias="bias", normalized_shape=_SHAPE), LayerNorm),
-    torch.nn.RMSNorm: Source(NormSpec("rms_norm", normalized_shape=_SHAPE), RMSNorm),
+    torch.nn.LayerNorm: _Norm(NormSpec("layer_norm", bias="bias", normalized_shape=_SHAPE), LayerNorm),
+    torch.nn.RMSNorm: _Norm(NormSpec("rms_norm", normalized_shape=_SHAPE), RMSNorm),
 }
 _registered: WeakKeyDictionary[type, NormSpec] = WeakKeyDictionary()
 
 
 def _by_spec(spec: NormSpec) -> Source:
-    return Source(spec, ByAttributes if spec.gate is None else GatedByAttributes)
+    return _Norm(spec, ByAttributes if spec.gate is None else GatedByAttributes)
 
 
 def source_of(original: type[Module]) -> Source | None:
@@ -39,8 +73,10 @@ def source_of(original: type[Module]) -> Source | None:
         if spec is not None:
             return _by_spec(spec)
         if "forward" in vars(cls):
-            known = _huggingface.spec_of(cls)
-            return _PYTORCH.get(cls) if known is None else _by_spec(known)
+            norm = _huggingface.spec_of(cls)
+            if norm is not None:
+                return _by_spec(norm)
+            return _PYTORCH.get(cls) or _huggingface_glu.spec_of(cls) or _huggingface_rope.spec_of(cls)
     return None
 
 

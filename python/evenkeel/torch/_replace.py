@@ -1,4 +1,4 @@
-"""replace and restore: evenkeel computes the norms of an existing model, and no longer does.
+"""replace and restore: evenkeel computes the norms, RoPE and gated activations of a model, and no longer does.
 
 A module stays the object it is, with its parameters, buffers, hooks and state. Only its class changes, to a subclass
 that adds evenkeel's forward. PyTorch's wrappers (fully_shard, parametrize) do the same on top of that class; restore
@@ -8,21 +8,21 @@ makes their classes again on top of the module's own. SPDX-License-Identifier: M
 import warnings
 from collections.abc import Callable, Iterable
 from types import new_class
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from torch.nn import Module
 from torch.nn.utils.parametrize import is_parametrized
 
-from evenkeel.torch._norm_spec import Kind, NormSpec, read
 from evenkeel.torch._register import Source, source_of
-from evenkeel.torch._replace_check import can_be_compared, difference
+
+Kind = Literal["layer_norm", "rms_norm", "rope", "glu"]
 
 
 class _Verdict(NamedTuple):
     """What the comparison of a class with its specification found."""
 
-    spec: NormSpec
+    spec: Any
     difference: str | None
 
 
@@ -35,7 +35,7 @@ class _Replaced(Module):
     """A swapped module. In a pickle stands its own class, from which the made one is made again."""
 
     _original: ClassVar[type[Module]]
-    _spec: ClassVar[NormSpec]
+    _spec: ClassVar[Any]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced = super().__reduce_ex__(protocol)
@@ -61,7 +61,7 @@ def _class_for(original: type[Module], source: Source) -> type[Module]:
     if made is None or made._spec is not source.spec:  # registered again
         members: dict[str, Any] = {"__module__": __name__, "__doc__": original.__doc__, "__init__": original.__init__}
         members |= {"_original": original, "_spec": source.spec}
-        bases = (_Replaced, source.forward, original)
+        bases = (_Replaced, source.base_of(original), original)
         made = _made[original] = new_class(original.__name__, bases, exec_body=lambda space: space.update(members))
     return made  # type: ignore[no-any-return]
 
@@ -71,43 +71,42 @@ def _difference(module: Module, source: Source) -> str | None:
     original = type(module)
     verdict = _verdicts.get(original)
     if verdict is None or verdict.spec is not source.spec:
-        if not can_be_compared(module):
+        if not source.can_be_compared(module):
             return None
-        found = difference(module, _class_for(original, source), source.spec)
+        found = source.difference(module, _class_for(original, source))
         verdict = _verdicts[original] = _Verdict(source.spec, found)
     return verdict.difference
 
 
-def _can_change(module: Module, spec: NormSpec) -> bool:
-    """Not where the forward is the object's own, the class is one that PyTorch made for it and will take away, or the
-    weight is broadcast, as one for each head."""
-    if "forward" in vars(module) or is_parametrized(module):
-        return False
-    weight = read(module, spec.weight)
-    return spec.normalized_shape is not None or weight is None or weight.dim() == 1
+def _can_change(module: Module, source: Source) -> bool:
+    """Not where the forward is the object's own, or the class is one that PyTorch made for it and will take away."""
+    return "forward" not in vars(module) and not is_parametrized(module) and source.can_change(module)
 
 
 def _checked(kinds: Iterable[str]) -> frozenset[str]:
     chosen = frozenset((kinds,) if isinstance(kinds, str) else kinds)
     known = get_args(Kind)
     for kind in sorted(chosen.difference(known)):
-        raise ValueError(f"kinds has {kind!r}: it may have {' and '.join(map(repr, known))}")
+        raise ValueError(f"kinds has {kind!r}; expected {', '.join(map(repr, known))}")
     return chosen
 
 
 def replace(model: Module, kinds: Iterable[Kind] = ("layer_norm", "rms_norm")) -> int:
-    """Has evenkeel compute the norms of a model, from now on; returns how many modules that changed.
+    """Has evenkeel compute parts of a model, from now on; returns how many modules that changed.
 
-    These are nn.LayerNorm, nn.RMSNorm, the norms of Hugging Face's models that a table names, classes given to
-    register, and subclasses that inherit their forward. Modules stay the objects they are, and restore(model) undoes
-    it. The first time that it meets a class, it compares evenkeel's results with those of the class's own forward on a
-    copy of the module. A warning names the classes for which they differ, which stay as they are.
+    Norms are nn.LayerNorm, nn.RMSNorm, those of Hugging Face's models that a table names, classes given to register,
+    and subclasses that inherit their forward. With "rope" the attention of Hugging Face's models turns q and k by
+    evenkeel.torch.rope, with "glu" their gated feed-forward layers multiply by evenkeel.torch.glu; both by tables.
+
+    Modules stay the objects they are, and restore(model) undoes it. The first time that it meets a class, it compares
+    evenkeel's results with those of the class's own forward on a copy of the module. A warning names the classes for
+    which they differ, which stay as they are.
     """
     chosen, count, different = _checked(kinds), 0, dict[type, str]()
     for module in model.modules():
         original = type(module)
         source = source_of(original)
-        if source is None or source.spec.kind not in chosen or not _can_change(module, source.spec):
+        if source is None or source.spec.kind not in chosen or not _can_change(module, source):
             continue
         found = _difference(module, source)
         if found is None:

@@ -53,7 +53,8 @@ def can_be_compared(module: Module) -> bool:
     )
 
 
-def _random(shape: Any, generator: torch.Generator) -> Tensor:
+def random_tensor(shape: Any, generator: torch.Generator) -> Tensor:
+    """Normal numbers in float32 on the CPU."""
     return torch.randn(tuple(shape), generator=generator, dtype=torch.float32, device="cpu")
 
 
@@ -61,7 +62,7 @@ def _copied(name: str, value: Any, spec: NormSpec, setting: _Setting, generator:
     """A value of a copied module: weight and bias at random, other tensors in the dtype, containers of their own."""
     if isinstance(value, Tensor):
         if name in (spec.weight, spec.bias):
-            return _random(value.shape, generator).to(setting.device, setting.weight_dtype)
+            return random_tensor(value.shape, generator).to(setting.device, setting.weight_dtype)
         dtype = setting.dtype if value.is_floating_point() else value.dtype
         return value.detach().to(setting.device, dtype, copy=True)
     if isinstance(value, Module):
@@ -93,8 +94,8 @@ def _inputs(module: Module, spec: NormSpec, setting: _Setting, generator: torch.
     weight = read(module, spec.weight)
     shape = shape_of(module, spec) or (_COLUMNS,) if weight is None else weight.shape
     rows = 2, max(3, _ELEMENTS // (2 * math.prod(shape)))
-    x = (_random((*rows, *shape), generator) + 0.5) * setting.scale
-    gate = () if spec.gate is None else (_random(x.shape, generator),)
+    x = (random_tensor((*rows, *shape), generator) + 0.5) * setting.scale
+    gate = () if spec.gate is None else (random_tensor(x.shape, generator),)
     return [t.to(setting.device, setting.dtype) for t in (x, *gate)]
 
 
@@ -130,7 +131,7 @@ def _rounding_difference(own: Tensor, ours: Tensor) -> str | None:
     return f"{share:.2%} of the results for a bfloat16 x differ, by up to {ulp} ulp"
 
 
-def _difference(own: Any, ours: Tensor, by_ulp: bool) -> str | None:
+def difference_of_results(own: Any, ours: Tensor, by_ulp: bool = False) -> str | None:
     """What differs; None: nothing but rounding."""
     if not isinstance(own, Tensor) or own.shape != ours.shape or own.dtype is not ours.dtype:
         shown = f"{own.dtype} of shape {tuple(own.shape)}" if isinstance(own, Tensor) else f"a {type(own).__name__}"
@@ -156,7 +157,7 @@ def _settings(module: Module, spec: NormSpec, device: torch.device) -> Iterator[
 def _compared(module: Module, made: type[Module], spec: NormSpec, device: torch.device) -> str | None:
     for setting in _settings(module, spec, device):
         by_ulp = setting.dtype is torch.bfloat16 and issubclass(made, BySpec)
-        found = _difference(*_both(module, made, spec, setting), by_ulp)
+        found = difference_of_results(*_both(module, made, spec, setting), by_ulp)
         if found is not None:
             return found
     return None
