@@ -1,5 +1,5 @@
-"""LayerNorm, RMSNorm and the fused add of liger_kernel.transformers, with Liger's arguments and defaults: eps is 1e-6
-in a module, and has no default in a function.
+"""LayerNorm, RMSNorm, the fused add, RoPE and gated feed-forward layers of liger_kernel.transformers, with Liger's
+arguments and defaults: eps is 1e-6 in a module, and has no default in a function.
 
 casting_mode "llama" rounds the normalized values to the dtype of x before the weight multiplies them; "gemma" rounds
 once, at the end. "none" computes in the dtype of x in Liger's kernels; here it is what "gemma" is. in_place, row_mode,
@@ -15,12 +15,27 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
+from evenkeel.compat._liger_parts import (
+    LigerGEGLUMLP,
+    LigerGELUMulFunction,
+    LigerPhi3SwiGLUMLP,
+    LigerRopeFunction,
+    LigerSiLUMulFunction,
+    LigerSwiGLUMLP,
+    liger_geglu,
+    liger_rope,
+    liger_rotary_pos_emb,
+    liger_swiglu,
+)
 from evenkeel.compat._norms import add_rms_norm_of_any_dtype, norm_of_any_dtype
 from evenkeel.torch._call import LAYER_NORM, RMS_NORM
 
 __all__ = [
     "LigerFusedAddRMSNorm",
+    "LigerGEGLUMLP",
+    "LigerGELUMulFunction",
     "LigerLayerNorm",
+    "LigerPhi3SwiGLUMLP",
     "LigerRMSNorm",
     "LigerRMSNormForGemma",
     "LigerRMSNormForGemma2",
@@ -31,9 +46,16 @@ __all__ = [
     "LigerRMSNormForMuseGlimmerTextCentered",
     "LigerRMSNormForOlmo2",
     "LigerRMSNormForQwen3Next",
+    "LigerRopeFunction",
+    "LigerSiLUMulFunction",
+    "LigerSwiGLUMLP",
     "liger_fused_add_rms_norm",
+    "liger_geglu",
     "liger_layer_norm",
     "liger_rms_norm",
+    "liger_rope",
+    "liger_rotary_pos_emb",
+    "liger_swiglu",
 ]
 
 _Class = TypeVar("_Class", bound=Module)
