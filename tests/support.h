@@ -37,6 +37,9 @@ ek_context *reference(void);
 enum { OPEN_OPS = 2 };
 extern const struct ek_op_entry open_ops[OPEN_OPS];
 
+/* glu with nothing that must be there but the gate. */
+extern const struct ek_op_entry open_glu;
+
 /* A case with every operand, dense and aligned. */
 struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, int64_t rows, int64_t cols);
 enum { PLAIN_OPS = PASS_COUNT * 2 * DTYPE_PAIRS, OPS = 2 * PLAIN_OPS };
@@ -51,6 +54,10 @@ static inline bool op_in_turn(int k, int64_t place)
 	int64_t turns = test_mode == TEST_SHORT ? 6 : 3;
 	return (k < PLAIN_OPS || test_mode == TEST_LONG || (k / 2 + place) % turns == 0) && test_in_slice();
 }
+
+/* Gated activations: every op, pass and pair of dtypes with every operand; choices and numbers are drawn by the seed. */
+enum { GLU_OPS = 2, GLU_CASES = GLU_OPS * PASS_COUNT * DTYPE_PAIRS };
+struct test_case glu_case(int k, int64_t rows, int64_t cols);
 
 /* Memory that cases share; it is not freed. */
 extern struct operands case_inputs, case_expected, case_actual;

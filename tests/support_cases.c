@@ -20,6 +20,16 @@ struct operands case_inputs, case_expected, case_actual;
 const struct ek_op_entry open_ops[OPEN_OPS] = {OPEN_OP("any_layer_norm", EK_LAYER_NORM),
 					       OPEN_OP("any_rms_norm", EK_RMS_NORM)};
 
+const struct ek_op_entry open_glu = {.name = "any_glu",
+				     .forward = &ek_glu_forward_op,
+				     .backward = &ek_glu_backward_op,
+				     .in_forward = {~UINT32_C(0), 0},
+				     .in_backward = {~UINT32_C(0), 0},
+				     .open_choices = ~UINT32_C(0),
+				     .usual = {[EK_CHOICE_ACTIVATION] = EK_SILU},
+				     .activations =
+					     EK_NORM_ACTIVATIONS | 1 << EK_RELU | 1 << EK_RELU_SQUARED};
+
 struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, int64_t rows, int64_t cols)
 {
 	const struct ek_op_entry *op = ek_ops;
@@ -50,6 +60,22 @@ struct test_case op_case(int k, int64_t rows, int64_t cols)
 	if (k >= PLAIN_OPS && turn % 4 > 0)
 		case_choose(&c, (int)((turn >> 32) % (uint64_t)case_choice_count(&c)));
 	c.seed = seed;
+	return c;
+}
+
+struct test_case glu_case(int k, int64_t rows, int64_t cols)
+{
+	static const double limits[] = {0, 0, 0.75, 2}, alphas[] = {0, 1.702, 0.5}, offsets[] = {0, 1, -0.25};
+	uint64_t seed = (uint64_t)(k + 100 * rows + 7919 * cols), turn = random_mixed(seed);
+	struct test_case c =
+		case_make(&ek_ops[EK_NORM_OPS + k % GLU_OPS], k / GLU_OPS % PASS_COUNT ? BACKWARD : FORWARD,
+			  dtype_pairs[k / GLU_OPS / PASS_COUNT % DTYPE_PAIRS], rows, cols);
+	case_choose(&c, (int)((turn >> 32) % (uint64_t)case_choice_count(&c)));
+	c.limit = limits[turn % 4];
+	c.alpha = alphas[turn / 4 % 3];
+	c.value_offset = offsets[turn / 16 % 3];
+	c.seed = seed;
+	case_normalise(&c);
 	return c;
 }
 

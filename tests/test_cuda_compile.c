@@ -446,6 +446,44 @@ static void list_groups(int first, int step)
 	}
 }
 
+/* Gated activations: every activation, with and without a value, in turn, limits, biases and their gradients. */
+static void list_gated(int first, int step)
+{
+	static const struct {
+		const char *words; /* operands that are there */
+		bool interleaved, limited;
+	} forms[] = {{"value dgate dvalue", false, false},
+		     {"value gate_bias value_bias dgate dvalue dgate_bias dvalue_bias", false, false},
+		     {"value gate_bias value_bias dgate dvalue dgate_bias dvalue_bias", false, true},
+		     {"dgate", true, true},
+		     {"gate_bias dgate dgate_bias", true, true},
+		     {"gate_bias dgate dgate_bias", false, false},
+		     {"dgate", false, false},
+		     {"value gate_bias dgate dgate_bias", false, true},
+		     {"value value_bias dvalue dvalue_bias", false, false}};
+	enum { FORMS = COUNT_OF(forms), LIES = AT_A_BYTE + 1 };
+	enum { CALLS = PASS_COUNT * DTYPE_PAIRS * EK_RELU_SQUARED * FORMS * LIES };
+	kernel_count = 0;
+	for (int i = first; i < CALLS; i += step) {
+		const int form = i / PASS_COUNT % FORMS, k = i / PASS_COUNT / FORMS;
+		struct test_case c = case_make(&open_glu, i % PASS_COUNT ? BACKWARD : FORWARD,
+					       dtype_pairs[k % DTYPE_PAIRS], 1 << 20, 4096);
+		const enum lie lie = (enum lie)(k / DTYPE_PAIRS / EK_RELU_SQUARED);
+		union op_args args;
+		struct ek_recipe recipes[MOST_OF_A_CALL];
+		c.activation = 1 + k / DTYPE_PAIRS % EK_RELU_SQUARED;
+		c.interleaved = forms[form].interleaved;
+		c.limit = forms[form].limited ? 7 : 0;
+		case_set(&c, forms[form].words);
+		for (int o = 0; o < case_op(&c)->operand_count; o++)
+			c.offset[o] = offset_of(lie, operand_dtype(&c, o));
+		case_args_nowhere(&c, &args);
+		int count = list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);
+		for (int r = 0; r < count; r++)
+			add_kernel(&recipes[r]);
+	}
+}
+
 static void check_some(void (*list)(int first, int step), int capability, int first, int step)
 {
 	if (!has_nvrtc())
@@ -467,6 +505,12 @@ TEST(fused_kernels_for_sm_90_spill_nothing)
 	check_some(list_fused, MEASURED_ARCH, 0, steps[test_mode]);
 }
 
+TEST(kernels_of_gated_activations_for_sm_90_spill_nothing)
+{
+	static const int steps[] = {61, 11, 1};
+	check_some(list_gated, MEASURED_ARCH, 0, steps[test_mode]);
+}
+
 /* A part of them, another one for each. */
 TEST(fused_kernels_compile_for_other_gpus)
 {
@@ -474,6 +518,7 @@ TEST(fused_kernels_compile_for_other_gpus)
 	for (int i = 0; i < COUNT_OF(archs); i++) {
 		check_some(list_fused, archs[i], 40 * i, steps[test_mode]);
 		check_some(list_groups, archs[i], 11 * i, steps[test_mode]);
+		check_some(list_gated, archs[i], 7 * i, steps[test_mode] / 2);
 	}
 }
 

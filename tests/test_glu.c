@@ -6,30 +6,10 @@
 #include "support.h"
 #include "verify/random.h"
 
-/* glu, bias_act */
-enum { GLU_OPS = EK_OP_COUNT - EK_NORM_OPS, CASES = GLU_OPS * PASS_COUNT * DTYPE_PAIRS };
-
-/* Every op, pass and pair of dtypes; choices and numbers are drawn by the seed. */
-static struct test_case glu_case(int k, int64_t rows, int64_t cols)
-{
-	static const double limits[] = {0, 0, 0.75, 2}, alphas[] = {0, 1.702, 0.5}, offsets[] = {0, 1, -0.25};
-	uint64_t seed = (uint64_t)(k + 100 * rows + 7919 * cols), turn = random_mixed(seed);
-	struct test_case c =
-		case_make(&ek_ops[EK_NORM_OPS + k % GLU_OPS], k / GLU_OPS % PASS_COUNT ? BACKWARD : FORWARD,
-			  dtype_pairs[k / GLU_OPS / PASS_COUNT % DTYPE_PAIRS], rows, cols);
-	case_choose(&c, (int)((turn >> 32) % (uint64_t)case_choice_count(&c)));
-	c.limit = limits[turn % 4];
-	c.alpha = alphas[turn / 4 % 3];
-	c.value_offset = offsets[turn / 16 % 3];
-	c.seed = seed;
-	case_normalise(&c);
-	return c;
-}
-
 TEST(all_widths_to_2100)
 {
 	for (int64_t cols = 1; cols <= 2100; cols++)
-		for (int k = 0; k < CASES; k++) {
+		for (int k = 0; k < GLU_CASES; k++) {
 			if ((cols + k) % 6 || (cols > 70 && !test_sampled(2)))
 				continue;
 			struct test_case c = glu_case(k, 1 + (cols + k) % 4, cols);
@@ -46,7 +26,7 @@ TEST(rows_and_threads)
 		      {2050, 33}, {33000, 5}, {515, 2050}, {3, 70001}, {1, 200003}, {5, 131072}, {40000, 1}};
 	static const int threads[] = {1, 2, 3, 7};
 	for (int s = 0; s < COUNT_OF(shapes); s++)
-		for (int k = 0; k < CASES; k++) {
+		for (int k = 0; k < GLU_CASES; k++) {
 			if ((s + k) % 3 || !test_in_slice())
 				continue;
 			struct test_case c = glu_case(k, shapes[s].rows, shapes[s].cols);
@@ -61,7 +41,7 @@ TEST(rows_and_threads)
 /* Every set of optional operands, in place and not, accumulating and not. */
 TEST(operands_and_places)
 {
-	for (int k = 0; k < CASES; k++) {
+	for (int k = 0; k < GLU_CASES; k++) {
 		struct test_case c = glu_case(k, 3, 37 + 500 * (k % 3));
 		uint32_t optional = case_optional(&c), absent = optional;
 		do {
@@ -84,7 +64,7 @@ TEST(strides_offsets_and_fillings)
 	static const int64_t pads[] = {0, 1, 3, 8, 64};
 	static const enum filling fillings[] = {FILL_NORMAL, FILL_SPECIAL, FILL_EXTREME, FILL_NOT_FINITE,
 						FILL_INTEGERS};
-	for (int k = 0; k < CASES; k++)
+	for (int k = 0; k < GLU_CASES; k++)
 		for (int turn = 0; turn < 60; turn++) {
 			struct test_case c = glu_case(k, 12, 1 + (k * 7 + turn * 31) % 300);
 			uint64_t drawn = random_mixed((uint64_t)(k * 100 + turn));
@@ -102,7 +82,7 @@ TEST(strides_offsets_and_fillings)
 /* Nothing beyond a tensor's last element, or before its first, is read or written. */
 TEST(guard_pages)
 {
-	for (int k = 0; k < CASES; k++)
+	for (int k = 0; k < GLU_CASES; k++)
 		for (int turn = 0; turn < 8; turn++) {
 			struct test_case c = glu_case(k, 1 + turn % 3, 1 + (k * 13 + turn * 71) % 1100);
 			c.placement = turn % 2 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE;
@@ -214,7 +194,7 @@ TEST(gradients_are_difference_quotients)
 /* A clamp, alpha 1 and an offset of 0 that change nothing leave the bits of a call without them. */
 TEST(neutral_numbers_change_no_bit)
 {
-	for (int k = 0; k < CASES; k++) {
+	for (int k = 0; k < GLU_CASES; k++) {
 		struct test_case plain = glu_case(k, 5, 130), limited;
 		plain.limit = plain.alpha = plain.value_offset = 0;
 		limited = plain;

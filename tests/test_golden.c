@@ -197,6 +197,41 @@ static int rope_cases(struct golden *cases, int count, int room)
 	return count;
 }
 
+/* Gated activations; appended. Seeds are the cases' own. */
+static int glu_cases(struct golden *cases, int count, int room)
+{
+	static const int64_t shapes[][2] = {{1, 1},     {3, 2},    {2, 17},   {5, 64},
+					    {4, 100},   {3, 257},  {33, 300}, {2, 1025},
+					    {1, 10007}, {1025, 3}, {2050, 5}, {300, 5000}};
+	static const char *const ops[] = {"glu", "swiglu", "geglu", "bias_act"};
+	static const char *const forms[] = {"gate_bias value_bias dgate dvalue dgate_bias dvalue_bias",
+					    "dgate dvalue", "gate_bias dgate dgate_bias accumulate",
+					    "value_bias dvalue dgate_bias dvalue_bias"};
+	static const enum filling fillings[] = {FILL_NORMAL, FILL_SPECIAL, FILL_OFFSET, FILL_NORMAL,
+						FILL_INTEGERS};
+	const struct ek_op_entry *op = ek_ops;
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < 2 * PASS_COUNT * COUNT_OF(ops) && count < room; k++) {
+			const int turn = s * 7 + k * 5, limits = turn % 3;
+			for (op = ek_ops; strcmp(op->name, ops[k / PASS_COUNT % COUNT_OF(ops)]) != 0;)
+				op++;
+			struct test_case c =
+				case_make(op, k % PASS_COUNT ? BACKWARD : FORWARD,
+					  dtype_pairs[turn % DTYPE_PAIRS], shapes[s][0], shapes[s][1]);
+			c.activation = 1 + (turn / 2 + s) % EK_RELU_SQUARED;
+			c.interleaved = turn / 3 % 4 == 0;
+			c.gradient_dtype = turn / 5 % 2 ? EK_F32 : (ek_dtype)0;
+			c.limit = limits ? 0.75 * limits : 0;
+			c.alpha = limits == 1 ? 1.702 : 0;
+			c.value_offset = limits == 2 ? 1 : 0;
+			c.filling = fillings[(s + k) % COUNT_OF(fillings)];
+			c.seed = (uint64_t)(s * 100 + k);
+			case_set(&c, forms[(s + k / PASS_COUNT) % COUNT_OF(forms)]);
+			cases[count++].c = c;
+		}
+	return count;
+}
+
 static uint64_t digest_case(const struct test_case *c, const char *level)
 {
 	ek_context *ctx = context_of((struct setting){level, strcmp(level, "reference") == 0 ? 1 : 2, PLAIN});
@@ -250,6 +285,7 @@ SETUP()
 	count = group_cases(cases, count, COUNT_OF(cases));
 	count = added_cases(cases, count, COUNT_OF(cases));
 	count = rope_cases(cases, count, COUNT_OF(cases));
+	count = glu_cases(cases, count, COUNT_OF(cases));
 	if (test_update)
 		write_file();
 }

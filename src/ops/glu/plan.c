@@ -69,6 +69,15 @@ static int sums_shared(const struct glu_key *key)
 	return sums_of(key) * unit_of(key) * threads * real_bytes((ek_dtype)key->dtype) + ring;
 }
 
+/* Blocks of sums.cu that fit a multiprocessor by their registers. Slots (rule 6) are so many that an H200 has 512 blocks of common
+ * shapes: four a multiprocessor are one wave, three would be 1.3 of them. Wide biases and limits take more registers than the 64
+ * which that leaves. */
+static int blocks_of(const struct glu_key *key)
+{
+	bool wide = key->weight_dtype != key->dtype || key->limited;
+	return key->dtype == EK_F64 ? 2 : wide ? 3 : 4;
+}
+
 #define NAME_ROW(number, name) [number] = #name,
 static const char *const activation_names[] = {EK_GLU_ACTIVATIONS(NAME_ROW)};
 
@@ -100,7 +109,7 @@ static void write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *r
 	ek_recipe_define(recipe, "BIAS_QUADS", key.bias_quads);
 	ek_recipe_define(recipe, "PAIRS", key.pairs);
 	ek_recipe_define(recipe, "LIMITED", key.limited);
-	ek_recipe_define(recipe, "BLOCKS", key.dtype == EK_F64 || key.activation == EK_GELU ? 2 : 3);
+	ek_recipe_define(recipe, "BLOCKS", blocks_of(&key));
 	define_operands(recipe, key.kind == KIND_GLU_FORWARD ? &ek_glu_forward_op : &ek_glu_backward_op,
 			key.operands);
 }

@@ -25,9 +25,9 @@ DEVICE u8 *fetched_at(int stage, int piece)
 }
 
 /* A unit of a row, from memory to the ring; bytes past the row's end are zeros. */
-DEVICE void fetch_row(const struct glu_arguments *a, i64 row, i64 col, int count, int stage)
+DEVICE void fetch_row(const struct glu_arguments *a, i64 row, int col, int count, int stage)
 {
-	const i64 bytes = col * ELEMENT_BYTES;
+	const int bytes = col * ELEMENT_BYTES;
 	UNROLL
 	for (int i = 0; i < GATE_EACH; i++) {
 		const int left = GATE_EACH * count * ELEMENT_BYTES - 16 * i;
@@ -43,10 +43,10 @@ struct row {
 	struct piece gate, value, dy;
 };
 
-DEVICE struct row row_of(const struct glu_arguments *a, i64 row, i64 col, int count, int stage)
+DEVICE struct row row_of(const struct glu_arguments *a, i64 row, int col, int count, int stage)
 {
 	struct row r;
-	const i64 bytes = col * ELEMENT_BYTES;
+	const int bytes = col * ELEMENT_BYTES;
 	if (!FETCHES) {
 		r.gate = load_piece(a->gate + row * a->gate_stride + GATE_EACH * bytes, GATE_EACH, count);
 		if (HAS_VALUE)
@@ -64,7 +64,7 @@ DEVICE struct row row_of(const struct glu_arguments *a, i64 row, i64 col, int co
 }
 
 /* Adds a row's gradients to the sums of its chunk, in the order of the partial sums. */
-DEVICE void add_row(const struct glu_arguments *a, const struct row *r, i64 row, i64 col, int count, real *sums)
+DEVICE void add_row(const struct glu_arguments *a, const struct row *r, i64 row, int col, int count, real *sums)
 {
 	const struct point p = point_of(a, r->gate, r->value, col, count);
 	real dy[UNIT], dgate[UNIT], dvalue[UNIT];
@@ -85,8 +85,8 @@ DEVICE void add_row(const struct glu_arguments *a, const struct row *r, i64 row,
 	store_gradients(a, row, col, count, dgate, dvalue);
 }
 
-/* The rows of a slot; its sums are then on the board. */
-DEVICE void walk_slot(const struct glu_arguments *a, i64 first, i64 end, i64 col, int count)
+/* `rows` rows of a slot, from `first` on; their sums are then on the board. */
+DEVICE void walk_slot(const struct glu_arguments *a, i64 first, int rows, int col, int count)
 {
 	real sums[THREAD_SUMS];
 	UNROLL
@@ -94,46 +94,45 @@ DEVICE void walk_slot(const struct glu_arguments *a, i64 first, i64 end, i64 col
 		sums[i] = 0;
 	UNROLL
 	for (int i = 0; i < SUM_STAGES - 1; i++) {
-		if (FETCHES && first + i < end)
+		if (FETCHES && i < rows)
 			fetch_row(a, first + i, col, count, i);
 		fetch_close();
 	}
 	int stage = 0;
 	NO_UNROLL
-	for (i64 row = first; row < end; row++) {
-		const i64 ahead = row + SUM_STAGES - 1;
-		const int in_slot = (int)(row - first);
-		if (FETCHES && ahead < end)
-			fetch_row(a, ahead, col, count, (stage + SUM_STAGES - 1) % SUM_STAGES);
+	for (int i = 0; i < rows; i++) {
+		if (FETCHES && i + SUM_STAGES - 1 < rows)
+			fetch_row(a, first + i + SUM_STAGES - 1, col, count, (stage + SUM_STAGES - 1) % SUM_STAGES);
 		fetch_close();
 		FETCH_WAIT(SUM_STAGES - 1);
-		const struct row r = row_of(a, row, col, count, stage);
+		const struct row r = row_of(a, first + i, col, count, stage);
 		stage = (stage + 1) % SUM_STAGES;
-		if (in_slot > 0 && in_slot % CHUNK_ROWS == 0) {
+		if (i > 0 && i % CHUNK_ROWS == 0) {
 			UNROLL
-			for (int i = 0; i < THREAD_SUMS; i++) {
-				*board_of(i) = in_slot == CHUNK_ROWS ? sums[i] : *board_of(i) + sums[i];
-				sums[i] = 0;
+			for (int k = 0; k < THREAD_SUMS; k++) {
+				*board_of(k) = i == CHUNK_ROWS ? sums[k] : *board_of(k) + sums[k];
+				sums[k] = 0;
 			}
 		}
-		add_row(a, &r, row, col, count, sums);
+		add_row(a, &r, first + i, col, count, sums);
 	}
 	UNROLL
 	for (int i = 0; i < THREAD_SUMS; i++)
-		*board_of(i) = end - first > CHUNK_ROWS ? *board_of(i) + sums[i] : sums[i];
+		*board_of(i) = rows > CHUNK_ROWS ? *board_of(i) + sums[i] : sums[i];
 }
 
 KERNEL(KERNEL_NAME, THREADS, BLOCKS, glu_arguments)
 {
 	const i64 strips = (a.units + 31) / 32, strip = block_index() % strips, block = block_index() / strips;
 	const int lane = thread_index() % 32, warp = thread_index() / 32;
-	const i64 unit = strip * 32 + lane, col = unit * UNIT, first = (block * SUM_WARPS + warp) * a.slot_rows;
-	const i64 end = first + a.slot_rows < a.rows ? first + a.slot_rows : a.rows;
-	const int count = unit >= a.units ? 0 : a.cols - col < UNIT ? (int)(a.cols - col) : UNIT;
+	const i64 first = (block * SUM_WARPS + warp) * a.slot_rows;
+	const int unit = (int)strip * 32 + lane, col = unit * UNIT;
+	const i64 left = a.rows - first, rows = left < a.slot_rows ? left : a.slot_rows;
+	const int count = unit >= (int)a.units ? 0 : a.cols - col < UNIT ? (int)(a.cols - col) : UNIT;
 
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	walk_slot(&a, first, count > 0 ? end : first, col, count);
+	walk_slot(&a, first, count > 0 && rows > 0 ? (int)rows : 0, col, count);
 	sync_block();
 	/* The tree over the slots of the block; one that has no rows is 0. A warp folds some of the numbers. */
 	real *board = (real *)shared_memory();
