@@ -9,6 +9,8 @@ import numpy as np
 
 import evenkeel
 import gpu_arrays
+import test_glu
+import test_rope
 from evenkeel import _core
 from frameworks import CUDA, Exporter, Tensor
 from reference import DTYPES, OPS, array, every_result, operands
@@ -81,6 +83,45 @@ def the_bits_are_the_cpu_s():
 
 def arrays_without_the_exchange_api_do_too():
     check_ops(gpu_arrays.ndarray)
+
+
+def same_but_absent(results, expected):
+    """Those that are None are the same."""
+    assert [r is None for r in results] == [e is None for e in expected]
+    same([r for r in results if r is not None], [e for e in expected if e is not None])
+
+
+def gated_activations_have_the_bits_of_the_cpu():
+    for make in (tensor, gpu_arrays.ndarray):
+        for dtype, options in (("f32", {"activation": "relu"}), ("bf16", test_glu.OPTIONS[-1])):
+            dy, *inputs = test_glu.operands((70, 33), dtype)
+            same(test_glu.results(*map(make, (dy, *inputs)), **options), test_glu.results(dy, *inputs, **options))
+            gate, bias = test_glu.packed(*inputs[:2]), test_glu.packed(*inputs[2:])
+            expected = test_glu.results(dy, gate, None, bias, None, **options)
+            same_but_absent(test_glu.results(make(dy), make(gate), None, make(bias), None, **options), expected)
+        dy, x, _, bias, _ = test_glu.operands((70, 33))
+        same([evenkeel.bias_act(make(x), make(bias), "relu")], [evenkeel.bias_act(x, bias, "relu")])
+        found = evenkeel.bias_act_backward(make(dy), make(x), make(bias), "relu")
+        same(found, evenkeel.bias_act_backward(dy, x, bias, "relu"))
+
+
+class Moved:
+    """Operands of RoPE in the layout of the results, on the GPU of a framework."""
+
+    def __init__(self, operands, make):
+        for name, given in vars(operands).items():
+            moved = np.ascontiguousarray(given.swapaxes(1, 2)) if name in ("dq", "dk") else given
+            setattr(self, name, moved if moved is None else make(moved))
+
+
+def rope_has_the_bits_of_the_cpu():
+    positions = np.arange(10).reshape(2, 5)[:, ::-1].copy() % 9
+    for make in (tensor, gpu_arrays.ndarray):
+        for dtype, norm in (("f32", {}), ("bf16", test_rope.NORMS[2])):
+            operands = test_rope.Operands((4, 2, 8), dtype, norm=norm)
+            found = test_rope.results(Moved(operands, make), {}, norm, layout="bshd", positions=make(positions))
+            expected = test_rope.results(Moved(operands, np.asarray), {}, norm, layout="bshd", positions=positions)
+            same_but_absent(found, expected)
 
 
 def workspaces_are_as_large_as_backward_needs():

@@ -50,7 +50,9 @@ def results(o, turn, norm, **options):
     tables = o.cos, o.sin
     if not norm:
         outputs = evenkeel.rope(o.q, o.k, *tables, o.q_bias, o.k_bias, **turn, **options)
-        needs = {"need_dq_bias": True, "need_dk_bias": True, "gradient_dtype": o.q_bias.dtype}
+        dtypes = [getattr(array, "dtype", None) for array in (o.q_bias, o.dq)]
+        needs = {"need_dq_bias": True, "need_dk_bias": True}
+        needs |= {} if dtypes[0] == dtypes[1] else {"gradient_dtype": dtypes[0]}
         return *outputs, *evenkeel.rope_backward(o.dq, o.dk, *tables, **turn, **options, **needs), None, None
     options = {"q_bias": o.q_bias, "k_bias": o.k_bias, **turn, **norm, **options}
     given = o.q, o.k, *tables, o.q_weight, o.k_weight

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
@@ -14,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import evenkeel
 import evenkeel.torch as ek
+from evenkeel._glu import Options
+from evenkeel.torch import _only_memory, _recompute
 from test_torch_transforms import under_autocast
 from torch_cases import (
     DTYPES,
@@ -432,6 +435,27 @@ def test_memory_estimate_counts_what_the_kernels_allocate():
     estimate = ek.memory_estimate(Swiglu(), (torch.empty(64, 256, requires_grad=True),))
     assert estimate.saved == 64 * 128 * 4  # y
     assert estimate.peak == 64 * (256 + 128 + 128 + 256) * 4  # x, y, dy, dx
+
+
+def test_on_a_gpu_the_workspace_of_backward_is_counted(monkeypatch):
+    monkeypatch.setattr(_only_memory, "stand_in", lambda t: None if t is None else torch.empty(()).expand(t.shape))
+    monkeypatch.setattr(_recompute, "is_estimated", lambda: True)
+    ask, options = evenkeel._core.glu_backward_workspace, (*Options("silu", packed=True), True, False, None)
+    with FakeTensorMode():
+        inputs = torch.empty(500, 512, device="cuda"), None, torch.empty(512, device="cuda"), None
+        workspace = _recompute.workspace(ask, inputs, *options)
+    size = ask(torch.empty(500, 512), None, torch.empty(512), None, *options, torch.get_num_threads())
+    assert workspace.is_cuda and workspace.nbytes == size > 0
+
+
+@every_form
+def test_the_way_of_an_older_pytorch_has_the_same_bits(form, monkeypatch):
+    inputs, dy = operands(form, shape=(70, 6))
+    call = partial(ours, form, activation="gelu")
+    expected = gradients(call, inputs, dy)
+    monkeypatch.setattr(ek._kernels, "HAS_EXCHANGE", False)
+    found = gradients(call, inputs, dy)
+    assert all_same([found[0], *found[1]], [expected[0], *expected[1]])
 
 
 # ---- mistakes ----

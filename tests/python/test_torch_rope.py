@@ -467,6 +467,16 @@ def test_memory_estimate_counts_what_the_kernels_allocate():
     assert estimate.saved == heads and estimate.peak == 4 * heads + tables  # q and k, results, two gradients of each
 
 
+@every_norm
+def test_the_way_of_an_older_pytorch_has_the_same_bits(norm, monkeypatch):
+    inputs, tables, dys = operands(norm=norm)
+    call = lambda i: ours(i, tables, norm)  # noqa: E731
+    expected = gradients(call, inputs, dys)
+    monkeypatch.setattr(ek._kernels, "HAS_EXCHANGE", False)
+    found = gradients(call, inputs, dys)
+    assert all_same([*found[0], *found[1]], [*expected[0], *expected[1]])
+
+
 # ---- mistakes ----
 
 FLOATS = "expected float32, float16, bfloat16 or float64"
