@@ -5,6 +5,7 @@ import copy
 import torch
 
 import evenkeel.torch as ek
+from torch_cases import DEVICE
 
 # Every choice at least once; a name is that of the test.
 FORMS = {
@@ -34,7 +35,7 @@ def block_of(form, dtype=torch.float32, seed=0, **options):
     with torch.no_grad():
         for parameter in block.parameters():
             parameter.normal_(0, 0.2) if parameter.dim() == 2 else parameter.add_(0.2 * torch.randn_like(parameter))
-    return block.to(dtype)
+    return block.to(DEVICE, dtype)
 
 
 def twin(block, fused, dtype=None):
@@ -45,7 +46,8 @@ def twin(block, fused, dtype=None):
 
 
 def example(shape=(2, 9, 32), dtype=torch.float32, seed=1):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return values.to(DEVICE, dtype)
 
 
 def step(block, x, dy, **options):

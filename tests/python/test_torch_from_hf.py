@@ -1,12 +1,15 @@
 """from_hf: a decoder layer of a Hugging Face model as a block. SPDX-License-Identifier: MIT"""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
 
 import evenkeel.torch as ek
-from block_cases import example
+from replace_cases import example as example_of
 
+example = functools.partial(example_of, (2, 9, 32), torch.float32)
 FAMILIES = ["Llama", "Qwen3", "Olmo2", "Gemma3"]
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 

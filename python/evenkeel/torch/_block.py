@@ -121,7 +121,7 @@ class _Block(Module):
     def _attend(self, x: Tensor, rope: _Tables | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The attention of x before its bias, and that bias, where it is still to be added."""
         if rope is None and self._rotation is not None:
-            rope = tables(self._rotation, x.shape[1], x)
+            rope = tables(self._rotation, x.shape[1], x.device, x.dtype)
         norms = self.q_norm, self.k_norm
         q, k, v = self._parts.heads(x, self.qkv, self._cut, norms, self._rotation, rope)
         return self._parts.product(_attention(q, k, v, mask, self.causal, self.scale), self.out)  # type: ignore[no-any-return]

@@ -130,7 +130,7 @@ def _heads_apart(
         part = (norm(part, module) if is_full else part).view(*part.shape[:-1], -1, cut.head_dim)
         made.append(part if module is None or is_full else norm(part, module))
     q, k, v = made
-    if rotation is None or tables is None:
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    q, k = rope(q, k, *tables, interleaved=rotation.interleaved, rotary_dim=rotation.rotary_dim)
-    return q, k, v.transpose(1, 2)
+    if rotation is not None and tables is not None:
+        options: Any = {"interleaved": rotation.interleaved, "rotary_dim": rotation.rotary_dim, "layout": "bshd"}
+        q, k = rope(q, k, *tables, **options)
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)

@@ -22,7 +22,8 @@ from evenkeel.torch._recompute import Tensors, compute, serve, wide_dtype, with_
 class _Packed(NamedTuple):
     """A call, of (qkv, bias, cos, sin, q_weight, k_weight); the results are q, k and v, [batch, heads, seq, head_dim].
 
-    qkv has the bias already. It is here for its gradient, which is summed while that of qkv is made.
+    qkv has the bias already. It is here for its gradient, which is summed while that of qkv is made. In memory the
+    results are [batch, seq, heads, head_dim], as what the products around attention read and write: nothing is copied.
     """
 
     cut: Heads
@@ -52,11 +53,10 @@ class _Packed(NamedTuple):
         qkv, _, cos, sin, *weights = inputs
         assert qkv is not None
         q, k, v = self._parts(qkv)
-        made = [x.new_empty((x.shape[0], x.shape[2], x.shape[1], x.shape[3])) for x in (q, k)]
+        made = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k)]
         given = q, k, cos, sin, None, None, None, *weights
-        outputs = (x.transpose(1, 2) for x in made)
-        compute(_core.rope_forward, given, *self.norm, *self.turn, *outputs, any_order=True)
-        return *made, v.transpose(1, 2)
+        compute(_core.rope_forward, given, *self.norm, *self.turn, *made, any_order=True)
+        return tuple(x.transpose(1, 2) for x in (*made, v))
 
     def backward(self, gradients: Tensors, kept: Tensors, needs: Sequence[bool]) -> tuple[Tensor | None, ...]:
         qkv, bias, cos, sin, *weights = kept
@@ -70,7 +70,7 @@ class _Packed(NamedTuple):
         assert gradients[2] is not None
         dv.copy_(gradients[2].transpose(1, 2))
         if columns[2] is not None:
-            columns[2].copy_(dv.sum((0, 1), dtype=columns[2].dtype).flatten())
+            torch.sum(dv, (0, 1), dtype=columns[2].dtype, out=columns[2].view(dv.shape[2:]))
         return packed, dbias, None, None, *dweights
 
     def _turn_back(self, gradients: Tensors, kept: Tensors, made: Tensors) -> None:
@@ -96,7 +96,7 @@ class _Packed(NamedTuple):
             _block_plain.turned(self._normalized(x, weight), cos, sin, rotary_dim or self.cut.head_dim, interleaved)
             for x, weight in zip((q, k), weights, strict=True)
         ]
-        return *(x.transpose(1, 2) for x in turned), v.transpose(1, 2)
+        return tuple(x.transpose(1, 2) for x in (*turned, v))
 
     def _normalized(self, x: Tensor, weight: Any) -> Tensor:
         name, _, offset, eps = self.norm

@@ -44,9 +44,11 @@ def _rows(rotation: Rotation, length: int) -> int:
 
 
 @_disable_dynamo
-def tables(rotation: Rotation, length: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin, [length, rotary_dim / 2] in float32 (float64 for such an x) on the device of x."""
-    dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
+def tables(
+    rotation: Rotation, length: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """cos and sin, [length, rotary_dim / 2] in float32, or in float64 for that dtype."""
+    dtype = torch.float64 if dtype is torch.float64 else torch.float32
     make = _made if _len_torch_dispatch_stack() else _kept  # a mode may make tensors without memory: not for keeping
-    cos, sin = make(rotation, _rows(rotation, length), dtype, x.device)
+    cos, sin = make(rotation, _rows(rotation, length), dtype, device)
     return cos[:length], sin[:length]
