@@ -17,6 +17,8 @@ TEST(all_head_dims_to_300_and_beyond)
 				rope_case(k, (struct head_sizes){1, 1 + i % 3, 2 * (1 + k % 2), 1 + k % 2,
 								 head_dim, rotary_of(head_dim, turn)});
 			case_check_levels(&c);
+			case_check(&c,
+				   (struct setting){level_name((int)i % level_count()), 1, STREAM_ALWAYS});
 		}
 }
 

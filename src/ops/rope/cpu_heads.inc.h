@@ -22,79 +22,7 @@ INLINE void N(store)(real *p, vec a, int n)
 		V(store_part)(p, a, n);
 }
 
-/* ---- the turn ---- */
-
-/* The angles of a token, as they are multiplied: o = fma(x, cos, partner * sin). Of halves cos has rotary_dim / 2 numbers; sin has
- * those of the first elements of pairs and then those of the second. Interleaved both have a number for each element. */
-struct N(angles) {
-	real cos[EK_MAX_HEAD_DIM], sin[EK_MAX_HEAD_DIM];
-};
-
-/* back: the other way. */
-static void N(set_angles)(const struct ek_rope_call *c, int64_t token, bool back, struct N(angles) * angles)
-{
-	real cosines[EK_MAX_HEAD_DIM / 2], sines[EK_MAX_HEAD_DIM / 2];
-	const int64_t half = c->rotary_dim / 2, row = ek_rope_row(c, token / c->seq, token % c->seq);
-	const struct N(tensor) cos_from = N(tensor_at)(c->cos, c->table_dtype, row * c->cos_stride),
-			       sin_from = N(tensor_at)(c->sin, c->table_dtype, row * c->sin_stride);
-	N(widen)(&sin_from, 0, half, sines);
-	if (!c->interleaved) {
-		N(widen)(&cos_from, 0, half, angles->cos);
-		for (int64_t i = 0; i < half; i++) {
-			angles->sin[i] = back ? sines[i] : -sines[i];
-			angles->sin[half + i] = back ? -sines[i] : sines[i];
-		}
-		return;
-	}
-	N(widen)(&cos_from, 0, half, cosines);
-	for (int64_t i = 0; i < half; i++) {
-		angles->cos[2 * i] = angles->cos[2 * i + 1] = cosines[i];
-		angles->sin[2 * i] = back ? sines[i] : -sines[i];
-		angles->sin[2 * i + 1] = back ? -sines[i] : sines[i];
-	}
-}
-
-/* x and y may be the same. */
-INLINE void N(turn_halves)(const struct N(angles) * t, const real *x, real *y, int64_t half)
-{
-	for (int64_t i = 0; i < half; i += N(W)) {
-		const int n = (int)smaller(N(W), half - i);
-		const vec a = N(load)(x + i, n), b = N(load)(x + half + i, n), cos = N(load)(t->cos + i, n);
-		N(store)(y + i, V(fma)(a, cos, V(mul)(b, N(load)(t->sin + i, n))), n);
-		N(store)(y + half + i, V(fma)(b, cos, V(mul)(a, N(load)(t->sin + half + i, n))), n);
-	}
-}
-
-/* Pairs are neighbours: two registers at a time, so that one lane has its partner in hand, too. */
-INLINE void N(turn_neighbours)(const struct N(angles) * t, const real *x, real *y, int64_t count)
-{
-	for (int64_t i = 0; i < count; i += N(STEP)) {
-		vec o[2];
-		UNROLL for (int k = 0; k < 2; k++)
-		{
-			const int64_t at = i + k * N(W);
-			const int n = (int)larger(0, smaller(N(W), count - at));
-			const vec turned = V(mul)(V(partners)(x, at, n), V(load_part)(t->sin + at, n));
-			o[k] = V(fma)(V(load_part)(x + at, n), V(load_part)(t->cos + at, n), turned);
-		}
-		UNROLL for (int k = 0; k < 2; k++) V(store_part)(
-			y + i + k * N(W), o[k], (int)larger(0, smaller(N(W), count - i - k * N(W))));
-	}
-}
-
-/* A head. */
-INLINE void N(turn)(const struct ek_rope_call *c, const struct N(angles) * t, const real *x, real *y)
-{
-	const int64_t first = c->trailing ? c->head_dim - c->rotary_dim : 0,
-		      rest = c->head_dim - c->rotary_dim;
-	if (c->interleaved)
-		N(turn_neighbours)(t, x + first, y + first, c->rotary_dim);
-	else
-		N(turn_halves)(t, x + first, y + first, c->rotary_dim / 2);
-	if (x != y && rest)
-		memcpy(y + (first ? 0 : c->rotary_dim), x + (first ? 0 : c->rotary_dim),
-		       (size_t)rest * sizeof *x);
-}
+#include "cpu_turn.inc.h"
 
 /* ---- the norm of a head ---- */
 
@@ -108,13 +36,13 @@ INLINE struct N(stats) N(statistics)(const struct ek_rope_call *c, const real *x
 {
 	const int64_t count = c->head_dim;
 	const real n = (real)count, eps = (real)c->eps;
+	real q;
 	if (c->norm == EK_RMS_NORM) {
-		const real q = N(segment_sum)(N(OF_SQUARE), x, x, 0, count);
+		q = N(segment_sums)(N(OF_PRODUCT), x, x, 0, count, NULL);
 		return (struct N(stats)){0, 1 / V(sqrt1)(q / n + eps), -(real)0};
 	}
-	const real m0 = N(segment_sum)(N(OF_U), x, x, 0, count) / n;
-	const real s = N(segment_sum)(N(OF_DEVIATION), x, x, m0, count),
-		   q = N(segment_sum)(N(OF_SQUARE), x, x, m0, count);
+	const real m0 = N(segment_sums)(N(OF_U), x, x, 0, count, NULL) / n;
+	const real s = N(segment_sums)(N(OF_MOMENTS), x, x, m0, count, &q);
 	const real correction = s / n, mean = m0 + correction, mean_lo = (m0 - mean) + correction;
 	const real v = V(fma1)(-correction, correction, q / n), rstd = 1 / V(sqrt1)((v < 0 ? 0 : v) + eps);
 	return (struct N(stats)){mean, rstd, -(mean_lo * rstd)};
@@ -137,8 +65,8 @@ INLINE void N(norm_backward)(const struct ek_rope_call *c, const real *g, const 
 {
 	const int64_t count = c->head_dim;
 	const bool centred = c->norm == EK_LAYER_NORM;
-	const real a = N(segment_sum)(N(OF_PRODUCT), g, xhat, 0, count) / (real)count,
-		   b = centred ? N(segment_sum)(N(OF_U), g, g, 0, count) / (real)count : 0;
+	const real a = N(segment_sums)(N(OF_PRODUCT), g, xhat, 0, count, NULL) / (real)count,
+		   b = centred ? N(segment_sums)(N(OF_U), g, g, 0, count, NULL) / (real)count : 0;
 	const vec mean_a = V(splat)(a), mean_b = V(splat)(b), rstd = V(splat)(rstd_of_x);
 	for (int64_t i = 0; i < count; i += N(W)) {
 		const int n = (int)smaller(N(W), count - i);
@@ -227,38 +155,63 @@ INLINE struct N(heads) N(read_biased)(const struct ek_rope_call *c, const struct
 	return x;
 }
 
+/* Statistics of so many heads are computed before they are used: each is a long chain, and the chains overlap. */
+enum { N(MOST_TOGETHER) = 32 };
+
 /* Heads from `row` on that go together: of one token, as many as a buffer has room for. */
 INLINE int64_t N(heads_together)(const struct ek_rope_heads *h, int64_t row)
 {
 	const int64_t heads = h->side->heads;
-	return smaller(smaller(heads - row % heads, h->end - row), larger(1, SEGMENT / h->call->head_dim));
+	return smaller(smaller(heads - row % heads, h->end - row),
+		       smaller(N(MOST_TOGETHER), larger(1, SEGMENT / h->call->head_dim)));
 }
 
 /* ---- forward ---- */
 
-INLINE void N(forward_head)(const struct ek_rope_call *c, const struct N(angles) * angles, const real *weight,
-			    const real *x, real *y)
+/* Heads of a token, of which x is v. */
+INLINE void N(forward_heads)(const struct ek_rope_call *c, const struct N(angles) * angles,
+			     const real *weight, const struct N(heads) * x, const struct N(heads) * y,
+			     int64_t count)
 {
-	struct N(stats) s;
-	if (!c->norm) {
-		N(turn)(c, angles, x, y);
-		return;
+	struct N(stats) stats[N(MOST_TOGETHER)];
+	for (int64_t i = 0; i < count && (!c->norm || c->norm_last); i++)
+		N(turn)(c, angles, N(head)(x, i), N(head)(y, i));
+	for (int64_t i = 0; i < count && c->norm; i++)
+		stats[i] = N(statistics)(c, N(head)(c->norm_last ? y : x, i));
+	for (int64_t i = 0; i < count && c->norm; i++) {
+		N(normalize)(&stats[i], N(head)(c->norm_last ? y : x, i), weight, N(head)(y, i), c->head_dim);
+		if (!c->norm_last)
+			N(turn)(c, angles, N(head)(y, i), N(head)(y, i));
 	}
-	if (c->norm_last) {
-		N(turn)(c, angles, x, y);
-		s = N(statistics)(c, y);
-		N(normalize)(&s, y, weight, y, c->head_dim);
-		return;
-	}
-	s = N(statistics)(c, x);
-	N(normalize)(&s, x, weight, y, c->head_dim);
-	N(turn)(c, angles, y, y);
+}
+
+/* Heads as they are from a tensor to y, by `direct`; bias: of the first. */
+INLINE void N(turn_directly)(const struct ek_rope_heads *h, const struct N(direct_turn) * direct,
+			     const struct N(angles) * angles, const struct N(heads) * x, const void *bias,
+			     const struct N(heads) * y, int64_t count)
+{
+	const struct N(tensor) b = N(tensor_at)(bias, h->call->weight_dtype, 0);
+	for (int64_t i = 0; i < count; i++)
+		direct->turn(h->call, angles, N(from)(&x->tensor, i * x->stride),
+			     N(from)(&b, i * x->head_dim), N(from)(&y->tensor, i * y->stride),
+			     h->nontemporal);
+}
+
+/* What a token's heads are turned by; direct: or NULL. */
+INLINE void N(set_angles_for)(const struct ek_rope_call *c, int64_t token, bool back,
+			      const struct N(direct_turn) * direct, struct N(angles) * angles)
+{
+	N(set_angles)(c, token, back, angles);
+	if (direct)
+		direct->order(angles, c->rotary_dim / 2);
 }
 
 static void N(forward)(const struct ek_rope_heads *h)
 {
 	const struct ek_rope_call *c = h->call;
 	const struct ek_rope_side *side = h->side;
+	const struct N(direct_turn) *direct = N(direct_turn_of)(h);
+	const struct N(tensor) bias = N(tensor_at)(side->bias, c->weight_dtype, 0);
 	struct N(angles) angles;
 	real weight[EK_MAX_HEAD_DIM], from[SEGMENT], to[SEGMENT];
 	N(set_weight)(c, side->weight, weight);
@@ -266,12 +219,18 @@ static void N(forward)(const struct ek_rope_heads *h)
 		const int64_t token = row / side->heads, head = row % side->heads;
 		count = N(heads_together)(h, row);
 		if (head == 0 || row == h->first)
-			N(set_angles)(c, token, false, &angles);
-		const struct N(heads) x = N(read_biased)(c, side, token, head, count, from);
+			N(set_angles_for)(c, token, false, direct, &angles);
 		const struct N(heads) y =
 			N(heads_of)(c, side->y, side->y_strides, token, head, to, !h->nontemporal);
-		for (int64_t i = 0; i < count; i++)
-			N(forward_head)(c, &angles, weight, N(head)(&x, i), N(head)(&y, i));
+		if (direct) {
+			const struct N(heads) x =
+				N(heads_of)(c, side->x, side->x_strides, token, head, from, true);
+			N(turn_directly)
+			(h, direct, &angles, &x, N(from)(&bias, head * c->head_dim), &y, count);
+			continue;
+		}
+		const struct N(heads) x = N(read_biased)(c, side, token, head, count, from);
+		N(forward_heads)(c, &angles, weight, &x, &y, count);
 		N(write_heads)(&y, count, h->nontemporal);
 	}
 	if (h->nontemporal)
@@ -338,6 +297,7 @@ static void N(backward)(const struct ek_rope_heads *h, enum ek_rope_sum sum,
 	const struct ek_rope_call *c = h->call;
 	const struct ek_rope_side *side = h->side;
 	const int64_t heads = side->heads, dim = c->head_dim, rows = h->end - h->first;
+	const struct N(direct_turn) *direct = sum == EK_ROPE_NO_SUM ? N(direct_turn_of)(h) : NULL;
 	struct N(backward_work) w;
 	real from[SEGMENT], dy_from[SEGMENT], to[SEGMENT];
 	struct N(column_sums) sums;
@@ -351,7 +311,7 @@ static void N(backward)(const struct ek_rope_heads *h, enum ek_rope_sum sum,
 		struct N(heads) x = {.direct = false};
 		count = N(heads_together)(h, row);
 		if (head == 0 || row == h->first) {
-			N(set_angles)(c, token, true, &w.back);
+			N(set_angles_for)(c, token, true, direct, &w.back);
 			if (c->norm_last)
 				N(set_angles)(c, token, false, &w.angles);
 		}
@@ -361,6 +321,10 @@ static void N(backward)(const struct ek_rope_heads *h, enum ek_rope_sum sum,
 			N(heads_of)(c, side->dy, side->dy_strides, token, head, dy_from, true);
 		const struct N(heads) dx =
 			N(heads_of)(c, side->y, side->y_strides, token, head, to, writes && !h->nontemporal);
+		if (direct) {
+			N(turn_directly)(h, direct, &w.back, &dy, NULL, &dx, count);
+			continue;
+		}
 		N(read_heads)(&dy, count);
 		for (int64_t i = 0; i < count; i++) {
 			real *dv = N(head)(&dx, i);
