@@ -31,8 +31,14 @@ def run(*command, env=None, cwd=None):
     command = [str(part) for part in command]
     inherited = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     try:
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd,
-                                env={**inherited, **(env or {})})
+        result = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=cwd,
+            env={**inherited, **(env or {})},
+        )
     except OSError as error:
         raise Refused(f"{' '.join(command)}: {error}") from error
     if result.returncode:
@@ -56,6 +62,7 @@ def expect(condition, text):
 
 
 # ---- README's commands ----
+
 
 class Readme:
     """The section "Install and use", followed by a user whose home is a temporary folder."""
@@ -124,8 +131,14 @@ def by_pkg_config(readme, label, language, shared):
 
 
 def wholly_static(readme):
-    flags = run("pkg-config", "--static", "--cflags", "--libs", "evenkeel",
-                env={"PKG_CONFIG_PATH": str(readme.prefix / readme.lib / "pkgconfig")}).split()
+    flags = run(
+        "pkg-config",
+        "--static",
+        "--cflags",
+        "--libs",
+        "evenkeel",
+        env={"PKG_CONFIG_PATH": str(readme.prefix / readme.lib / "pkgconfig")},
+    ).split()
     run(CC, "-static", HERE / "program.c", "-o", readme.work / "whole", *flags)
     says_right(run(readme.work / "whole"))
 
@@ -144,6 +157,7 @@ def moved_installation(readme):
 
 
 # ---- CMake projects ----
+
 
 def with_ninja():
     return ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={NINJA}"] if NINJA else []
@@ -194,8 +208,9 @@ def version_is_compared(readme):
     source.mkdir()
     (source / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.18)\nproject(outside LANGUAGES C)\nfind_package(evenkeel 99 CONFIG)\n"
-        "if(evenkeel_FOUND)\n\tmessage(FATAL_ERROR \"version 99 was found\")\nendif()\n"
-        f"find_package(evenkeel {readme.version().rpartition('.')[0]} REQUIRED CONFIG)\n")
+        'if(evenkeel_FOUND)\n\tmessage(FATAL_ERROR "version 99 was found")\nendif()\n'
+        f"find_package(evenkeel {readme.version().rpartition('.')[0]} REQUIRED CONFIG)\n"
+    )
     run(CMAKE, "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={readme.prefix}")
 
 
@@ -226,33 +241,50 @@ def make_install_compiles_only_what_it_installs(folder):
     text = steps(folder, targets)
     compiled = set(re.findall(r"Building C object CMakeFiles/(\w+)\.dir", text))
     levels = {f"evenkeel_{level}" for level in ("scalar", "avx2", "avx512", "avx512bf16", "neon")}
-    expect(compiled - levels == {"evenkeel_objects", "evenkeel_cli"},
-           f"{command}\ncompiles {', '.join(sorted(compiled))}")
+    expect(
+        compiled - levels == {"evenkeel_objects", "evenkeel_cli"}, f"{command}\ncompiles {', '.join(sorted(compiled))}"
+    )
     for name in ("libevenkeel.so", "libevenkeel.a", "bin/evenkeel"):
         expect(name in text, f"{command}\ndoes not build {name}")
 
 
 # ---- what is installed ----
 
+
 def installed_files(readme, version):
     lib, major = readme.lib, version.split(".")[0]
-    for path in ("include/evenkeel.h", "include/evenkeel/cost.h", "bin/evenkeel", f"{lib}/libevenkeel.a",
-                 f"{lib}/libevenkeel.so", f"{lib}/libevenkeel.so.{major}", f"{lib}/libevenkeel.so.{version}",
-                 f"{lib}/pkgconfig/evenkeel.pc",
-                 f"{lib}/pkgconfig/evenkeel-static.pc", f"{lib}/cmake/evenkeel/evenkeelConfig.cmake",
-                 f"{lib}/cmake/evenkeel/evenkeelConfigVersion.cmake", f"{lib}/cmake/evenkeel/evenkeelTargets.cmake"):
+    for path in (
+        "include/evenkeel.h",
+        "include/evenkeel/cost.h",
+        "bin/evenkeel",
+        f"{lib}/libevenkeel.a",
+        f"{lib}/libevenkeel.so",
+        f"{lib}/libevenkeel.so.{major}",
+        f"{lib}/libevenkeel.so.{version}",
+        f"{lib}/pkgconfig/evenkeel.pc",
+        f"{lib}/pkgconfig/evenkeel-static.pc",
+        f"{lib}/cmake/evenkeel/evenkeelConfig.cmake",
+        f"{lib}/cmake/evenkeel/evenkeelConfigVersion.cmake",
+        f"{lib}/cmake/evenkeel/evenkeelTargets.cmake",
+    ):
         expect((readme.prefix / path).exists(), f"{path} is not installed")
 
 
 def exports_only_ek(shared):
-    names = {line.split()[-1].split("@")[0] for line in
-             run("nm", "-D", "--defined-only", shared).splitlines() if line.strip()}
+    names = {
+        line.split()[-1].split("@")[0]
+        for line in run("nm", "-D", "--defined-only", shared).splitlines()
+        if line.strip()
+    }
     strangers = sorted(name for name in names if not name.startswith("ek_"))
     expect(not strangers, f"also exported: {', '.join(strangers)}")
     headers = "".join(path.read_text() for path in (ROOT / "include").rglob("*.h"))
     declared = set(re.findall(r"^EK_API[^;]*?\b(ek_\w+)\(", headers, re.M))
-    expect(names == declared, f"exported but not in the headers: {sorted(names - declared)}; "
-           f"in the headers but not exported: {sorted(declared - names)}")
+    expect(
+        names == declared,
+        f"exported but not in the headers: {sorted(names - declared)}; "
+        f"in the headers but not exported: {sorted(declared - names)}",
+    )
 
 
 def soname(shared, version):
@@ -276,8 +308,20 @@ def headers_compile(prefix, compiler, *flags):
     if not shutil.which(compiler):
         return f"{compiler} is not installed"
     for header in ("evenkeel.h", "evenkeel/cost.h"):
-        run(compiler, *flags, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only",
-            "-I", prefix / "include", "-include", header, "/dev/null")
+        run(
+            compiler,
+            *flags,
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-fsyntax-only",
+            "-I",
+            prefix / "include",
+            "-include",
+            header,
+            "/dev/null",
+        )
 
 
 def check_installed(readme):
@@ -296,10 +340,22 @@ def check_installed(readme):
 def check_programs(readme):
     for language in ("c", "c++"):
         check(f"{language}_by_pkg_config", by_pkg_config, readme, "pkg-config", language, True)
-        check(f"{language}_by_pkg_config_with_the_static_library", by_pkg_config, readme, "pkg-config, static library",
-              language, False)
-        check(f"{language}_by_pkg_config_with_a_run_path", by_pkg_config, readme, "through the program's run path",
-              language, True)
+        check(
+            f"{language}_by_pkg_config_with_the_static_library",
+            by_pkg_config,
+            readme,
+            "pkg-config, static library",
+            language,
+            False,
+        )
+        check(
+            f"{language}_by_pkg_config_with_a_run_path",
+            by_pkg_config,
+            readme,
+            "through the program's run path",
+            language,
+            True,
+        )
     check("c_by_pkg_config_wholly_static", wholly_static, readme)
     check("installation_can_be_moved", moved_installation, readme)
     check("c_and_c++_by_find_package", by_find_package, readme)
@@ -316,8 +372,11 @@ def main():
             check_installed(readme)
             check_programs(readme)
         check("target_evenkeel_is_the_library", target_evenkeel_is_the_library, readme.home / "empty")
-        check("make_install_compiles_only_what_it_installs", make_install_compiles_only_what_it_installs,
-              readme.home / "empty")
+        check(
+            "make_install_compiles_only_what_it_installs",
+            make_install_compiles_only_what_it_installs,
+            readme.home / "empty",
+        )
     sys.exit(1 if failures else 0)
 
 

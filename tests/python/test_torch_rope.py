@@ -281,6 +281,14 @@ def test_an_offset_is_the_row_of_the_first_token():
         assert all_same(result, [expected[b][number][b] for b in range(BATCH)])
 
 
+def test_an_offset_in_a_tensor_may_change():
+    inputs, tables, _ = operands()
+    offset = torch.tensor(1)
+    for number in (1, 3):
+        offset.fill_(number)
+        assert all_same(ours(inputs, tables, offset=offset), ours(inputs, tables, offset=number))
+
+
 def test_rope_tables_turn_as_a_hugging_face_model_does():
     models = pytest.importorskip("transformers.models.llama.modeling_llama")
     inputs, _, _ = operands(columns="f32")

@@ -96,8 +96,8 @@ class _Glu(NamedTuple):
         return _VALUES[self.options.activation](t)
 
     def _require(self, named: dict[str, Any]) -> None:
-        require_tensors(**named)
-        require_floating(**named)
+        require_tensors(named)
+        require_floating(named)
         (name, gate), (value_name, value), *biases = named.items()
         if gate.dim() == 0 or gate.shape[-1] % self.options.each:
             expected = "an even last dimension" if gate.dim() else "1 dimension or more"
@@ -114,7 +114,7 @@ def _matched(names: tuple[str, ...], gate: Any, value: Any, gate_bias: Any, valu
     """In dtypes that go together: gate and value in one, biases in that or in float32."""
     if gate is None:
         raise TypeError(f"{names[0]} is None; expected a tensor")
-    require_tensors(**dict(zip(names, (gate, value, gate_bias, value_bias), strict=True)))
+    require_tensors(dict(zip(names, (gate, value, gate_bias, value_bias), strict=True)))
     if value is not None and value.dtype is not gate.dtype and value.is_floating_point() and gate.is_floating_point():
         dtype = torch.promote_types(gate.dtype, value.dtype)
         gate, value = gate.to(dtype), value.to(dtype)

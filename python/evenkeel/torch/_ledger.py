@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
+from torch._C import _len_torch_dispatch_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
@@ -50,4 +51,4 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def is_estimated() -> bool:
     """Whether a call is part of an estimate. Modes belong to a thread: calls of other threads are not."""
-    return any(isinstance(mode, Ledger) for mode in _get_current_dispatch_mode_stack())
+    return _len_torch_dispatch_stack() > 0 and any(isinstance(m, Ledger) for m in _get_current_dispatch_mode_stack())

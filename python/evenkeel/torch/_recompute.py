@@ -59,14 +59,14 @@ class Call(Protocol):
 # ---- what is said of operands ----
 
 
-def require_tensors(**operands: Any) -> None:
+def require_tensors(operands: dict[str, Any]) -> None:
     """Those that are not None."""
     for name, operand in operands.items():
         if operand is not None and not isinstance(operand, Tensor):
             raise TypeError(f"{name} is of type {type(operand).__name__}; expected a tensor")
 
 
-def require_floating(**operands: Tensor | None) -> None:
+def require_floating(operands: dict[str, Any]) -> None:
     for name, operand in operands.items():
         if operand is not None and not operand.is_floating_point():
             raise TypeError(f"{name} is {operand.dtype}; expected float32, float16, bfloat16 or float64")
@@ -85,9 +85,17 @@ def wide_dtype(x: Tensor) -> torch.dtype:
 
 def with_columns(x: Tensor, *columns: Tensor | None) -> Tensors:
     """Biases and weights in one dtype that goes with x: that of x or of the arithmetic. As given if one is wider."""
+    dtype = x.dtype
+    for column in columns:
+        if column is not None and column.dtype is not dtype:
+            return _widened(x, columns)
+    return columns
+
+
+def _widened(x: Tensor, columns: Tensors) -> Tensors:
     dtypes = {column.dtype for column in columns if column is not None}
     wide = wide_dtype(x)
-    if dtypes <= {x.dtype} or dtypes == {wide} or x.dtype not in DTYPES:
+    if dtypes == {wide} or x.dtype not in DTYPES:
         return columns
     if not all(dtype.is_floating_point and torch.promote_types(dtype, wide) is wide for dtype in dtypes):
         return columns

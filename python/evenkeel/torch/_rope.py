@@ -1,6 +1,7 @@
 """Rotary position embedding, and norms of heads with it, as functions with gradients. SPDX-License-Identifier: MIT"""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -75,8 +76,8 @@ class _Rope(NamedTuple):
         for number, tensor in enumerate((q, k)):
             if tensor is not None:
                 heads = tensor.shape[2]
-                shape = (batch, heads, seq, head_dim) if self.layout == "bhsd" else (batch, seq, heads, head_dim)
-                made[number] = tensor.new_empty(shape)
+                order = (heads, seq) if self.layout == "bhsd" else (seq, heads)
+                made[number] = tensor.new_empty(batch, *order, head_dim)
         compute(_core.rope_forward, inputs, *self.norm, *self.turn, *map(self._tokens_first, made), any_order=True)
         return tuple(made)
 
@@ -109,8 +110,8 @@ class _Rope(NamedTuple):
         return tuple(made)
 
     def _require(self, named: dict[str, Any]) -> None:
-        require_tensors(**named)
-        require_floating(**{name: tensor for name, tensor in named.items() if name != "positions"})
+        require_tensors(named)
+        require_floating({name: tensor for name, tensor in named.items() if name != "positions"})
         for side in ("q", "k"):
             if named[side] is not None:
                 *_, heads, head_dim = named[side].shape
@@ -151,6 +152,24 @@ class _Rope(NamedTuple):
 
 
 # ---- the functions ----
+
+_SHAPED = "q", "k", "cos", "sin", "positions"
+_VALUES = {int, bool, str, type(None)}
+
+
+def _turn_of_shapes(q: Any, k: Any, cos: Any, sin: Any, positions: Any, *options: Any) -> Turn:
+    named = zip(_SHAPED, (q, k, cos, sin, positions), strict=True)
+    return turn_of({name: shape for name, shape in named if shape is not None}, *options)
+
+
+_cached_turn = lru_cache(256)(_turn_of_shapes)  # a model has few
+
+
+def _turn_of(named: dict[str, Any], *options: Any) -> Turn:
+    """What says which elements turn may be a tensor, whose value changes."""
+    shapes = (named[name] if named[name] is None else tuple(named[name].shape) for name in _SHAPED)
+    is_constant = all(type(option) in _VALUES for option in options)
+    return (_cached_turn if is_constant else _turn_of_shapes)(*shapes, *options)
 
 
 def _positions(given: Tensor, q: Tensor) -> Tensor:
@@ -197,12 +216,11 @@ def _serve(
     for name in ("q", "cos", "sin"):
         if named[name] is None:
             raise TypeError(f"{name} is None; expected a tensor")
-    require_tensors(**named)
+    require_tensors(named)
     refuse_without_k(**named)
     if named["positions"] is not None and named["q"].dim() == 4:
         named["positions"] = _positions(named["positions"], named["q"])
-    shapes = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor is not None}
-    turn = turn_of(shapes, args[-1], **options)
+    turn = _turn_of(named, args[-1], *options.values())
     has_weights = named["q_weight"] is not None or named["k_weight"] is not None
     chosen = Norm() if norm is None else norm_of(has_weights, *norm)
     inputs = _matched(named)
