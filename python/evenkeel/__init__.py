@@ -1,4 +1,4 @@
-"""Fused LayerNorm and RMSNorm, forward and backward: the same bits on CPU and GPU.
+"""Fused norms, gated activations and RoPE, forward and backward: the same bits on CPU and GPU.
 
 The functions take any array with DLPack or the buffer protocol (NumPy, CuPy, array.array, ...) and return arrays of
 the same kind. They know nothing of automatic differentiation: evenkeel.torch has it for PyTorch.

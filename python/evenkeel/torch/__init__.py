@@ -1,4 +1,4 @@
-"""evenkeel for PyTorch: LayerNorm and RMSNorm with PyTorch's names, arguments, errors and autograd.
+"""evenkeel for PyTorch: norms, gated activations and RoPE with PyTorch's names, arguments, errors and autograd.
 
     from evenkeel.torch import LayerNorm          # in place of torch.nn.LayerNorm
     evenkeel.torch.replace(model)                 # or in a model that exists
