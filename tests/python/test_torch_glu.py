@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.autograd.graph import saved_tensors_hooks
@@ -28,6 +30,7 @@ from torch_cases import (
     exchange_only,
     require_gradients,
     same_bits,
+    strided,
     tensor,
     wide,
 )
@@ -120,8 +123,8 @@ def test_results_and_gradients_are_those_of_the_formula(form, options, dtype, ke
         assert y.is_contiguous() and y.dtype is dy.dtype
         expected_y, expected = gradients(partial(composed, form, **options), wide(*inputs), dy.double())
         close(y, expected_y)
-        for a, b, given in zip(found, expected, inputs, strict=True):
-            assert a.dtype is given.dtype and a.is_contiguous()
+        for a, b, leaf in zip(found, expected, inputs, strict=True):
+            assert a.dtype is leaf.dtype and a.is_contiguous()
             close(a, b, dtype)
     assert kernels.forward == kernels.backward > 0
 
@@ -248,6 +251,24 @@ def test_slices_of_one_tensor_are_not_copied(monkeypatch):
 def test_other_layouts_are_copied(view):
     gate, value = view(tensor((40, 40))), view(tensor((40, 40), seed=1))
     assert same_bits(ek.swiglu(gate, value), ek.swiglu(gate.contiguous(), value.contiguous()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(DTYPES)).flatmap(strided), st.sampled_from(FORMS), st.booleans())
+def test_any_shape_and_strides(x, form, is_expanded):
+    """The bits are those of copies without gaps."""
+    if form in ("packed", "interleaved"):
+        x = torch.cat((x, x), -1) if x.shape[-1] % 2 else x
+    tensors = (x, x.flip(-1)) if form == "two" else (x,)
+    biases = [None] * len(tensors)
+    call = partial(ours, form, activation="silu")
+    results = []
+    for make in (lambda t: t, lambda t: t.contiguous()):
+        leaves = [make(t).detach().requires_grad_() for t in tensors]
+        y = call(*leaves, *biases)
+        dy = torch.ones((), dtype=y.dtype, device=y.device).expand(y.shape) if is_expanded else y.detach().cos()
+        results.append([y, *torch.autograd.grad(y, leaves, make(dy))])
+    assert all_same(*results)
 
 
 def test_a_gradient_that_is_expanded_is_copied():

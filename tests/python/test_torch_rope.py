@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import grad, jvp, vmap
@@ -112,8 +114,8 @@ def test_results_and_gradients_are_those_of_the_formula(norm, turn, dtype, kerne
         for a, b, dy in zip(results, right[0], dys, strict=True):
             assert a.is_contiguous() and a.dtype is dy.dtype
             close(a, b)
-        for a, b, given in zip(found, right[1], inputs, strict=True):
-            assert a.is_contiguous() and a.dtype is given.dtype
+        for a, b, leaf in zip(found, right[1], inputs, strict=True):
+            assert a.is_contiguous() and a.dtype is leaf.dtype
             close(a, b, dtype)
     assert kernels.forward == kernels.backward > 0
 
@@ -259,8 +261,8 @@ def test_tables_of_a_model_are_read_as_they_are(monkeypatch):
 def test_positions_are_rows_of_the_tables(turn):
     inputs, tables, dys = operands("f64", turn=turn)
     rows = torch.randint(0, ROWS, (BATCH, SEQ), generator=torch.Generator().manual_seed(0)).to(inputs[0].device)
-    for given in (rows, rows.int(), rows.T.contiguous().T):
-        results, found = gradients(lambda i, p=given: ours(i, tables, positions=p, **turn), inputs, dys)
+    for chosen in (rows, rows.int(), rows.T.contiguous().T):
+        results, found = gradients(lambda i, p=chosen: ours(i, tables, positions=p, **turn), inputs, dys)
         for b in range(BATCH):
             one = [t[b : b + 1] for t in inputs[:2]] + inputs[2:]
             alone = ours(one, [t[rows[b]] for t in tables], **turn)
@@ -327,6 +329,40 @@ def test_the_layout_is_that_of_the_results_alone(norm):
     )
     assert all(r.is_contiguous() for r in results)
     assert all_same([r.transpose(1, 2) for r in results], expected[0]) and all_same(found, expected[1])
+
+
+@st.composite
+def heads(draw, dtype, batch, seq, dim):
+    """[batch, seq, heads, dim] at any strides: dimensions in any order in memory, read in steps, the first expanded."""
+    sizes = [batch, seq, draw(st.sampled_from([1, 2, 4])), dim]
+    order, steps = draw(st.permutations(range(4))), [draw(st.integers(1, 2)) for _ in range(4)]
+    base = tensor([sizes[at] * steps[at] for at in order], dtype, draw(st.integers(0, 9)))
+    base = base.permute([order.index(at) for at in range(4)])
+    x = base[tuple(slice(None, None, step) for step in steps)]
+    return x[:1].expand(x.shape) if draw(st.booleans()) and draw(st.booleans()) else x
+
+
+@st.composite
+def any_call(draw):
+    dtype, norm = draw(st.sampled_from(sorted(DTYPES))), draw(st.sampled_from(NORMS))
+    batch, seq, dim = draw(st.integers(1, 3)), draw(st.integers(1, 5)), draw(st.sampled_from([2, 6, 16]))
+    q, k = draw(heads(dtype, batch, seq, dim)), draw(heads(dtype, batch, seq, dim))
+    return norm, *sorted((q, k), key=lambda t: -t.shape[2]), draw(st.sampled_from(["bhsd", "bshd"]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(any_call(), st.booleans())
+def test_any_shape_and_strides(call, has_other_order):
+    """The bits are those of copies without gaps."""
+    norm, q, k, layout = call
+    tables, results = [tensor((9, q.shape[-1] // 2), "f32" if q.dtype is not torch.float64 else "f64", 5)] * 2, []
+    for make in (lambda t: t, lambda t: t.contiguous()):
+        leaves = [make(t).detach().requires_grad_() for t in (q, k)]
+        outputs = ours([*leaves, None, None], tables, norm, layout=layout)
+        dys = [y.detach().cos() for y in outputs]
+        dys = [dy.transpose(1, 2).contiguous().transpose(1, 2) if has_other_order else dy for dy in dys]
+        results.append([*outputs, *torch.autograd.grad(outputs, leaves, [make(dy) for dy in dys])])
+    assert all_same(*results)
 
 
 def test_other_layouts_are_copied():
