@@ -2,6 +2,7 @@
  * where in a small arena each operand of its table lies. A call that is accepted must leave the arena as the reference
  * leaves it, bit for bit; a refused one must leave it alone; and what is plainly wrong must be refused,
  * what is plainly right accepted. `make fuzz` builds and runs it. SPDX-License-Identifier: MIT */
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "ops/choices.h"
 #include "ops/norm/op.h"
 #include "ops/registry.h"
 #include "verify/case.h"
@@ -113,13 +115,16 @@ static int64_t take_stride(struct input *in, int64_t dense)
 	}
 }
 
-static double take_eps(struct input *in)
+/* Mostly one of the first four. */
+static double take_scalar(struct input *in, enum ek_scalar scalar)
 {
-	static const double usual[] = {1e-5, 1e-6, 0, 1, 1e-40, 1e300, -1e-5, NAN, INFINITY};
+	static const double usual[EK_SCALARS][9] = {
+		[EK_EPS] = {1e-5, 1e-6, 0, 1, 1e-40, 1e300, -1e-5, NAN, INFINITY},
+		[EK_LIMIT] = {0, 7, 0.5, 0x1p126, 1e-40, 1e300, -1, NAN, INFINITY},
+		[EK_ALPHA] = {0, 1, 0, 1.702, 1e-40, 1e300, -1, NAN, INFINITY},
+		[EK_VALUE_OFFSET] = {0, 0, 1, -0.25, 1e-40, 1e300, -1, NAN, INFINITY}};
 	uint64_t choice = take(in, 1);
-	if (choice < 200)
-		return usual[choice % 4];
-	return usual[choice % (sizeof usual / sizeof usual[0])];
+	return usual[scalar][choice < 200 ? choice % 4 : choice % 9];
 }
 
 static int take_enum(struct input *in, int limit)
@@ -152,6 +157,12 @@ static int int_at(const struct call *call, uint16_t offset)
 	return value;
 }
 
+/* Of an op that has kinds; else 0. */
+static int kind_of(const struct call *call)
+{
+	return call->op->kind ? int_at(call, call->op->kind) : 0;
+}
+
 /* Of a choice: as given, or the dtype that it follows. */
 static int chosen_dtype(const struct call *call, int number)
 {
@@ -182,15 +193,17 @@ static bool has_field(const struct call *call, size_t offset, size_t bytes)
 	return !earlier || offset + bytes <= call->args.size;
 }
 
-/* Fields that the library does not read stay zero. */
+/* Fields that the library does not read stay zero; offset 0 is that of none. */
 static void set(struct call *call, uint16_t offset, const void *value, size_t bytes)
 {
-	if (has_field(call, offset, bytes))
+	if (offset && has_field(call, offset, bytes))
 		memcpy(ek_field(&call->args, offset), value, bytes);
 }
 
 static bool is_kind(const struct call *call, int kind)
 {
+	if (!call->op->kind)
+		return true;
 	for (int i = 0; i < EK_NORM_OPS; i++)
 		if ((ek_ops[i].forward == call->op || ek_ops[i].backward == call->op) &&
 		    ek_ops[i].kind == kind)
@@ -216,6 +229,8 @@ static int64_t pieces_of(const struct call *call, int size)
 static int64_t dim_of(const struct call *call, const struct ek_dim *dim)
 {
 	int64_t size = ek_size_of(call->op, dim->size, &call->args);
+	if (dim->pairs && int_at(call, call->op->choice[dim->pairs - 1]))
+		return product(2, size);
 	return dim->pieces ? product(size, pieces_of(call, dim->pieces - 1)) : size;
 }
 
@@ -229,8 +244,7 @@ static int64_t stride_of(const struct call *call, const struct ek_operand *opera
 		memcpy(&stride, ek_field(&call->args, operand->dims[dim].stride), sizeof stride);
 	if (stride)
 		return stride;
-	return product(stride_of(call, operand, dim + 1),
-		       ek_size_of(call->op, operand->dims[dim + 1].size, &call->args));
+	return product(stride_of(call, operand, dim + 1), dim_of(call, &operand->dims[dim + 1]));
 }
 
 /* From the first byte to the last; INT64_MAX: more than there are. */
@@ -252,8 +266,8 @@ static bool wrong_strides(const struct call *call, const struct ek_operand *oper
 {
 	int64_t size = (int64_t)ek_dtype_size(dtype_of(call, operand));
 	for (int dim = 0; dim < operand->rank - 1; dim++) {
-		int64_t inner = product(stride_of(call, operand, dim + 1),
-					ek_size_of(call->op, operand->dims[dim + 1].size, &call->args));
+		int64_t inner =
+			product(stride_of(call, operand, dim + 1), dim_of(call, &operand->dims[dim + 1]));
 		int64_t stride = stride_of(call, operand, dim);
 		int64_t bytes = product(stride, size);
 		if (stride < inner || bytes == INT64_MAX ||
@@ -336,9 +350,8 @@ static void take_sizes(struct input *in, struct call *call)
 static int needed_by(const struct call *call, int i)
 {
 	const struct ek_operand *operand = &call->op->operands[i];
-	bool needs =
-		operand->needs.number &&
-		(!operand->needs.kinds || operand->needs.kinds >> (int_at(call, call->op->kind) & 31) & 1);
+	bool needs = operand->needs.number &&
+		     (!operand->needs.kinds || operand->needs.kinds >> (kind_of(call) & 31) & 1);
 	return needs ? operand->needs.number - 1 : -1;
 }
 
@@ -359,7 +372,7 @@ static bool take_presence(struct input *in, const struct call *call, int i, uint
 {
 	const struct ek_operand *operand = &call->op->operands[i];
 	int needed = needed_by(call, i);
-	if (!ek_operand_has_kind(operand, int_at(call, call->op->kind) & 31))
+	if (!ek_operand_has_kind(operand, kind_of(call) & 31))
 		return take(in, 1) == 0;
 	if (needed >= 0 && needed < i && (needed_by(call, needed) == i || !operand_at(call, needed)))
 		return choice < 4 ? !operand_at(call, needed) : operand_at(call, needed) != NULL;
@@ -404,8 +417,8 @@ static bool wrong_presence(const struct call *call)
 		bool optional = op->operands[i].flags & EK_OPTIONAL;
 		int instead = op->operands[i].instead;
 		any_output = any_output || (i < op->output_count && (there || !optional));
-		if (there ? !ek_operand_has_kind(&op->operands[i], int_at(call, op->kind)) ||
-				    is_excluded(call, i) || (needed >= 0 && !operand_at(call, needed))
+		if (there ? !ek_operand_has_kind(&op->operands[i], kind_of(call)) || is_excluded(call, i) ||
+				    (needed >= 0 && !operand_at(call, needed))
 			  : (!optional || (instead > 0 && !operand_at(call, instead - 1))) && !empty)
 			return true;
 	}
@@ -414,6 +427,46 @@ static bool wrong_presence(const struct call *call)
 		    !operand_at(call, operand_number(op, op->choices[i].operand)))
 			return true;
 	return !any_output;
+}
+
+static double double_at(const struct call *call, enum ek_scalar scalar)
+{
+	double value = 0;
+	if (call->op->scalar[scalar])
+		memcpy(&value, ek_field(&call->args, call->op->scalar[scalar]), sizeof value);
+	return value;
+}
+
+/* Rounded to the arithmetic eps is finite; the others are normal numbers, whose reciprocals are, or none. */
+static bool wrong_scalar(const struct call *call, enum ek_scalar scalar, double value)
+{
+	const bool wide = int_at(call, call->op->dtype) == EK_F64;
+	const double least = wide ? DBL_MIN : (double)FLT_MIN, most = wide ? 0x1p1022 : 0x1p126;
+	if (scalar == EK_EPS)
+		return !isfinite(wide ? value : (double)(float)value) || value < 0;
+	if (scalar == EK_VALUE_OFFSET)
+		return !(fabs(value) <= most);
+	return value != 0 && !(value >= least && value <= most);
+}
+
+/* alpha is that of a SiLU, gated activations have one, and norms not all. */
+static bool wrong_activation(const struct call *call)
+{
+	const struct ek_op *op = call->op;
+	int activation = int_at(call, op->choice[EK_CHOICE_ACTIVATION]);
+	double alpha = double_at(call, EK_ALPHA);
+	if (op->kind)
+		return activation > EK_GELU_TANH;
+	return activation == EK_NO_ACTIVATION || (alpha != 0 && alpha != 1 && activation != EK_SILU);
+}
+
+/* An offset without a value. */
+static bool wrong_offset(const struct call *call)
+{
+	const struct ek_op *op = call->op;
+	int value = ek_operand_named(op, "value");
+	return double_at(call, EK_VALUE_OFFSET) != 0 && !operand_at(call, value) &&
+	       !int_at(call, op->choice[EK_CHOICE_INTERLEAVED]);
 }
 
 static void take_call(struct input *in, struct call *call)
@@ -426,16 +479,18 @@ static void take_call(struct input *in, struct call *call)
 	take_sizes(in, call);
 	if (op->accumulate)
 		set(call, op->accumulate, &accumulate, sizeof accumulate);
-	double eps = take_eps(in);
-	bool infinite = !isfinite(int_at(call, op->dtype) == EK_F64 ? eps : (double)(float)eps);
-	set(call, op->scalar[EK_EPS], &eps, sizeof eps);
+	for (int i = 0; i < EK_SCALARS; i++) {
+		double value = op->scalar[i] ? take_scalar(in, (enum ek_scalar)i) : 0;
+		set(call, op->scalar[i], &value, sizeof value);
+		call->wrong = call->wrong || wrong_scalar(call, (enum ek_scalar)i, value);
+	}
 	call->wrong = call->wrong || call->args.size < op->first_args_size ||
-		      call->args.size > op->args_size || !is_kind(call, kind) || infinite || eps < 0;
+		      call->args.size > op->args_size || !is_kind(call, kind) || wrong_activation(call);
 	for (int i = 0; i < op->operand_count; i++) {
 		place(in, call, i);
 		call->wrong = call->wrong || wrong_strides(call, &op->operands[i]);
 	}
-	call->wrong = call->wrong || wrong_presence(call);
+	call->wrong = call->wrong || wrong_presence(call) || wrong_offset(call);
 }
 
 /* Asks for the workspace and lays it out, at times too small, misaligned or over something else. */
@@ -537,7 +592,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!reference)
 		open_contexts();
 	struct input in = {data, size};
-	const struct ek_op_entry *entry = &ek_ops[take(&in, 1) % EK_NORM_OPS];
+	const struct ek_op_entry *entry = &ek_ops[take(&in, 1) % EK_OP_COUNT];
 	struct call call = {.op = take(&in, 1) % 2 ? entry->backward : entry->forward};
 	ek_context *ctx = contexts[take(&in, 1) % (unsigned)context_count];
 	fill_arena(take(&in, 2));
