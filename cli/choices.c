@@ -20,7 +20,8 @@ static const struct {
 		       [EK_CHOICE_ROUNDING] = {"--rounding", "weight", true},
 		       [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
 		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate_first"},
-		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"}};
+		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"},
+		       [EK_CHOICE_NORM] = {"--norm", "norm"}};
 
 /* Those of ek_scalar_names that only some ops have. */
 static const char *const scalar_options[EK_SCALARS] = {
@@ -174,6 +175,8 @@ int choices_check(const struct options *options)
 	int status = supposed ? check_dtype(options, EK_F32) : STATUS_FINE;
 	for (int i = 0; i < options->dtype_count && status == STATUS_FINE; i++)
 		status = check_dtype(options, options->dtypes[i]);
+	if (options->block) /* ek_block_cost checks them */
+		return status;
 	for (int i = 0; i < EK_CHOICES && status == STATUS_FINE; i++)
 		if (names[i].of && chosen(options, i) && (options->op_count || !names[i].for_any))
 			status = check_ops(options, names[i].option, names[i].of);

@@ -5,13 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "choices.h"
 #include "cli.h"
 #include "device.h"
 #include "report.h"
-
-/* Shown where none are given. */
-enum { EXAMPLE_BATCH = 8, EXAMPLE_SEQ = 2048, EXAMPLE_HIDDEN = 4096 };
 
 /* Bound by arithmetic is what lies above the ridge, as docs/cost.md has it; without a division, since bytes may be 0. */
 static struct roof roof_of(const struct machine *machine, const ek_cost_kernel *kernel, ek_dtype dtype,
@@ -20,7 +16,9 @@ static struct roof roof_of(const struct machine *machine, const ek_cost_kernel *
 	double bytes = (double)kernel->read_bytes + (double)kernel->write_bytes;
 	double flops = (double)kernel->flops;
 	double moving = machine_copy_seconds(machine, bytes);
-	double rate = machine_flop_rate(machine, dtype), computing = flops / rate;
+	bool products = strcmp(kernel->type, "product") == 0 || strcmp(kernel->type, "attention") == 0;
+	double rate = products ? machine_product_rate(machine, dtype) : machine_flop_rate(machine, dtype),
+	       computing = flops / rate;
 	return (struct roof){.intensity = bytes > 0 ? flops / bytes : 0,
 			     .computes = flops * machine_bandwidth(machine) > bytes * rate,
 			     .seconds = computing > moving ? computing : moving,
@@ -31,78 +29,58 @@ static struct roof roof_of(const struct machine *machine, const ek_cost_kernel *
  * met, and the time is that of all bytes at once. */
 static void add_roofs(const struct explanation *e, struct variant *variant, bool elsewhere)
 {
-	double seconds = 0;
+	double seconds = 0, computing = 0;
 	for (int i = 0; i < variant->cost.kernel_count; i++) {
 		variant->kernels[i] =
 			roof_of(&e->machine, &variant->cost.kernels[i], e->args.dtype, elsewhere);
 		seconds += variant->kernels[i].seconds;
+		computing += variant->kernels[i].computes ? variant->kernels[i].seconds : 0;
 	}
 	variant->total = roof_of(&e->machine, &variant->cost.total, e->args.dtype, elsewhere);
-	if (!e->expression)
-		variant->total.seconds = seconds;
+	if (e->expression)
+		return;
+	variant->total.seconds = seconds;
+	if (e->kind == EXPLAIN_BLOCK) /* by what takes most of the time */
+		variant->total.computes = 2 * computing > seconds;
 }
 
 /* PyTorch's kernels are counted as they are on a GPU. What it does on a CPU is not counted, so a CPU's rates give no
  * limit for it. */
 static bool is_elsewhere(const struct explanation *e, ek_variant variant)
 {
-	return (variant == EK_PYTORCH || explain_names_pytorch(e)) && e->args.device == EK_CPU;
+	bool pytorch = variant == EK_PYTORCH || variant == EK_COMPILED;
+	return (pytorch || explain_names_pytorch(e)) && e->args.device == EK_CPU;
 }
 
-static int with_of(const struct options *options)
+/* Norms and expressions have room for fewer kernels of their own. */
+static ek_status copy_cost(ek_status status, const ek_cost *from, ek_cost_list *to)
 {
-	bool residual = options->op_count && op_has(options->ops[0], "residual");
-	bool after = options->op_count && op_has(options->ops[0], "residual_after");
-	bool gate = options->op_count && op_has(options->ops[0], "gate");
-	return (residual ? EK_WITH_RESIDUAL : 0) | (after ? EK_WITH_RESIDUAL_AFTER : 0) |
-	       (gate ? EK_WITH_GATE : 0) | (options->x_bias ? EK_WITH_X_BIAS : 0);
+	if (status != EK_OK)
+		return status;
+	memcpy(to->kernels, from->kernels, (size_t)from->kernel_count * sizeof *to->kernels);
+	memcpy(to->symbols, from->symbols, sizeof to->symbols);
+	to->kernel_count = from->kernel_count;
+	to->symbol_count = from->symbol_count;
+	to->total = from->total;
+	return EK_OK;
 }
 
-static ek_activation activation_of(const struct options *options)
+static ek_status count(const struct explanation *e, const ek_cost_args *args, ek_cost_list *cost)
 {
-	int chosen = options->choices[EK_CHOICE_ACTIVATION];
-	return (ek_activation)(chosen || !options->op_count ? chosen
-							    : options->ops[0]->usual[EK_CHOICE_ACTIVATION]);
-}
-
-/* evenkeel.torch's functions with a residual after the norm return the dtype of the sum. */
-static ek_dtype result_dtype(const struct options *options)
-{
-	int with = with_of(options), asked = options->choices[EK_CHOICE_Y_DTYPE];
-	return (ek_dtype)(asked || !(with & EK_WITH_RESIDUAL_AFTER) ? asked
-								    : options->choices[EK_CHOICE_H_DTYPE]);
-}
-
-static ek_cost_args arguments_of(const struct options *options)
-{
-	bool rows = options->rows > 0;
-	bool rms = options->op_count && options->ops[0]->kind == EK_RMS_NORM;
-	bool bias = rms && !options->bias_given ? false : options->bias; /* PyTorch's RMSNorm has none */
-	int64_t hidden = options->hidden ? options->hidden : options->cols;
-	int64_t batch = options->batch ? options->batch : rows ? options->rows : EXAMPLE_BATCH;
-	int64_t seq = options->seq ? options->seq : rows ? 1 : EXAMPLE_SEQ;
-	return (ek_cost_args){.size = sizeof(ek_cost_args),
-			      .norm = options->op_count ? (ek_norm)options->ops[0]->kind : EK_LAYER_NORM,
-			      .pass = options->pass[BACKWARD] ? EK_BACKWARD : EK_FORWARD,
-			      .batch_size = batch,
-			      .seq_len = seq,
-			      .hidden_size = hidden ? hidden : EXAMPLE_HIDDEN,
-			      .dtype = options->dtype_count ? options->dtypes[0] : EK_F32,
-			      .weight_dtype = options->weight_dtype,
-			      .with = with_of(options),
-			      .h_dtype = (ek_dtype)options->choices[EK_CHOICE_H_DTYPE],
-			      .y_dtype = result_dtype(options),
-			      .gradient_dtype = (ek_dtype)options->choices[EK_CHOICE_GRADIENT_DTYPE],
-			      .weight_offset = options->choices[EK_CHOICE_WEIGHT_OFFSET],
-			      .rounding = (ek_rounding)options->choices[EK_CHOICE_ROUNDING],
-			      .activation = activation_of(options),
-			      .gate_first = options->choices[EK_CHOICE_GATE_FIRST],
-			      .group_cols = options->group_cols,
-			      .compute_dtype = options->compute_dtype,
-			      .stats_dtype = options->stats_dtype,
-			      .intermediate_dtype = options->intermediate_dtype,
-			      .absent = (options->weight ? 0 : EK_NO_WEIGHT) | (bias ? 0 : EK_NO_BIAS) |
-					(options->statistics ? 0 : EK_NO_STATISTICS)};
+	static ek_cost own; /* it is large */
+	own.size = sizeof own;
+	switch (e->kind) {
+	case EXPLAIN_EXPRESSION:
+		return copy_cost(ek_reference_cost(e->subject, args, &own), &own, cost);
+	case EXPLAIN_GLU:
+		return ek_glu_cost(args, cost);
+	case EXPLAIN_ROPE:
+		return ek_rope_cost(args, cost);
+	case EXPLAIN_BLOCK:
+		return ek_block_cost(args, cost);
+	default:
+		return copy_cost(ek_norm_cost(args, &own), &own, cost);
+	}
 }
 
 static int fill(struct explanation *e, const char *name, const char *about, ek_variant variant)
@@ -111,34 +89,52 @@ static int fill(struct explanation *e, const char *name, const char *about, ek_v
 	ek_cost_args args = e->args;
 	to->name = name;
 	to->about = about;
-	to->cost.size = sizeof to->cost;
+	to->cost = (ek_cost_list){
+		.size = sizeof to->cost, .kernels = to->counted, .most_kernels = EK_BLOCK_KERNELS};
 	args.variant = variant;
-	ek_status status = e->expression ? ek_reference_cost(e->subject, &args, &to->cost)
-					 : ek_norm_cost(&args, &to->cost);
-	if (status != EK_OK)
+	if (count(e, &args, &to->cost) != EK_OK)
 		return complain(STATUS_USAGE, "explain: %s", ek_error(NULL));
 	add_roofs(e, to, is_elsewhere(e, variant));
 	return STATUS_FINE;
 }
 
+/* In the order in which they are shown; those of ops, of blocks. Their names, and what they are on a GPU and on a CPU. */
+static const struct shown {
+	ek_variant variant;
+	const char *name, *on_gpu, *on_cpu;
+} shown_of_ops[] =
+	{{EK_REFERENCE, "reference", "the decomposition, every step of it a kernel of its own",
+	  "the decomposition, every step of it a kernel of its own"},
+	 {EK_PYTORCH, "pytorch", "what PyTorch 2.11 launches on a GPU",
+	  "what PyTorch 2.11 launches on a GPU; what it does on a CPU is not counted, so there is no time"},
+	 {EK_EVENKEEL, "evenkeel", "what evenkeel launches on a GPU",
+	  "what evenkeel does on the CPU, in one sweep"}},
+  shown_of_blocks[] = {{EK_EVENKEEL, "evenkeel", "what a block of evenkeel.torch launches on a GPU",
+			"what a block of evenkeel.torch does on the CPU"},
+		       {EK_COMPILED, "torch.compile",
+			"an estimate: what inductor fuses by its rules, on a GPU",
+			"an estimate: what inductor fuses by its rules, on a GPU; so there is no time"},
+		       {EK_PYTORCH, "eager", "what PyTorch launches on a GPU, operation by operation",
+			"what PyTorch launches on a GPU, operation by operation; so there is no time"}};
+
 /* Those that are asked for, 0: all. */
 static int fill_variants(struct explanation *e, int asked)
 {
-	static const char *const about[][2] = {
-		/* on a GPU, on a CPU */
-		{"the decomposition, every step of it a kernel of its own",
-		 "the decomposition, every step of it a kernel of its own"},
-		{"what PyTorch 2.11 launches on a GPU",
-		 "what PyTorch 2.11 launches on a GPU; what it does on a CPU is not counted, so there is no time"},
-		{"what evenkeel launches on a GPU", "what evenkeel does on the CPU, in one sweep"}};
+	bool block = e->kind == EXPLAIN_BLOCK, cpu = e->args.device == EK_CPU;
+	const struct shown *shown = block ? shown_of_blocks : shown_of_ops;
 	int status = STATUS_FINE;
 	if (e->expression)
 		return fill(e, "expression", "the references, then all with their own arguments",
 			    EK_REFERENCE);
-	for (int i = EK_REFERENCE; i <= EK_EVENKEEL && status == STATUS_FINE; i++)
-		if (asked == 0 || asked == i)
-			status = fill(e, variant_names[i - 1], about[i - 1][e->args.device == EK_CPU],
-				      (ek_variant)i);
+	if (asked == (block ? (int)EK_REFERENCE : (int)EK_COMPILED))
+		return complain(STATUS_USAGE, "--variant %s: of %s it must be %s",
+				block ? "reference" : "torch.compile", e->subject,
+				block ? "evenkeel, torch.compile or eager"
+				      : "reference, pytorch or evenkeel");
+	for (int i = 0; i < MOST_VARIANTS && status == STATUS_FINE; i++)
+		if (asked == 0 || asked == (int)shown[i].variant)
+			status = fill(e, shown[i].name, cpu ? shown[i].on_cpu : shown[i].on_gpu,
+				      shown[i].variant);
 	return status;
 }
 
@@ -194,10 +190,7 @@ int command_explain(const struct options *options)
 	struct explanation *e = calloc(1, sizeof *e);
 	if (!e)
 		return complain(STATUS_USAGE, "explain: no memory");
-	e->subject = options->expression ? options->expression : options->ops[0]->name;
-	e->expression = options->expression != NULL;
-	e->sizes_given = options->batch || options->seq || options->hidden || options->rows || options->cols;
-	e->args = arguments_of(options);
+	explain_arguments(e, options);
 	status = explain(e, options);
 	free(e);
 	return status;

@@ -30,7 +30,7 @@ static void print_formulas(FILE *out, const ek_cost_kernel *kernel, const char *
 		      indent, kernel->symbols.read_bytes, indent, kernel->symbols.write_bytes);
 }
 
-static int name_width(const ek_cost *cost)
+static int name_width(const ek_cost_list *cost)
 {
 	size_t width = strlen("kernel");
 	for (int i = 0; i < cost->kernel_count; i++)
@@ -41,7 +41,7 @@ static int name_width(const ek_cost *cost)
 
 static void print_symbols(FILE *out, const struct explanation *e, int number)
 {
-	const ek_cost *cost = &e->variants[number].cost;
+	const ek_cost_list *cost = &e->variants[number].cost;
 	for (int i = 0; i < cost->symbol_count; i++) {
 		const ek_cost_symbol *symbol = &cost->symbols[i];
 		if (!explain_shown(e, number, symbol))
@@ -56,6 +56,10 @@ static void print_variant(FILE *out, const struct explanation *e, int number)
 	int width = name_width(&v->cost);
 	(void)fprintf(out, "\n%s%s%s: %s\n", term_style(out, STYLE_BOLD), v->name,
 		      term_style(out, STYLE_NONE), v->about);
+	if (e->kind == EXPLAIN_BLOCK) {
+		explain_block_variant(out, e, v);
+		return;
+	}
 	(void)fprintf(out, "  %-*s %-11s %10s %10s %10s %10s %10s\n", width, "kernel", "type", "FLOP", "read",
 		      "written", "FLOP/byte", "at least");
 	for (int i = 0; i < v->cost.kernel_count; i++)
@@ -86,14 +90,15 @@ static void print_assumptions(FILE *out, const struct explanation *e)
 static void print_limit(FILE *out, const struct explanation *e, int number)
 {
 	const struct variant *v = &e->variants[number];
+	const int width = e->kind == EXPLAIN_BLOCK ? 13 : 10;
 	char time[32];
 	if (v->total.elsewhere) {
-		(void)fprintf(out, "  %-10s %.2f FLOP/byte; no time, for PyTorch's kernels are a GPU's\n",
-			      v->name, v->total.intensity);
+		(void)fprintf(out, "  %-*s %.2f FLOP/byte; no time, for PyTorch's kernels are a GPU's\n",
+			      width, v->name, v->total.intensity);
 		return;
 	}
 	explain_time(time, sizeof time, &v->total);
-	(void)fprintf(out, "  %-10s bound by %s: %.2f FLOP/byte, no faster than %s", v->name,
+	(void)fprintf(out, "  %-*s bound by %s: %.2f FLOP/byte, no faster than %s", width, v->name,
 		      explain_bound(&v->total), v->total.intensity, time);
 	if (e->expression)
 		(void)fputs(" (all bytes at once)", out);
@@ -113,17 +118,28 @@ static void print_machine(FILE *out, const struct explanation *e)
 		print_limit(out, e, i);
 }
 
+static void print_head(FILE *out, const struct explanation *e)
+{
+	struct explained_size sizes[MOST_EXPLAINED_SIZES];
+	int count = explain_sizes(e, sizes);
+	bool heads = e->kind == EXPLAIN_ROPE || e->kind == EXPLAIN_BLOCK;
+	(void)fprintf(out, "%s%s%s%s%s:", term_style(out, STYLE_BOLD), e->subject, e->expression ? "" : " ",
+		      e->expression ? "" : explain_pass(e), term_style(out, STYLE_NONE));
+	for (int i = 0; i < count; i++)
+		(void)fprintf(out, " %s %lld,", sizes[i].name, (long long)sizes[i].value);
+	(void)fprintf(out, " %s%s\n", ek_dtype_name(e->args.dtype),
+		      e->sizes_given ? ""
+		      : heads ? " (an example: --batch B --seq S --heads N --head-dim D and so on; --help)"
+			      : " (an example: --batch B --seq S --hidden H, or --rows M --cols N)");
+}
+
 void explain_text(FILE *out, const struct explanation *e)
 {
-	const ek_cost_args *a = &e->args;
-	(void)fprintf(
-		out, "%s%s%s%s%s: batch_size %lld, seq_len %lld, hidden_size %lld, %s%s\n",
-		term_style(out, STYLE_BOLD), e->subject, e->expression ? "" : " ",
-		e->expression ? "" : explain_pass(e), term_style(out, STYLE_NONE), (long long)a->batch_size,
-		(long long)a->seq_len, (long long)a->hidden_size, ek_dtype_name(a->dtype),
-		e->sizes_given ? "" : " (an example: --batch B --seq S --hidden H, or --rows M --cols N)");
+	print_head(out, e);
 	for (int i = 0; i < e->count; i++)
 		print_variant(out, e, i);
 	print_assumptions(out, e);
 	print_machine(out, e);
+	if (e->kind == EXPLAIN_BLOCK)
+		explain_block_end(out, e);
 }

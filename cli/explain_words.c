@@ -8,7 +8,7 @@
 #include "report.h"
 
 /* References are forward ones, but for those whose name says else. */
-static const char *pass_of_references(const ek_cost *cost)
+static const char *pass_of_references(const ek_cost_list *cost)
 {
 	int backward = 0;
 	for (int i = 0; i < cost->kernel_count; i++)
@@ -20,7 +20,7 @@ const char *explain_pass(const struct explanation *e)
 {
 	if (e->expression)
 		return pass_of_references(&e->variants[0].cost);
-	return e->args.pass == EK_FORWARD ? "forward" : "backward";
+	return e->args.pass == EK_FORWARD ? "forward" : e->args.pass == EK_BACKWARD ? "backward" : "step";
 }
 
 const char *explain_bound(const struct roof *roof)
@@ -98,7 +98,7 @@ static bool counts_pytorch(const struct explanation *e)
 	return explain_names_pytorch(e);
 }
 
-int explain_assumptions(const struct explanation *e, struct assumption *assumptions)
+static int assume_of_norm(const struct explanation *e, struct assumption *assumptions)
 {
 	const ek_cost_args *a = &e->args;
 	bool forward = a->pass == EK_FORWARD;
@@ -133,6 +133,80 @@ int explain_assumptions(const struct explanation *e, struct assumption *assumpti
 		add(assumptions, &count, "",
 		    "pytorch: these kernels are those of equal dtypes; a GPU's PyTorch takes weights of another "
 		    "dtype only under autocast, or by its unfused composite");
+	return count;
+}
+
+static const char functions_count_one[] = "a function of one number (exp, tanh, erf) counts one FLOP";
+
+static int assume_of_glu(const ek_cost_args *a, struct assumption *assumptions)
+{
+	bool value = a->with & EK_WITH_VALUE, bias = a->with & EK_WITH_BIASES;
+	const char *gradient = a->pass == EK_FORWARD || !bias ? ""
+			       : value                        ? ", and their gradients"
+							      : ", and its gradient";
+	int count = 0;
+	add(assumptions, &count, "--bias 0|1", "%s%s",
+	    value  ? bias ? "biases of gate and value" : "no biases"
+	    : bias ? "a bias"
+		   : "no bias",
+	    gradient);
+	add(assumptions, &count, "--activation NAME", "%s", activation_names[a->activation]);
+	add(assumptions, &count, "", functions_count_one);
+	add_device(a, assumptions, &count);
+	return count;
+}
+
+static int assume_of_rope(const ek_cost_args *a, struct assumption *assumptions)
+{
+	bool bias = a->with & EK_WITH_BIASES, forward = a->pass == EK_FORWARD;
+	int count = 0;
+	add(assumptions, &count, "--bias 0|1", "%s%s", bias ? "biases of q and k" : "no biases",
+	    bias && !forward ? ", and their gradients" : "");
+	if (a->norm)
+		add(assumptions, &count, "--norm NAME", "%s of each head before the turn, %s weights",
+		    a->norm == EK_RMS_NORM ? "rms_norm" : "layer_norm",
+		    a->absent & EK_NO_WEIGHT ? "without" : "with");
+	add(assumptions, &count, "", "all sequences share cos and sin, of %s",
+	    ek_dtype_name(a->table_dtype       ? a->table_dtype
+			  : a->dtype == EK_F64 ? EK_F64
+					       : EK_F32));
+	add_device(a, assumptions, &count);
+	return count;
+}
+
+static int assume_of_block(const struct explanation *e, struct assumption *assumptions)
+{
+	const ek_cost_args *a = &e->args;
+	int count = 0;
+	add(assumptions, &count, "--order reordered|pre", "%s",
+	    a->order == EK_REORDERED ? "h = x + norm(attention(x)), out = h + norm(ffn(h))"
+				     : "h = x + attention(norm(x)), out = h + ffn(norm(h))");
+	add(assumptions, &count, "--norm NAME", "%s", a->norm == EK_RMS_NORM ? "rms_norm" : "layer_norm");
+	add(assumptions, &count, "--bias 0|1", "%s",
+	    a->with & EK_WITH_BIASES ? "biases in all products" : "no biases");
+	add(assumptions, &count, "--gated 0|1", "%s%s", activation_names[a->activation],
+	    a->with & EK_WITH_VALUE ? " of a gate, times a value" : " without a gate");
+	add(assumptions, &count, "--packed 0|1", "%s",
+	    a->with & EK_WITH_PACKED
+		    ? "q, k and v are one product, gate and value another, as in evenkeel.torch"
+		    : "q, k and v are three products, gate and value two");
+	add(assumptions, &count, "--causal 0|1", "attention to %s",
+	    a->causal ? "earlier tokens alone" : "all tokens");
+	add(assumptions, &count, "--qk-norm 0|1", "%s",
+	    a->with & EK_WITH_QK_NORM ? "RMSNorm of q and k" : "no norm of q and k");
+	add(assumptions, &count, "",
+	    "products at the tensor cores' peak (16 bits), and attention, no exp counted");
+	add(assumptions, &count, "", functions_count_one);
+	add_device(a, assumptions, &count);
+	return count;
+}
+
+int explain_assumptions(const struct explanation *e, struct assumption *assumptions)
+{
+	int count = e->kind == EXPLAIN_GLU     ? assume_of_glu(&e->args, assumptions)
+		    : e->kind == EXPLAIN_ROPE  ? assume_of_rope(&e->args, assumptions)
+		    : e->kind == EXPLAIN_BLOCK ? assume_of_block(e, assumptions)
+					       : assume_of_norm(e, assumptions);
 	add(assumptions, &count, "",
 	    "a kernel reads and writes every byte of a tensor once, however often it looks");
 	add(assumptions, &count, "", "tensors are contiguous and aligned; an fma counts two FLOP");

@@ -9,9 +9,10 @@
 /* Long names make tables that nobody can read. */
 static const struct {
 	const char *name, *letter;
-} letters[] = {{"batch_size", "B"}, {"seq_len", "S"}, {"hidden_size", "H"}, {"a_bytes", "a"},
-	       {"h_bytes", "h"},    {"y_bytes", "y"}, {"w_bytes", "w"},     {"g_bytes", "g"},
-	       {"s_bytes", "s"},    {"t_bytes", "t"}};
+} letters[] = {{"batch_size", "B"}, {"seq_len", "S"}, {"hidden_size", "H"}, {"ffn_size", "F"},
+	       {"heads", "N"},      {"k_heads", "K"}, {"head_dim", "D"},    {"pairs", "P"},
+	       {"c_bytes", "c"},    {"a_bytes", "a"}, {"h_bytes", "h"},     {"y_bytes", "y"},
+	       {"w_bytes", "w"},    {"g_bytes", "g"}, {"s_bytes", "s"},     {"t_bytes", "t"}};
 
 enum { LETTER_COUNT = sizeof letters / sizeof letters[0] };
 
@@ -144,6 +145,11 @@ static void write_assumptions_table(FILE *out, const struct explanation *e)
 void explain_markdown(FILE *out, const struct explanation *e)
 {
 	int symbols = 0;
+	if (e->kind == EXPLAIN_BLOCK) {
+		explain_block_markdown(out, e);
+		write_assumptions_table(out, e);
+		return;
+	}
 	for (int i = 0; i < e->count; i++) {
 		(void)fputs(i ? "\n" : "", out);
 		write_kernel_table(out, e, &e->variants[i]);
@@ -173,9 +179,21 @@ static void write_numbers(FILE *out, const ek_cost_kernel *kernel, const struct 
 		      kernel->symbols.flops, kernel->symbols.read_bytes, kernel->symbols.write_bytes);
 }
 
-static void write_json_variant(FILE *out, const struct variant *v)
+static void write_json_launches(FILE *out, const struct variant *v)
 {
-	(void)fprintf(out, "    {\"name\": \"%s\", \"kernels\": [", v->name);
+	struct launches n = explain_launches(v);
+	(void)fprintf(
+		out,
+		"\"launches\": {\"all\": %d, \"products\": %d, \"attention\": %d, \"others\": %d},\n     ",
+		n.all, n.products, n.attention, n.all - n.products - n.attention);
+}
+
+static void write_json_variant(FILE *out, const struct explanation *e, const struct variant *v)
+{
+	(void)fprintf(out, "    {\"name\": \"%s\", ", v->name);
+	if (e->kind == EXPLAIN_BLOCK)
+		write_json_launches(out, v);
+	(void)fputs("\"kernels\": [", out);
 	for (int i = 0; i < v->cost.kernel_count; i++) {
 		const ek_cost_kernel *kernel = &v->cost.kernels[i];
 		(void)fprintf(out, "%s\n      {\"name\": %s, \"type\": %s, \"origin\": %s, ", i ? "," : "",
@@ -193,21 +211,34 @@ static void write_json_variant(FILE *out, const struct variant *v)
 	(void)fprintf(out, "]}");
 }
 
+static void write_json_sizes(FILE *out, const struct explanation *e)
+{
+	struct explained_size sizes[MOST_EXPLAINED_SIZES];
+	int count = explain_sizes(e, sizes);
+	(void)fputs("\"sizes\": {", out);
+	for (int i = 0; i < count; i++)
+		(void)fprintf(out, "\"%s\": %lld, ", sizes[i].name, (long long)sizes[i].value);
+	(void)fprintf(out, "\"given\": %s},\n", e->sizes_given ? "true" : "false");
+}
+
 static void write_json_head(FILE *out, const struct explanation *e)
 {
 	const ek_cost_args *a = &e->args;
 	double rate = machine_flop_rate(&e->machine, a->dtype), bandwidth = machine_bandwidth(&e->machine);
 	(void)fprintf(out,
 		      "{\n  \"evenkeel\": \"%s\", \"op\": %s, \"pass\": %s"
-		      ", \"device\": \"%s\", \"dtype\": \"%s\", \"weight_dtype\": \"%s\",\n  \"sizes\": "
-		      "{\"batch_size\": %lld, \"seq_len\": %lld, \"hidden_size\": %lld, \"given\": %s},\n"
-		      "  \"machine\": {\"name\": %s, \"bytes_per_second\": %.6g, \"flops_per_second\": %.6g, "
-		      "\"ridge\": %.6g},\n",
+		      ", \"device\": \"%s\", \"dtype\": \"%s\", \"weight_dtype\": \"%s\",\n  ",
 		      ek_version(), quoted(e->subject), quoted(explain_pass(e)),
 		      a->device == EK_CUDA ? "cuda" : "cpu", ek_dtype_name(a->dtype),
-		      ek_dtype_name(a->weight_dtype ? a->weight_dtype : a->dtype), (long long)a->batch_size,
-		      (long long)a->seq_len, (long long)a->hidden_size, e->sizes_given ? "true" : "false",
-		      quoted(e->machine.name), bandwidth, rate, rate / bandwidth);
+		      ek_dtype_name(a->weight_dtype ? a->weight_dtype : a->dtype));
+	write_json_sizes(out, e);
+	(void)fprintf(
+		out, "  \"machine\": {\"name\": %s, \"bytes_per_second\": %.6g, \"flops_per_second\": %.6g, ",
+		quoted(e->machine.name), bandwidth, rate);
+	if (e->kind == EXPLAIN_BLOCK)
+		(void)fprintf(out, "\"product_flops_per_second\": %.6g, ",
+			      machine_product_rate(&e->machine, a->dtype));
+	(void)fprintf(out, "\"ridge\": %.6g},\n", rate / bandwidth);
 }
 
 void explain_json(FILE *out, const struct explanation *e)
@@ -219,10 +250,13 @@ void explain_json(FILE *out, const struct explanation *e)
 	for (int i = 0; i < count; i++)
 		(void)fprintf(out, "%s\n    {\"text\": %s, \"option\": %s}", i ? "," : "",
 			      quoted(assumptions[i].text), quoted(assumptions[i].option));
-	(void)fprintf(out, "],\n  \"variants\": [");
+	(void)fprintf(out, "],\n");
+	if (e->kind == EXPLAIN_BLOCK)
+		explain_block_json(out);
+	(void)fprintf(out, "  \"variants\": [");
 	for (int i = 0; i < e->count; i++) {
 		(void)fputs(i ? ",\n" : "\n", out);
-		write_json_variant(out, &e->variants[i]);
+		write_json_variant(out, e, &e->variants[i]);
 	}
 	(void)fprintf(out, "]\n}\n");
 }

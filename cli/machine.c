@@ -195,6 +195,25 @@ double machine_flop_rate(const struct machine *machine, ek_dtype dtype)
 	return machine->flops[dtype == EK_F64];
 }
 
+/* Dense products of 16 bits in a clock of a multiprocessor, over its f32 fma: NVIDIA's architecture white papers. */
+static double tensor_cores(int arch)
+{
+	static const struct {
+		int arch, times;
+	} known[] = {{70, 8}, {75, 8},  {80, 16},  {86, 4},   {87, 8},
+		     {89, 4}, {90, 16}, {100, 32}, {103, 32}, {120, 4}};
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		if (known[i].arch == arch)
+			return known[i].times;
+	return 1;
+}
+
+double machine_product_rate(const struct machine *machine, ek_dtype dtype)
+{
+	bool tensor = machine->gpu && ek_dtype_size(dtype) == 2;
+	return machine_flop_rate(machine, dtype) * (tensor ? tensor_cores(machine->arch) : 1);
+}
+
 double machine_bandwidth(const struct machine *machine)
 {
 	int last = machine->copy_count - 1;

@@ -30,6 +30,8 @@ int machine_find(struct machine *machine, const char *name, bool gpu, const stru
  * slower with less: between the sizes that were measured, and below the smallest as long as for that. */
 double machine_copy_seconds(const struct machine *machine, double bytes);
 double machine_flop_rate(const struct machine *machine, ek_dtype dtype);
+/* Of matrix products: of 16 bits on a GPU by the tensor cores, as many times the rate of fma as they have more of them in a clock. */
+double machine_product_rate(const struct machine *machine, ek_dtype dtype);
 /* Bytes a second of the largest copy. */
 double machine_bandwidth(const struct machine *machine);
 

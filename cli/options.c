@@ -153,6 +153,10 @@ static int index_of(const char *name, const char *const *names, int count)
 static const char *set_pass(struct options *options, const char *value)
 {
 	int pass = index_of(value, pass_names, PASS_COUNT);
+	if (options->command == COMMAND_EXPLAIN && strcmp(value, "step") == 0) {
+		options->pass[FORWARD] = options->pass[BACKWARD] = true;
+		return NULL;
+	}
 	options->pass[FORWARD] = pass == FORWARD;
 	options->pass[BACKWARD] = pass == BACKWARD;
 	return pass < 0 ? "forward or backward" : NULL;
@@ -282,12 +286,29 @@ static const char *set_activation(struct options *options, const char *value)
 	return activation < 1 ? "sigmoid, silu, gelu, gelu_tanh, relu or relu_squared" : NULL;
 }
 
-const char *const variant_names[3] = {"reference", "pytorch", "evenkeel"};
+static const char *set_order(struct options *options, const char *value)
+{
+	static const char *const names[] = {"reordered", "pre"};
+	options->order = index_of(value, names, 2) + 1;
+	return options->order ? NULL : "reordered or pre";
+}
+
+static const char *set_norm(struct options *options, const char *value)
+{
+	static const char *const names[] = {"layer_norm", "rms_norm"};
+	int norm = index_of(value, names, 2) + 1;
+	options->choices[EK_CHOICE_NORM] = norm;
+	return norm ? NULL : "layer_norm or rms_norm";
+}
 
 static const char *set_variant(struct options *options, const char *value)
 {
-	options->variant = index_of(value, variant_names, 3) + 1;
-	return options->variant ? NULL : "reference, pytorch or evenkeel";
+	static const char *const names[] = {"reference", "pytorch", "evenkeel", "torch.compile"};
+	bool eager = strcmp(value, "eager") == 0;
+	options->variant = eager ? (int)EK_PYTORCH : index_of(value, names, 4) + 1;
+	return options->variant
+		       ? NULL
+		       : "reference, pytorch or evenkeel; of a block evenkeel, torch.compile or eager";
 }
 
 /* Returns NULL, or what the values may be. */
@@ -343,7 +364,29 @@ static const struct option table[] = {
 	{"--cols", "N", TO_OPS, COLS(cols), "columns, the normalized size (run: 4096; else: the list's)"},
 	{"--batch", "B", TO_EXPLAIN, ROWS(batch), "batch_size (8)"},
 	{"--seq", "S", TO_EXPLAIN, ROWS(seq), "seq_len; rows are batch_size * seq_len (2048)"},
-	{"--hidden", "H", TO_EXPLAIN, COLS(hidden), "hidden_size, the normalized size (4096)"},
+	{"--hidden", "H", TO_EXPLAIN, COLS(hidden),
+	 "hidden_size, the normalized size (4096; of a block 1024)"},
+	{"--d-model", "H", TO_EXPLAIN, COLS(hidden), "the same as --hidden H"},
+	{"--ffn", "F", TO_EXPLAIN, COLS(ffn),
+	 "ffn_size, the columns of gated activations and of a block's (4096)"},
+	{"--heads", "N", TO_EXPLAIN, COLS(heads), "heads of queries (32; of a block 16)"},
+	{"--kv-heads", "N", TO_EXPLAIN, COLS(kv_heads), "heads of keys and values (--heads)"},
+	{"--head-dim", "D", TO_EXPLAIN, NUMBER(head_dim, 1, EK_MAX_HEAD_DIM),
+	 "columns of a head (128; of a block --hidden over --heads)"},
+	{"--rotary-dim", "R", TO_EXPLAIN, NUMBER(rotary_dim, 2, EK_MAX_HEAD_DIM),
+	 "columns of a head that turn (--head-dim)"},
+	{"--order", "ORDER", TO_EXPLAIN, BY(set_order),
+	 "of a block: reordered: norms after the sublayers, or pre: before them (reordered)"},
+	{"--norm", "NAME", TO_EXPLAIN, BY(set_norm),
+	 "layer_norm or rms_norm: of a block (layer_norm), of qk_norm_rope (rms_norm)"},
+	{"--qk-norm", "0|1", TO_EXPLAIN, TO(SWITCH, qk_norm),
+	 "of a block: RMSNorm of the heads of q and k (0)"},
+	{"--gated", "0|1", TO_EXPLAIN, TO(SWITCH, gated),
+	 "of a block: a gate and a value in the feed-forward (1)"},
+	{"--causal", "0|1", TO_EXPLAIN, TO(SWITCH, causal),
+	 "of a block: attention to earlier tokens alone (1)"},
+	{"--packed", "0|1", TO_EXPLAIN, TO(SWITCH, packed),
+	 "of a block: q, k and v one product, gate and value another (0)"},
 	{"--rows", "M", TO_EXPLAIN, ROWS(rows), "the same as --batch M --seq 1"},
 	{"--cols", "N", TO_EXPLAIN, COLS(cols), "the same as --hidden N"},
 	{"--cols", "N,N", COMMAND_WARMUP, ITEMS(shape_count, take_width), "the widths that will be used"},
@@ -353,8 +396,10 @@ static const struct option table[] = {
 	{"--pass", "PASS", TO_KERNELS, BY(set_pass), "forward or backward (run: forward; else: both)"},
 	{"--dtype", "TYPE", TO_OPS, ITEMS(dtype_count, take_dtype),
 	 "f32, f16, bf16 or f64 (run: f32; else: the list's)"},
-	{"--pass", "PASS", TO_EXPLAIN, BY(set_pass), "forward or backward (forward)"},
-	{"--dtype", "TYPE", TO_EXPLAIN, ITEMS(dtype_count, take_dtype), "f32, f16, bf16 or f64 (f32)"},
+	{"--pass", "PASS", TO_EXPLAIN, BY(set_pass),
+	 "forward or backward; of a block also step, both (forward)"},
+	{"--dtype", "TYPE", TO_EXPLAIN, ITEMS(dtype_count, take_dtype),
+	 "f32, f16, bf16 or f64 (f32; of a block bf16)"},
 	{"--dtype", "TYPE", COMMAND_WARMUP, ITEMS(dtype_count, take_dtype),
 	 "f32, f16, bf16 or f64 (f32, f16 and bf16)"},
 	{"--weight-dtype", "TYPE", TO_KERNELS | TO_EXPLAIN, TO(DTYPE, weight_dtype),
@@ -378,7 +423,8 @@ static const struct option table[] = {
 	{"--bias", "0|1", TO_KERNELS & ~COMMAND_VERIFY, BY(set_bias),
 	 "with a bias, or biases, and their gradients (1; of a gate and a value 0)"},
 	{"--bias", "0|1", COMMAND_VERIFY, BY(set_bias), "with a bias, or biases, and their gradients (1)"},
-	{"--bias", "0|1", TO_EXPLAIN, BY(set_bias), "with a bias, and its gradient (1; rms_norm: 0)"},
+	{"--bias", "0|1", TO_EXPLAIN, BY(set_bias),
+	 "with a bias, and its gradient; or biases; of a block in all products (1; rms_norm: 0)"},
 	{"--x-bias", "0|1", TO_EXPLAIN | (TO_KERNELS & ~COMMAND_VERIFY), BY(set_x_bias),
 	 "of ops with a residual or an activation: with a bias of x, and its gradient (0)"},
 	{"--x-bias", "0|1", COMMAND_VERIFY, BY(set_x_bias),
@@ -419,7 +465,8 @@ static const struct option table[] = {
 	 "cpu or cuda, where evenkeel runs (what --machine is)"},
 	{"--machine", "NAME", TO_EXPLAIN, TO(FILE_NAME, machine),
 	 "whose roofline: this, h200 or a file from info --measure (h200; with --device cpu: this)"},
-	{"--variant", "NAME", TO_EXPLAIN, BY(set_variant), "reference, pytorch or evenkeel alone (all)"},
+	{"--variant", "NAME", TO_EXPLAIN, BY(set_variant),
+	 "reference, pytorch or evenkeel alone; of a block evenkeel, torch.compile or eager (all)"},
 	{"--markdown", "", TO_EXPLAIN, TO(FLAG, markdown), "tables for a document"},
 	{"--arch", "N,N", COMMAND_WARMUP, ITEMS(arch_count, take_arch),
 	 "for --pack: compute capabilities, such as 90,80 (the GPU's)"},
@@ -487,23 +534,34 @@ static int parse_option(struct options *options, enum command command, int argc,
 	return taken;
 }
 
-const char *ops_text(void)
+static int named_ops(enum command command)
 {
+	return command == COMMAND_EXPLAIN ? EK_OP_NAMES : EK_ROW_NAMES;
+}
+
+static const char *ops_of(enum command command)
+{
+	const int count = named_ops(command);
 	static char text[64 * EK_OP_NAMES];
 	size_t length = 0;
-	for (int i = 0; i < EK_ROW_NAMES; i++)
+	for (int i = 0; i < count; i++)
 		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
-					   i == 0                 ? ""
-					   : i == EK_ROW_NAMES - 1 ? " or "
-								  : ", ",
+					   i == 0           ? ""
+					   : i == count - 1 ? " or "
+							    : ", ",
 					   ek_ops[i].name);
 	return text;
+}
+
+const char *ops_text(void)
+{
+	return ops_of(COMMAND_RUN);
 }
 
 /* before: the option that ends where name begins; NULL: an op, or nothing, does. */
 static int parse_op(struct options *options, const char *name, const struct option *before)
 {
-	for (int i = 0; i < EK_ROW_NAMES; i++)
+	for (int i = 0; i < named_ops(options->command); i++)
 		if (strcmp(ek_ops[i].name, name) == 0) {
 			for (int k = 0; k < options->op_count; k++)
 				if (options->ops[k] == &ek_ops[i])
@@ -512,13 +570,17 @@ static int parse_op(struct options *options, const char *name, const struct opti
 			return STATUS_FINE;
 		}
 	bool explain = options->command == COMMAND_EXPLAIN;
+	if (explain && strcmp(name, "block") == 0) {
+		options->block = true;
+		return STATUS_FINE;
+	}
 	bool expression = explain && strpbrk(name, "$(){}+*");
 	if (!expression && before && isdigit((unsigned char)*name))
 		return complain(STATUS_USAGE, "%s: one value too many for %s, which takes %s", name,
 				before->name, *before->values ? before->values : "none");
 	if (!expression)
-		return complain(STATUS_USAGE, "%s: unknown op, must be %s%s", name, ops_text(),
-				explain ? ", or an expression of references such as "
+		return complain(STATUS_USAGE, "%s: unknown op, must be %s%s", name, ops_of(options->command),
+				explain ? ", block, or an expression of references such as "
 					  "'${torch.nn.LayerNorm}(batch_size, seq_len, hidden_size)'"
 					: "");
 	if (options->expression)
@@ -566,15 +628,17 @@ static int check_warmup(const struct options *options)
 
 static int check_explain(const struct options *options)
 {
-	if (options->op_count + (options->expression != NULL) != 1)
-		return complain(STATUS_USAGE,
-				"explain: must be followed by one op, %s, or by one expression of references",
-				ops_text());
+	if (options->op_count + (options->expression != NULL) + options->block != 1)
+		return complain(
+			STATUS_USAGE,
+			"explain: must be followed by one op, %s, by block, or by one expression of references",
+			ops_text());
 	if (options->expression && (options->variant || options->pass[FORWARD] || options->pass[BACKWARD]))
 		return complain(STATUS_USAGE, "%s: must be with an op; an expression's references say it",
 				options->variant ? "--variant" : "--pass");
-	if (options->op_count && options->ops[0]->forward != &ek_norm_forward_op)
-		return complain(STATUS_USAGE, "%s: explain counts the norms alone", options->ops[0]->name);
+	if (!options->block && options->pass[FORWARD] && options->pass[BACKWARD])
+		return complain(STATUS_USAGE, "--pass step: must be with block; %s has forward or backward",
+				options->op_count ? options->ops[0]->name : "an expression");
 	if (options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: explain takes one dtype, f32, f16, bf16 or f64");
 	if (options->rows && (options->batch || options->seq))
@@ -628,6 +692,8 @@ int options_parse(struct options *options, enum command command, int argc, char 
 				    .bias = true,
 				    .x_bias = command == COMMAND_VERIFY,
 				    .statistics = true,
+				    .gated = true,
+				    .causal = true,
 				    .verify = true,
 				    .time = true};
 	const struct option *before = NULL;

@@ -24,9 +24,6 @@ enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
 extern const char *const rounding_names[2];
 /* Of EK_NO_ACTIVATION and so on. */
 extern const char *const activation_names[EK_RELU_SQUARED + 1];
-/* Of EK_REFERENCE and so on. */
-extern const char *const variant_names[3];
-
 struct options {
 	enum command command;
 	const struct ek_op_entry *ops[EK_OP_NAMES]; /* in the order given */
@@ -62,7 +59,11 @@ struct options {
 	int arch_count;
 	/* explain */
 	const char *expression;     /* of references, instead of an op */
-	int64_t batch, seq, hidden; /* 0: not given */
+	int64_t batch, seq, hidden; /* 0: not given; here and in the next lines */
+	int64_t ffn, heads, kv_heads, head_dim, rotary_dim;
+	bool block; /* instead of an op */
+	int order;  /* EK_REORDERED and so on */
+	bool gated, qk_norm, causal;
 	ek_dtype compute_dtype, stats_dtype, intermediate_dtype;
 	int variant; /* 0: all */
 	bool statistics, markdown;
