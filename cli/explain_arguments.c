@@ -94,13 +94,11 @@ static void set_norm(ek_cost_args *a, const struct options *options)
 	a->absent |= (bias ? 0 : EK_NO_BIAS) | (options->statistics ? 0 : EK_NO_STATISTICS);
 }
 
-/* A gate and a value have biases when they are asked for. */
+/* As in a block, with the biases of the products in front. */
 static void set_glu(ek_cost_args *a, const struct options *options)
 {
-	bool value = has(options, "value"),
-	     bias = value ? options->bias_given && options->bias : options->bias;
 	a->ffn_size = options->ffn ? options->ffn : width_of(options, example.ffn);
-	a->with = (value ? EK_WITH_VALUE : 0) | (options->bias ? EK_WITH_BIASES : 0);
+	a->with = (has(options, "value") ? EK_WITH_VALUE : 0) | (options->bias ? EK_WITH_BIASES : 0);
 	a->absent = 0;
 }
 

@@ -11,6 +11,7 @@
 #include "gpu/kernels/columns_layout.h"
 #include "op.h"
 #include "ops/choices.h"
+#include "plan.h"
 
 #define END                  \
 	{                    \
@@ -110,22 +111,27 @@ static const struct ek_cost_row evenkeel_forward[] = {
 	END,
 };
 
-/* Partial sums of q, then of k, as biases.cu and weights.cu cut; each is folded into its own gradients. */
-#define FOLD(q, when, from, written)                                                                                 \
+/* Partial sums of one kind, of q and of k, whose last folds are one launch. */
+#define FOLD(when, columns, partials, folded)                                                                        \
 	{"columns_fold", "reduction", "src/gpu/kernels/columns.cu", when,                                            \
-	 {q "_sums*" from, q "_sums*" from "*s", written}}
-#define FOLDS(q)                                                                                                     \
-	FOLD(q, "any_sums*" q "_folds", q "_partials", q "_sums*" q "_folded*s"),                                    \
-	{"columns_final", "reduction", "src/gpu/kernels/columns.cu", "any_sums",                                     \
-	 {q "_sums*" q "_last", q "_sums*" q "_last*s", q "_gradients"}}
+	 {columns "*" partials, columns "*" partials "*s", columns "*" folded "*s"}}
+#define FOLDS(kind, q, k)                                                                                            \
+	FOLD(kind "*" kind "_q_folds", q, kind "_q_partials", kind "_q_last"),                                       \
+	FOLD(kind "*" kind "_k_folds", k, kind "_k_partials", kind "_k_last"),                                       \
+	{"columns_final", "reduction", "src/gpu/kernels/columns.cu", kind,                                           \
+	 {q "*" kind "_q_last + " k "*" kind "_k_last", q "*" kind "_q_last*s + " k "*" kind "_k_last*s",            \
+	  kind "_gradients"}}
 
+/* Where both kinds of gradients are wanted, the kernel of the weights writes dq and dk. */
 static const struct ek_cost_row evenkeel_backward[] = {
 	{"backward", "fused", "src/ops/rope/kernels/turn.cu", "1 - any_sums", {BACKWARD_FLOPS, "inputs", "outputs"}},
-	{"backward_biases", "fused", "src/ops/rope/kernels/biases.cu", "biases - weights*biases",
-	 {BACKWARD_FLOPS COLUMN_SUMS SLOT_SUMS, "inputs", "outputs - gradients + q_sums*q_partials*s + k_sums*k_partials*s"}},
+	{"backward_biases", "fused", "src/ops/rope/kernels/biases.cu", "biases",
+	 {BACKWARD_FLOPS " + q + k + q_columns*q_slots + k_columns*k_slots", "inputs",
+	 "(1 - weights)*(outputs - gradients) + q_columns*biases_q_partials*s + k_columns*biases_k_partials*s"}},
 	{"backward_weights", "fused", "src/ops/rope/kernels/weights.cu", "weights",
-	 {BACKWARD_FLOPS COLUMN_SUMS SLOT_SUMS, "inputs", "outputs - gradients + q_sums*q_partials*s + k_sums*k_partials*s"}},
-	FOLDS("q"), FOLDS("k"),
+	 {BACKWARD_FLOPS " + 2*(q + k) + head*(q_head_slots + k_head_slots)", "inputs",
+	 "outputs - gradients + head*weights_q_partials*s + head*weights_k_partials*s"}},
+	FOLDS("biases", "q_padded", "k_padded"), FOLDS("weights", "head_padded", "head_padded"),
 	END,
 };
 
@@ -310,13 +316,43 @@ static void add_forward(struct ek_facts *facts, const ek_cost_args *a)
 	ek_facts_add_bytes(facts, "tables", &ek_rope_forward_op, &call, BIT(EK_ROPE_FORWARD_COS), &symbols);
 }
 
+static void add_partials(struct ek_facts *facts, const ek_rope_backward_args *call)
+{
+	static const char *const names[2][2][3] = {
+		{{"biases_q_partials", "biases_q_folds", "biases_q_last"},
+		 {"biases_k_partials", "biases_k_folds", "biases_k_last"}},
+		{{"weights_q_partials", "weights_q_folds", "weights_q_last"},
+		 {"weights_k_partials", "weights_k_folds", "weights_k_last"}}};
+	for (int kind = 0; kind < 2; kind++) {
+		int64_t partials[2] = {0, 0};
+		if (kind ? call->dq_weight : call->dq_bias)
+			ek_rope_plan_partials(call, kind, partials);
+		for (int i = 0; i < 2; i++) {
+			bool folds = partials[i] > FOLD_TOGETHER;
+			ek_facts_add_number(facts, names[kind][i][0], partials[i]);
+			ek_facts_add_number(facts, names[kind][i][1], folds);
+			ek_facts_add_number(facts, names[kind][i][2],
+					    folds ? quotient_up(partials[i], FOLD_TOGETHER) : partials[i]);
+		}
+	}
+}
+
 static void add_backward(struct ek_facts *facts, const ek_cost_args *a)
 {
-	static char tensor[1];
+	static char tensor[64] __attribute__((aligned(64)));
 	void *dbias = a->with & EK_WITH_BIASES ? tensor : NULL, *dweight = has_weights(a) ? tensor : NULL,
 	     *x = a->norm ? tensor : NULL, *bias = x ? dbias : NULL;
 	const struct ek_op *op = &ek_rope_backward_op;
-	const ek_rope_backward_args call = {.dtype = a->dtype,
+	const ek_rope_backward_args call = {.norm = (int)a->norm,
+					    .batch = a->batch_size,
+					    .seq = a->seq_len,
+					    .heads = a->heads,
+					    .k_heads = a->k_heads,
+					    .head_dim = a->head_dim,
+					    .rotary_dim = a->rotary_dim,
+					    .table_rows = a->seq_len,
+					    .table_dtype = a->table_dtype,
+					    .dtype = a->dtype,
 					    .weight_dtype = a->weight_dtype,
 					    .gradient_dtype = a->gradient_dtype,
 					    .dq_out = tensor,
@@ -338,30 +374,37 @@ static void add_backward(struct ek_facts *facts, const ek_cost_args *a)
 					    .dk_weight = dweight};
 	ek_facts_add_operands(facts, op, &call, &symbols);
 	ek_facts_add_bytes(facts, "tables", op, &call, BIT(EK_ROPE_BACKWARD_COS), &symbols);
-	ek_facts_add_bytes(facts, "q_gradients", op, &call,
-			   BIT(EK_ROPE_BACKWARD_DQ_BIAS) | BIT(EK_ROPE_BACKWARD_DQ_WEIGHT), &symbols);
-	ek_facts_add_bytes(facts, "k_gradients", op, &call,
-			   BIT(EK_ROPE_BACKWARD_DK_BIAS) | BIT(EK_ROPE_BACKWARD_DK_WEIGHT), &symbols);
+	ek_facts_add_bytes(facts, "biases_gradients", op, &call,
+			   BIT(EK_ROPE_BACKWARD_DQ_BIAS) | BIT(EK_ROPE_BACKWARD_DK_BIAS), &symbols);
+	ek_facts_add_bytes(facts, "weights_gradients", op, &call,
+			   BIT(EK_ROPE_BACKWARD_DQ_WEIGHT) | BIT(EK_ROPE_BACKWARD_DK_WEIGHT), &symbols);
+	if (a->variant == EK_EVENKEEL)
+		add_partials(facts, &call);
+}
+
+/* Columns of partial sums, up to a multiple of 16 bytes. */
+static void add_padded(struct ek_facts *facts, const char *name, const ek_cost_args *a, int64_t heads,
+		       enum ek_symbol symbol)
+{
+	const int64_t cols = heads * a->head_dim, padded = GROUP_PITCH_OF(cols, a->dtype == EK_F64 ? 8 : 4);
+	const enum ek_symbol both[] = {EK_SYMBOL_HEAD_DIM, symbol};
+	if (padded == cols)
+		ek_facts_add(facts, name, 1, symbol == EK_SYMBOL_HEAD_DIM ? 1 : 2, both);
+	else
+		ek_facts_add_number(facts, name, padded);
 }
 
 /* Slots of the tokens for biases, and of the heads of all tokens for weights. */
 static void add_cuts(struct ek_facts *facts, const ek_cost_args *a)
 {
-	const int64_t tokens = a->batch_size * a->seq_len, heads[] = {a->heads, a->k_heads};
-	static const char *const names[2][7] = {
-		{"q_slots", "q_head_slots", "q_sums", "q_partials", "q_folds", "q_folded", "q_last"},
-		{"k_slots", "k_head_slots", "k_sums", "k_partials", "k_folds", "k_folded", "k_last"}};
-	for (int i = 0; i < 2; i++) {
-		bool weights = has_weights(a);
-		int64_t cols = heads[i] * a->head_dim, slots = ek_slot_count(tokens, cols),
-			head_slots = ek_slot_count(tokens * heads[i], a->head_dim),
-			partials = quotient_up(weights ? head_slots : slots, 8),
-			folded = partials > FOLD_TOGETHER ? quotient_up(partials, FOLD_TOGETHER) : 0;
-		const int64_t numbers[] = {slots,      head_slots, weights ? a->head_dim : cols, partials,
-					   folded > 0, folded,     folded ? folded : partials};
-		for (int k = 0; k < COUNT(numbers); k++)
-			ek_facts_add_number(facts, names[i][k], numbers[k]);
-	}
+	const int64_t tokens = a->batch_size * a->seq_len;
+	ek_facts_add_number(facts, "q_slots", ek_slot_count(tokens, a->heads * a->head_dim));
+	ek_facts_add_number(facts, "k_slots", ek_slot_count(tokens, a->k_heads * a->head_dim));
+	ek_facts_add_number(facts, "q_head_slots", ek_slot_count(tokens * a->heads, a->head_dim));
+	ek_facts_add_number(facts, "k_head_slots", ek_slot_count(tokens * a->k_heads, a->head_dim));
+	add_padded(facts, "q_padded", a, a->heads, EK_SYMBOL_HEADS);
+	add_padded(facts, "k_padded", a, a->k_heads, EK_SYMBOL_K_HEADS);
+	add_padded(facts, "head_padded", a, 1, EK_SYMBOL_HEAD_DIM);
 }
 
 static void add_facts(struct ek_facts *facts, const ek_cost_args *a)

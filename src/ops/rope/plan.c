@@ -442,6 +442,20 @@ void ek_rope_plan_backward(const ek_rope_backward_args *args, bool any_rows, str
 	add_folds(plan, &call, of_weights, any_rows);
 }
 
+/* ---- for the cost model ---- */
+
+void ek_rope_plan_partials(const ek_rope_backward_args *args, bool of_weights, int64_t partials[2])
+{
+	struct ek_rope_call call;
+	struct ek_plan plan;
+	struct ek_fold folds[2] = {{0}};
+	ek_rope_backward_call(args, &call);
+	start_plan(&plan);
+	add_sums(&plan, &call, of_weights ? KIND_ROPE_WEIGHTS : KIND_ROPE_BIASES, NULL, folds);
+	for (int i = 0; i < 2; i++)
+		partials[i] = folds[i].count;
+}
+
 /* ---- by the tables ---- */
 
 void ek_rope_list_forward(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan)

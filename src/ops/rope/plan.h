@@ -12,6 +12,9 @@ void ek_rope_plan_backward(const ek_rope_backward_args *args, bool any_rows, str
 /* Enough for any number of tokens up to those of args. */
 size_t ek_rope_plan_workspace(const ek_rope_backward_args *args);
 
+/* The partial sums of weights, or of biases, that the kernel for them writes: of q and of k, whose gradients are wanted. */
+void ek_rope_plan_partials(const ek_rope_backward_args *args, bool of_weights, int64_t partials[2]);
+
 /* For the tables of op.c. */
 void ek_rope_list_forward(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan);
 void ek_rope_list_backward(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan);
