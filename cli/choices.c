@@ -20,8 +20,7 @@ static const struct {
 		       [EK_CHOICE_ROUNDING] = {"--rounding", "weight", true},
 		       [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
 		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate_first"},
-		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"},
-		       [EK_CHOICE_NORM] = {"--norm", "norm"}};
+		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"}};
 
 /* Those of ek_scalar_names that only some ops have. */
 static const char *const scalar_options[EK_SCALARS] = {

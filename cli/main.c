@@ -87,12 +87,14 @@ static const struct command_entry commands[] = {
 	 "  evenkeel bench add_layer_norm --quick\n"
 	 "  evenkeel bench swiglu --shapes 2048x4096 --dtype f32,bf16\n"
 	 "  evenkeel bench --device cuda --quick\n"},
-	{"explain", COMMAND_EXPLAIN, command_explain, "OP|REFERENCE [options]",
+	{"explain", COMMAND_EXPLAIN, command_explain, "OP|block|REFERENCE [options]",
 	 "what an op costs: FLOPs, bytes, the least time",
 	 "Counts FLOPs, bytes read and bytes written, kernel by kernel, as formulas and as numbers, for the\n"
 	 "decomposition (reference), for what PyTorch launches (pytorch) and for evenkeel, with the arithmetic\n"
 	 "intensity, whether memory or arithmetic is the limit, and the least time that a measured machine allows.\n"
 	 "Nothing is run. Assumptions are listed, each with the option that switches it; docs/cost.md explains.\n"
+	 "block: a transformer block, kernel by kernel, of evenkeel.torch, torch.compile and eager PyTorch, with\n"
+	 "launches counted and what is often counted wrongly.\n"
 	 "An expression of references, quoted, is expanded; its variables are batch_size, seq_len, hidden_size,\n"
 	 "a_bytes and w_bytes.\n\n"
 	 "Examples\n"
@@ -101,6 +103,9 @@ static const struct command_entry commands[] = {
 	 "  evenkeel explain rms_norm --pass backward --machine here.json\n"
 	 "  evenkeel explain add_layer_norm --dtype bf16 --residual-dtype f32\n"
 	 "  evenkeel explain layer_norm --device cpu              on this machine, measured first\n"
+	 "  evenkeel explain swiglu --ffn 11008 --dtype bf16 --pass backward\n"
+	 "  evenkeel explain rope --heads 32 --kv-heads 8 --head-dim 128 --dtype bf16\n"
+	 "  evenkeel explain block --order pre --pass step --batch 2 --d-model 4096 --heads 32 --ffn 11008\n"
 	 "  evenkeel explain '2*${torch.nn.functional.layer_norm}(batch_size, seq_len, hidden_size)'\n"},
 	{"warmup", COMMAND_WARMUP, command_warmup, "[OP...] --cols N,N [options]",
 	 "compile GPU kernels ahead of their first use",

@@ -632,10 +632,15 @@ static int check_explain(const struct options *options)
 		return complain(
 			STATUS_USAGE,
 			"explain: must be followed by one op, %s, by block, or by one expression of references",
-			ops_text());
+			ops_of(COMMAND_EXPLAIN));
 	if (options->expression && (options->variant || options->pass[FORWARD] || options->pass[BACKWARD]))
 		return complain(STATUS_USAGE, "%s: must be with an op; an expression's references say it",
 				options->variant ? "--variant" : "--pass");
+	if (options->choices[EK_CHOICE_NORM] && !options->block &&
+	    !(options->op_count && options->ops[0]->usual[EK_CHOICE_NORM]))
+		return complain(STATUS_USAGE, "--norm: must be with block or qk_norm_rope");
+	if (options->order && !options->block)
+		return complain(STATUS_USAGE, "--order: must be with block");
 	if (!options->block && options->pass[FORWARD] && options->pass[BACKWARD])
 		return complain(STATUS_USAGE, "--pass step: must be with block; %s has forward or backward",
 				options->op_count ? options->ops[0]->name : "an expression");
