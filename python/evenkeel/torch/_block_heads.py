@@ -19,6 +19,11 @@ from evenkeel.torch._block_options import Heads, Rotation
 from evenkeel.torch._recompute import Tensors, compute, serve, wide_dtype, with_columns, workspace
 
 
+def _like(tensor: Tensor | None, is_needed: bool) -> Tensor | None:
+    """Memory for the gradient of a parameter."""
+    return torch.empty_like(tensor) if tensor is not None and is_needed else None
+
+
 class _Packed(NamedTuple):
     """A call, of (qkv, bias, cos, sin, q_weight, k_weight); the results are q, k and v, [batch, heads, seq, head_dim].
 
@@ -61,24 +66,22 @@ class _Packed(NamedTuple):
     def backward(self, gradients: Tensors, kept: Tensors, needs: Sequence[bool]) -> tuple[Tensor | None, ...]:
         qkv, bias, cos, sin, *weights = kept
         assert qkv is not None
+        dq_out, dk_out, dv_out = (g.transpose(1, 2) for g in gradients if g is not None)
         packed = torch.empty_like(qkv, memory_format=torch.contiguous_format)
-        sums = [torch.empty_like(t) if t is not None and n else None for t, n in zip(kept, needs, strict=True)]
-        _, dbias, _, _, *dweights = sums
         dq, dk, dv = self._parts(packed)
-        columns = (None,) * 3 if dbias is None else torch.split(dbias, self.cut.columns)
-        self._turn_back(gradients[:2], kept, (dq, dk, *columns[:2], *dweights))
-        assert gradients[2] is not None
-        dv.copy_(gradients[2].transpose(1, 2))
-        if columns[2] is not None:
-            torch.sum(dv, (0, 1), dtype=columns[2].dtype, out=columns[2].view(dv.shape[2:]))
+        dbias, *dweights = (_like(t, need) for t, need in zip((bias, *weights), (needs[1], *needs[4:]), strict=True))
+        dq_bias, dk_bias, dv_bias = (None,) * 3 if dbias is None else torch.split(dbias, self.cut.columns)
+        self._turn_back(dq_out, dk_out, kept, (dq, dk, dq_bias, dk_bias, *dweights))
+        dv.copy_(dv_out)
+        if dv_bias is not None:
+            torch.sum(dv, (0, 1), dtype=dv_bias.dtype, out=dv_bias.view(dv.shape[2:]))
         return packed, dbias, None, None, *dweights
 
-    def _turn_back(self, gradients: Tensors, kept: Tensors, made: Tensors) -> None:
+    def _turn_back(self, dq_out: Tensor, dk_out: Tensor, kept: Tensors, made: Tensors) -> None:
         """Fills the gradients of q, k, their biases and their weights."""
         qkv, _, cos, sin, *weights = kept
         assert qkv is not None
         q, k = self._parts(qkv)[:2] if self.norm.norm else (None, None)
-        dq_out, dk_out = (g.transpose(1, 2) for g in gradients if g is not None)
         given = dq_out, dk_out, q, k, cos, sin, None, None, None, *weights
         sums = [t is not None for t in made[2:]]
         scratch = workspace(_core.rope_backward_workspace, given, *self.norm, *self.turn, *sums, None)
