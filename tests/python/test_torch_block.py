@@ -152,6 +152,7 @@ def graph_of(y):
 
 KERNELS = {  # the nodes of evenkeel, and how many gradients autograd adds
     "reordered": ({"RecomputedBackward": 2, "NormResidualBackward": 2}, 2),
+    "reordered rms without biases": ({"RecomputedBackward": 2, "NormResidualBackward": 2}, 2),
     "pre-norm": ({"RecomputedBackward": 2, "AddNormBackward": 2}, 0),
     "pre-norm rms": ({"RecomputedBackward": 2, "AddNormBackward": 2}, 0),
     "input norms": ({"RecomputedBackward": 2, "AddNormBackward": 2, "NormResidualBackward": 2}, 0),
@@ -282,7 +283,7 @@ def test_a_size_that_is_no_integer_is_a_type_error():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", SMOKE)
+@pytest.mark.parametrize("form", [*SMOKE, "reordered rms without biases"])
 def test_gradients_of_every_order(form):
     block, x = block_of(form, torch.float64), example((1, 3, 32), torch.float64).requires_grad_()
     with sdpa_kernel(SDPBackend.MATH):  # the others have no second derivative

@@ -27,7 +27,6 @@ from evenkeel.torch._functional import (
     rms_norm_residual,
 )
 from evenkeel.torch._glu import bias_act, glu
-from evenkeel.torch._rope import rope
 
 _packed_heads_outside = _disable_dynamo(lambda *given: packed_heads(*given))  # torch.compile breaks its graph here
 
@@ -104,9 +103,8 @@ def heads(
     tables: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The product adds the bias, which costs nothing there; its gradient is summed beside that of the product."""
-    is_full = norms[0] is not None and norms[0].normalized_shape != (cut.head_dim,)
-    if rotation is None or tables is None or is_full:
-        return _heads_apart(x, linear, cut, norms, rotation, tables)
+    if rotation is None or tables is None:
+        return _heads_without_rope(x, linear, cut, norms)
     bias = linear.bias
     qkv = F.linear(x, linear.weight, None if bias is None else bias.detach())
     run = _packed_heads_outside if is_compiling() else packed_heads
@@ -114,23 +112,13 @@ def heads(
     return made
 
 
-def _heads_apart(
-    x: Tensor,
-    linear: Linear,
-    cut: Heads,
-    norms: tuple[Any, Any],
-    rotation: Rotation | None,
-    tables: tuple[Tensor, Tensor] | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Without RoPE, or with norms of all heads of a token: the gradients of the parts are concatenated."""
-    parts = torch.split(F.linear(x, linear.weight, linear.bias), cut.columns, -1)
+def _heads_without_rope(x: Tensor, linear: Linear, cut: Heads, norms: tuple[Any, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """Norms of views; their gradients are concatenated."""
     made = []
+    parts = torch.split(F.linear(x, linear.weight, linear.bias), cut.columns, -1)
     for part, module in zip(parts, (*norms, None), strict=True):
         is_full = module is not None and module.normalized_shape != (cut.head_dim,)
         part = (norm(part, module) if is_full else part).view(*part.shape[:-1], -1, cut.head_dim)
         made.append(part if module is None or is_full else norm(part, module))
-    q, k, v = made
-    if rotation is not None and tables is not None:
-        options: Any = {"interleaved": rotation.interleaved, "rotary_dim": rotation.rotary_dim, "layout": "bshd"}
-        q, k = rope(q, k, *tables, **options)
-    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    q, k, v = (part.transpose(1, 2) for part in made)
+    return q, k, v

@@ -16,6 +16,8 @@ from evenkeel import _core
 from evenkeel._rope import Norm, Turn, turn_of
 from evenkeel.torch import _block_plain
 from evenkeel.torch._block_options import Heads, Rotation
+from evenkeel.torch._block_wide_norm import NormedHeads, WideNorm
+from evenkeel.torch._call import LAYER_NORM, RMS_NORM
 from evenkeel.torch._recompute import Tensors, compute, serve, wide_dtype, with_columns, workspace
 
 
@@ -40,7 +42,7 @@ class _Packed(NamedTuple):
         """In a message, that of the function for two tensors."""
         return "rope" if self.norm.norm is None else "qk_norm_rope"
 
-    def _parts(self, packed: Tensor) -> list[Tensor]:
+    def parts(self, packed: Tensor) -> list[Tensor]:
         """Views of q, k and v, [batch, seq, heads, head_dim]."""
         shape = *packed.shape[:-1], -1, self.cut.head_dim
         return [part.view(shape) for part in torch.split(packed, self.cut.columns, -1)]
@@ -57,9 +59,13 @@ class _Packed(NamedTuple):
     def forward(self, inputs: Tensors) -> tuple[Tensor | None, ...]:
         qkv, _, cos, sin, *weights = inputs
         assert qkv is not None
-        q, k, v = self._parts(qkv)
+        return self.turn_parts(*self.parts(qkv), cos, sin, *weights)
+
+    def turn_parts(self, q: Tensor, k: Tensor, v: Tensor, *operands: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The results of the parts; operands are cos, sin and the weights."""
+        cos, sin, *weights = operands
         made = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k)]
-        given = q, k, cos, sin, None, None, None, *weights
+        given = q, k, cos, sin, None, None, None, *(weights or (None, None))
         compute(_core.rope_forward, given, *self.norm, *self.turn, *made, any_order=True)
         return tuple(x.transpose(1, 2) for x in (*made, v))
 
@@ -68,7 +74,7 @@ class _Packed(NamedTuple):
         assert qkv is not None
         dq_out, dk_out, dv_out = (g.transpose(1, 2) for g in gradients if g is not None)
         packed = torch.empty_like(qkv, memory_format=torch.contiguous_format)
-        dq, dk, dv = self._parts(packed)
+        dq, dk, dv = self.parts(packed)
         dbias, *dweights = (_like(t, need) for t, need in zip((bias, *weights), (needs[1], *needs[4:]), strict=True))
         dq_bias, dk_bias, dv_bias = (None,) * 3 if dbias is None else torch.split(dbias, self.cut.columns)
         self._turn_back(dq_out, dk_out, kept, (dq, dk, dq_bias, dk_bias, *dweights))
@@ -81,7 +87,7 @@ class _Packed(NamedTuple):
         """Fills the gradients of q, k, their biases and their weights."""
         qkv, _, cos, sin, *weights = kept
         assert qkv is not None
-        q, k = self._parts(qkv)[:2] if self.norm.norm else (None, None)
+        q, k = self.parts(qkv)[:2] if self.norm.norm else (None, None)
         given = dq_out, dk_out, q, k, cos, sin, None, None, None, *weights
         sums = [t is not None for t in made[2:]]
         scratch = workspace(_core.rope_backward_workspace, given, *self.norm, *self.turn, *sums, None)
@@ -93,7 +99,7 @@ class _Packed(NamedTuple):
         qkv, bias, cos, sin, *weights = inputs
         if bias is not None:
             qkv = qkv + (bias - bias.detach()).to(qkv.dtype)
-        q, k, v = self._parts(qkv)
+        q, k, v = self.parts(qkv)
         interleaved, _, rotary_dim, *_ = self.turn
         turned = [
             _block_plain.turned(self._normalized(x, weight), cos, sin, rotary_dim or self.cut.head_dim, interleaved)
@@ -107,11 +113,15 @@ class _Packed(NamedTuple):
         return x if name is None else _block_plain.norm_of(name == "layer", x, shape, weight, None, eps, offset)
 
 
-def _norm_of(module: Any) -> Norm:
-    """Of the heads; both norms of a block have one eps and one weight_offset."""
-    if module is None:
-        return Norm()
-    return Norm("layer" if isinstance(module, LayerNorm) else "rms", False, module.weight_offset, module.eps)
+def _call(cut: Heads, norm: Any, turn: Turn) -> Any:
+    """norm is that of q; the norms of a block have one kind, one eps and one weight_offset."""
+    if norm is None:
+        return _Packed(cut, Norm(), turn)
+    is_layer = isinstance(norm, LayerNorm)
+    if norm.normalized_shape == (cut.head_dim,):
+        return _Packed(cut, Norm("layer" if is_layer else "rms", False, norm.weight_offset, norm.eps), turn)
+    wide = WideNorm(LAYER_NORM if is_layer else RMS_NORM, norm.eps, norm.weight_offset)
+    return NormedHeads(_Packed(cut, Norm(), turn), wide, [])
 
 
 def packed_heads(
@@ -130,6 +140,5 @@ def packed_heads(
     shapes |= {"cos": tuple(cos.shape), "sin": tuple(sin.shape)}
     turn = turn_of(shapes, rotation.interleaved, False, rotation.rotary_dim, 0, "bhsd")
     weights = with_columns(qkv, *(None if norm is None else norm.weight for norm in norms))
-    call = _Packed(cut, _norm_of(norms[0]), turn)
-    made: tuple[Tensor, Tensor, Tensor] = serve(call, qkv, bias, cos, sin, *weights)
+    made: tuple[Tensor, Tensor, Tensor] = serve(_call(cut, norms[0], turn), qkv, bias, cos, sin, *weights)
     return made
