@@ -111,6 +111,14 @@ int signature_resolve(struct signature *s)
 	return 0;
 }
 
+int signatures_resolve(struct signature *const *signatures)
+{
+	for (; *signatures; signatures++)
+		if (signature_resolve(*signatures))
+			return -1;
+	return 0;
+}
+
 static int read_inputs(struct call *call)
 {
 	if (read_dtype(call))

@@ -118,6 +118,8 @@ struct signature {
 
 /* Once for each signature; -1 with an exception. */
 int signature_resolve(struct signature *signature);
+/* The same for several; the last is NULL. */
+int signatures_resolve(struct signature *const *signatures);
 
 /* ---- calls ---- */
 

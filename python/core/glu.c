@@ -121,11 +121,8 @@ CHECK_FUNCTION(check_glu, choices_row)
 
 int glu_resolve(void)
 {
-	struct signature *const rows[] = {&forward_row,      &backward_row,    &workspace_row,
-					  &choices_row,      &act_forward_row, &act_backward_row,
-					  &act_workspace_row};
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		if (signature_resolve(rows[i]))
-			return -1;
-	return 0;
+	struct signature *const rows[] = {
+		&forward_row,     &backward_row,     &workspace_row,     &choices_row,
+		&act_forward_row, &act_backward_row, &act_workspace_row, NULL};
+	return signatures_resolve(rows);
 }

@@ -22,11 +22,10 @@ static int shape_of(const struct call *call, const struct ek_operand *operand,
 	int ndim = 0;
 	for (int dim = 0; dim < operand->rank; dim++) {
 		const struct extent *extent = &call->extents[operand->dims[dim].size];
+		int64_t each = each_of(call, &operand->dims[dim]), of = operand->dims[dim].halves ? 2 : 1;
 		for (int i = 0; i < extent->ndim; i++)
-			shape[ndim++] = extent->shape[i];
-		shape[ndim - 1] *= each_of(call, &operand->dims[dim]);
-		if (operand->dims[dim].halves)
-			shape[ndim - 1] /= 2;
+			shape[ndim++] =
+				i < extent->ndim - 1 ? extent->shape[i] : extent->shape[i] * each / of;
 	}
 	return ndim;
 }
@@ -117,11 +116,12 @@ static int refuse_shape(const struct call *call, const struct ek_operand *operan
 {
 	int64_t shape[EK_MOST_DIMS * MAX_NDIM];
 	int ndim = shape_of(call, operand, shape);
-	if (is_flat(operand, view)) {
-		shape[0] *= shape[1];
-		ndim = 1;
-	}
-	return require_shape(view, ndim, shape);
+	if (!is_flat(operand, view))
+		return require_shape(view, ndim, shape);
+	int64_t elements = 1;
+	for (int i = 0; i < ndim; i++)
+		elements *= shape[i];
+	return require_shape(view, 1, &elements);
 }
 
 int read_input(struct call *call, const struct parameter *parameter, PyObject *object)

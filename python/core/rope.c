@@ -84,9 +84,6 @@ CHECK_FUNCTION(check_rope, choices_row)
 
 int rope_resolve(void)
 {
-	struct signature *const rows[] = {&forward_row, &backward_row, &workspace_row, &choices_row};
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		if (signature_resolve(rows[i]))
-			return -1;
-	return 0;
+	struct signature *const rows[] = {&forward_row, &backward_row, &workspace_row, &choices_row, NULL};
+	return signatures_resolve(rows);
 }

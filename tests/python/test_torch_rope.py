@@ -268,9 +268,9 @@ def test_positions_are_rows_of_the_tables(turn):
             alone = ours(one, [t[rows[b]] for t in tables], **turn)
             assert all_same([r[b : b + 1] for r in results], alone)
         assert found[0].abs().sum() > 0
-    for given in (rows[0], rows[:1]):
+    for chosen in (rows[0], rows[:1]):
         assert all_same(
-            ours(inputs, tables, positions=given, **turn), ours(inputs, [t[rows[0]] for t in tables], **turn)
+            ours(inputs, tables, positions=chosen, **turn), ours(inputs, [t[rows[0]] for t in tables], **turn)
         )
 
 
