@@ -36,7 +36,8 @@ INLINE void N(apply_limits)(const struct N(limits) * l, vec *t, vec *v)
 	*v = V(add)(V(at_least)(V(at_most)(*v, l->value_most), l->value_least), l->offset);
 }
 
-/* An activation, with numbers or without them: x is `limited`. */
+/* An activation, with numbers or without them: x is `limited`. The loops have a copy of the segment, which no store can change: its
+ * pointers stay in registers. */
 #define LOOPS(name, x, LIMITED)                                                                              \
 	INLINE vec N(y_##name##_##x)(vec t, vec v, const struct N(limits) * l)                               \
 	{                                                                                                    \
@@ -45,8 +46,9 @@ INLINE void N(apply_limits)(const struct N(limits) * l, vec *t, vec *v)
 		const vec a = V(name)(t);                                                                    \
 		return V(mul)(LIMITED ? V(mul)(a, l->inverse) : a, v);                                       \
 	}                                                                                                    \
-	static void N(forward_##name##_##x)(const struct N(segment) * s, int64_t n)                          \
+	static void N(forward_##name##_##x)(const struct N(segment) * given, int64_t n)                      \
 	{                                                                                                    \
+		const struct N(segment) own = *given, *s = &own;                                             \
 		const struct N(limits) l = N(limits_of)(s->numbers);                                         \
 		int64_t i = 0;                                                                               \
 		for (; i + N(STEP) <= n; i += N(STEP)) {                                                     \
@@ -79,8 +81,9 @@ INLINE void N(apply_limits)(const struct N(limits) * l, vec *t, vec *v)
 			*dgate = V(if_less)(l->limit, over, zero, *dgate);                                   \
 		}                                                                                            \
 	}                                                                                                    \
-	static void N(backward_##name##_##x)(const struct N(segment) * s, int64_t n)                         \
+	static void N(backward_##name##_##x)(const struct N(segment) * given, int64_t n)                     \
 	{                                                                                                    \
+		const struct N(segment) own = *given, *s = &own;                                             \
 		const struct N(limits) l = N(limits_of)(s->numbers);                                         \
 		for (int64_t i = 0; i < n; i += N(W)) {                                                      \
 			vec dgate, dvalue;                                                                   \
@@ -160,7 +163,8 @@ static void N(forward)(const ek_glu_forward_args *a, int64_t first, int64_t end,
 {
 	real gate[SEGMENT], value[SEGMENT], pairs[2 * SEGMENT], y[SEGMENT];
 	const bool has_value = a->value || a->interleaved;
-	const struct ek_glu_numbers numbers = ek_glu_numbers_of(a->dtype, has_value, a->limit, a->alpha, a->value_offset);
+	const struct ek_glu_numbers numbers =
+		ek_glu_numbers_of(a->dtype, has_value, a->limit, a->alpha, a->value_offset);
 	const struct N(loops) *loops =
 		&N(loops_of)[a->activation][ek_glu_is_limited(a->limit, a->alpha, a->value_offset)];
 	struct N(segment)
@@ -218,7 +222,8 @@ static void N(backward)(const ek_glu_backward_args *a, int64_t first, int64_t en
 {
 	real gate[SEGMENT], value[SEGMENT], pairs[2 * SEGMENT], dy[SEGMENT], dgate[SEGMENT], dvalue[SEGMENT];
 	const bool has_value = a->value || a->interleaved;
-	const struct ek_glu_numbers numbers = ek_glu_numbers_of(a->dtype, has_value, a->limit, a->alpha, a->value_offset);
+	const struct ek_glu_numbers numbers =
+		ek_glu_numbers_of(a->dtype, has_value, a->limit, a->alpha, a->value_offset);
 	const struct N(loops) *loops =
 		&N(loops_of)[a->activation][ek_glu_is_limited(a->limit, a->alpha, a->value_offset)];
 	const struct N(tensor) absent = N(tensor_at)(NULL, a->dtype, 0);
