@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call, grad, hessian, jvp, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import evenkeel
@@ -437,6 +438,19 @@ def test_a_wider_bias_is_left_to_pytorch_with_one_warning(fallback):
     fallback("error")
     with pytest.raises(NotImplementedError, match="left this call to PyTorch"):
         ek.swiglu(x, None, bias)
+
+
+@every_form
+def test_a_call_can_be_traced_with_symbols_for_sizes(form):
+    inputs, dy = operands(form)
+
+    def step(*inputs):
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        return torch.autograd.grad(ours(form, *leaves, activation="silu"), leaves, dy)
+
+    graph = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*inputs)
+    for a, b in zip(graph(*inputs), step(*inputs), strict=True):
+        close(a, b.double(), "f32")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import grad, jvp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import evenkeel
@@ -489,6 +490,19 @@ def test_a_wider_bias_is_left_to_pytorch_with_one_warning(fallback):
     fallback("error")
     with pytest.raises(NotImplementedError, match="left this call to PyTorch"):
         ek.rope(*inputs[:2], *tables, inputs[2].double())
+
+
+@every_norm
+def test_a_call_can_be_traced_with_symbols_for_sizes(norm):
+    inputs, tables, dys = operands(norm=norm)
+
+    def step(*inputs):
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        return torch.autograd.grad(ours(leaves, tables, norm), leaves, dys)
+
+    graph = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*inputs)
+    for a, b in zip(graph(*inputs), step(*inputs), strict=True):
+        close(a, b.double(), "f32")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

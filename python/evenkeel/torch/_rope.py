@@ -167,9 +167,13 @@ _cached_turn = lru_cache(256)(_turn_of_shapes)  # a model has few
 
 def _turn_of(named: dict[str, Any], *options: Any) -> Turn:
     """What says which elements turn may be a tensor, whose value changes."""
-    shapes = (named[name] if named[name] is None else tuple(named[name].shape) for name in _SHAPED)
-    is_constant = all(type(option) in _VALUES for option in options)
-    return (_cached_turn if is_constant else _turn_of_shapes)(*shapes, *options)
+    shapes = [named[name] if named[name] is None else tuple(named[name].shape) for name in _SHAPED]
+    if all(type(option) in _VALUES for option in options):
+        try:
+            return _cached_turn(*shapes, *options)
+        except TypeError:  # a size may be a symbol, which has no hash
+            pass
+    return _turn_of_shapes(*shapes, *options)
 
 
 def _positions(given: Tensor, q: Tensor) -> Tensor:
