@@ -35,6 +35,8 @@ static struct ek_rope_form form_of(const struct rope_key *key)
 	return (struct ek_rope_form){.kind = key->kind,
 				     .dtype = (ek_dtype)key->dtype,
 				     .norm = key->norm != NO_NORM,
+				     .centred = key->centred,
+				     .bias = key->has_bias,
 				     .head_dim = key->head_dim,
 				     .rotary_dim = key->rotary_dim,
 				     .alignment = key->alignment};

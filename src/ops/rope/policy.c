@@ -45,18 +45,28 @@ static int row_threads_of(const struct ek_rope_form *form, int unit)
 	return threads;
 }
 
-/* Loads of several heads are on their way at once, and share cos, sin and weights; up to 64 registers of numbers, half of them where
- * backward has two of each. A row of column sums is one head. */
-static int heads_of(const struct ek_rope_form *form, int held)
+/* Loads of several heads are on their way at once, and share cos, sin and weights: as many as 64 registers of numbers hold, half
+ * of that for each of backward with a norm, LayerNorm or a bias, and parts that do not turn or units of one element. A row of column sums is one head. */
+static int heads_of(const struct ek_rope_form *form, int unit, int held)
 {
-	int words = form->dtype == EK_F64 ? 2 : 1,
-	    most = form->norm && form->kind != KIND_ROPE_FORWARD ? 32 : 64;
-	int heads = MOST_HEADS;
+	int most = form->dtype == EK_F64 ? 32 : 64, heads = MOST_HEADS;
 	if (has_sums(form))
 		return 1;
-	while (heads > 1 && heads * held * words > most)
+	most /= form->norm && form->kind != KIND_ROPE_FORWARD ? 2 : 1;
+	most /= form->norm && (form->centred || form->bias) ? 2 : 1;
+	most /= form->rotary_dim < form->head_dim || (form->norm && unit == 1) ? 2 : 1;
+	while (heads > 1 && heads * held > most)
 		heads /= 2;
 	return heads;
+}
+
+/* 80 registers are enough where all there is to hold are heads that turn as a whole; 128 in most cases. */
+static int blocks_of(const struct ek_rope_form *form, int held)
+{
+	bool plain = !form->norm && !has_sums(form) && !form->bias;
+	if (plain && form->rotary_dim == form->head_dim && form->dtype != EK_F64)
+		return 3;
+	return held * (form->dtype == EK_F64 ? 2 : 1) > 16 && (form->norm || has_sums(form)) ? 1 : 2;
 }
 
 struct ek_rope_policy ek_rope_policy(const struct ek_rope_form *form)
@@ -64,11 +74,11 @@ struct ek_rope_policy ek_rope_policy(const struct ek_rope_form *form)
 	struct ek_rope_policy p = {.unit = unit_of(form), .threads = BLOCK};
 	p.row_threads = row_threads_of(form, p.unit);
 	int units = ek_rope_units(form, p.unit, p.row_threads), held = units * p.unit;
-	p.heads = heads_of(form, held);
+	p.heads = heads_of(form, p.unit, held);
+	p.blocks = blocks_of(form, held);
 	/* shared memory for an exchange of elements, or for many units that are on their way */
 	if ((form->norm && form->head_dim > 256) || (has_sums(form) && units > 2))
 		p.threads = SMALL_BLOCK;
-	p.blocks = form->norm || has_sums(form) ? 2 : 3;
 	return p;
 }
 

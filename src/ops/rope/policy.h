@@ -8,7 +8,7 @@
 struct ek_rope_form {
 	int kind; /* KIND_ROPE_… of kernels/layout.h */
 	ek_dtype dtype;
-	bool norm;
+	bool norm, centred, bias; /* centred: LayerNorm */
 	int head_dim, rotary_dim;
 	int alignment; /* of heads: 16, 8, or less */
 };

@@ -11,7 +11,8 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 	struct walk now = walk_to(a, side, first < end ? first : 0, there ? head : 0), ahead = now;
 	real weight[HELD], sums[HELD], g[1][HELD];
 	int stage = 0;
-	load_weights(side, t, weight);
+	if (!LATE)
+		load_weights(side, t, weight);
 	UNROLL
 	for (int i = 0; i < HELD; i++)
 		sums[i] = 0;

@@ -288,7 +288,7 @@ DEVICE real *exchange_of(int head)
 	return (real *)shared_memory() + (group * HEADS + head) * EXCHANGE_NUMBERS(HEAD_DIM, UNIT);
 }
 
-DEVICE void put_terms(const real *u, const real *v, const int product, int head, int t)
+DEVICE void put_terms(const real *u, const real *v, const real *minus, const int product, int head, int t)
 {
 	real *to = exchange_of(head);
 	UNROLL
@@ -298,10 +298,11 @@ DEVICE void put_terms(const real *u, const real *v, const int product, int head,
 			continue;
 		UNROLL
 		for (int e = 0; e < UNIT; e++) {
-			terms[e] = product ? u[j * UNIT + e] * v[j * UNIT + e] : u[j * UNIT + e];
+			const real a = minus ? u[j * UNIT + e] - *minus : u[j * UNIT + e], b = minus ? a : v[j * UNIT + e];
+			terms[e] = product ? a * b : a;
 			if (HEAD_DIM > LANES) {
-				to[column_of(t, j) + e] = u[j * UNIT + e];
-				to[HEAD_DIM + column_of(t, j) + e] = product ? v[j * UNIT + e] : 0;
+				to[column_of(t, j) + e] = a;
+				to[HEAD_DIM + column_of(t, j) + e] = product ? b : 0;
 			}
 		}
 		if (HEAD_DIM <= LANES)
@@ -330,20 +331,24 @@ DEVICE real take_run(const int product, int head, int t)
 	return fold_array(run, RUN);
 }
 
-/* The sums over HEADS heads of u, or of u * v; a thread gets those that fold_threads leaves it. */
-DEVICE void sum_heads(real (*u)[HELD], real (*v)[HELD], const int product, real *own, int t)
+/* The means over HEADS heads of u, or of u * v; with minus those of u - minus, or of its square. A thread gets those that
+ * fold_threads leaves it. */
+DEVICE void sum_heads(real (*u)[HELD], real (*v)[HELD], const real *minus, const int product, real *own, int t)
 {
 	real parts[2 * HEADS];
 	UNROLL
 	for (int h = 0; h < HEADS; h++) {
 		if (!BY_SHUFFLES)
-			put_terms(u[h], v[h], product, h, t);
+			put_terms(u[h], v[h], minus ? minus + h : minus, product, h, t);
 		UNROLL
 		for (int j = 0; BY_SHUFFLES && j < 2; j++) {
 			real terms[UNIT];
 			UNROLL
-			for (int e = 0; e < UNIT; e++)
-				terms[e] = product ? u[h][j * UNIT % HELD + e] * v[h][j * UNIT % HELD + e] : u[h][j * UNIT % HELD + e];
+			for (int e = 0; e < UNIT; e++) {
+				const int i = j * UNIT % HELD + e;
+				const real a = minus ? u[h][i] - minus[h] : u[h][i], b = minus ? a : v[h][i];
+				terms[e] = product ? a * b : a;
+			}
 			parts[h * PARTS + j] = fold_array(terms, UNIT);
 		}
 	}
@@ -371,31 +376,25 @@ DEVICE void sum_heads(real (*u)[HELD], real (*v)[HELD], const int product, real 
 /* The same means, of all heads, in every thread. */
 DEVICE void head_means(real (*u)[HELD], real (*v)[HELD], const int product, real *means, int t)
 {
-	sum_heads(u, v, product, means, t);
+	sum_heads(u, v, (const real *)0, product, means, t);
 	spread_sums(means, HEADS, t);
 }
 
 /* Rule 3; a thread computes those of its own heads. */
 DEVICE void head_statistics(real (*x)[HELD], struct statistics *s, real eps, int t)
 {
-	real m0[HEADS], own_m0[HEADS], squares[HEADS], apart[HEADS], d[HEADS][HELD];
+	real m0[HEADS], own_m0[HEADS], squares[HEADS], apart[HEADS];
 	real mean[HEADS], rstd[HEADS], shift[HEADS];
 	if (CENTRED) {
-		sum_heads(x, x, 0, own_m0, t);
+		sum_heads(x, x, (const real *)0, 0, own_m0, t);
 		UNROLL
 		for (int k = 0; k < OWN; k++)
 			m0[k] = own_m0[k];
 		spread_sums(m0, HEADS, t);
-		UNROLL
-		for (int h = 0; h < HEADS; h++) {
-			UNROLL
-			for (int i = 0; i < HELD; i++)
-				d[h][i] = x[h][i] - m0[h];
-		}
-		sum_heads(d, d, 1, squares, t);
-		sum_heads(d, d, 0, apart, t);
+		sum_heads(x, x, m0, 1, squares, t);
+		sum_heads(x, x, m0, 0, apart, t);
 	} else {
-		sum_heads(x, x, 1, squares, t);
+		sum_heads(x, x, (const real *)0, 1, squares, t);
 	}
 	UNROLL
 	for (int k = 0; k < OWN; k++) {
@@ -449,19 +448,30 @@ DEVICE void norm_backward(real (*g)[HELD], real (*xhat)[HELD], const struct stat
 
 /* ---- rule 12 ---- */
 
+/* Threads with many elements of a head load what they need where they use it. */
+enum { LATE = HELD > 16 };
+#define WEIGHTS_OF_USE(side, weight, t)      \
+	real of_use[HELD];                   \
+	const real *w = weight;              \
+	if (LATE) {                  \
+		load_weights(side, t, of_use); \
+		w = of_use;                  \
+	}
+
 /* What is behind the bias: x becomes y. */
-DEVICE void compute_heads(real (*x)[HELD], const struct turn *by, const real *weight, real eps, int t)
+DEVICE void compute_heads(const struct rope_side *side, real (*x)[HELD], const struct turn *by, const real *weight, real eps, int t)
 {
 #if NORM
 	struct statistics s[HEADS];
 #endif
 #if NORM == 1
 	normalize_heads(x, s, eps, t);
+	WEIGHTS_OF_USE(side, weight, t)
 	UNROLL
 	for (int h = 0; HAS_WEIGHT && h < HEADS; h++) {
 		UNROLL
 		for (int i = 0; i < HELD; i++)
-			x[h][i] = x[h][i] * weight[i];
+			x[h][i] = x[h][i] * w[i];
 	}
 #endif
 	UNROLL
@@ -472,26 +482,26 @@ DEVICE void compute_heads(real (*x)[HELD], const struct turn *by, const real *we
 #endif
 }
 
-/* The gradient g of y becomes that of x, which has its bias; sums, if not NULL, gets the terms of a weight's gradient of those
- * heads that are there. */
-DEVICE void compute_gradients(real (*g)[HELD], real (*x)[HELD], const struct turn *by, const real *weight, real eps, int t,
-			      real *sums, const int *there)
+/* Of a norm after the turn: x, with its bias, becomes xhat. */
+DEVICE void compute_turned(real (*x)[HELD], const struct turn *by, struct statistics *s, real eps, int t)
 {
-#if NORM
-	struct statistics s[HEADS];
-#endif
 #if NORM == 2
 	UNROLL
 	for (int h = 0; h < HEADS; h++)
 		turn_head(x[h], by);
 	normalize_heads(x, s, eps, t);
-	norm_backward(g, x, s, t);
 #endif
-	UNROLL
-	for (int h = 0; h < HEADS; h++)
-		turn_back(g[h], by);
+}
+
+/* Of a norm before the turn: from x, with its bias, and the gradient g of the norm's result that of its input. sums, if not NULL, gets
+ * the terms of the gradient of weights, of those heads that are there. */
+DEVICE void compute_norm_gradients(const struct rope_side *side, real (*g)[HELD], real (*x)[HELD], const real *weight, real eps,
+				   int t, real *sums, const int *there)
+{
 #if NORM == 1
+	struct statistics s[HEADS];
 	normalize_heads(x, s, eps, t);
+	WEIGHTS_OF_USE(side, weight, t)
 	UNROLL
 	for (int h = 0; h < HEADS; h++) {
 		UNROLL
@@ -499,7 +509,7 @@ DEVICE void compute_gradients(real (*g)[HELD], real (*x)[HELD], const struct tur
 			if (sums)
 				sums[i] = there[h] ? fma_real(g[h][i], x[h][i], sums[i]) : sums[i];
 			if (HAS_WEIGHT)
-				g[h][i] = g[h][i] * weight[i];
+				g[h][i] = g[h][i] * w[i];
 		}
 	}
 	norm_backward(g, x, s, t);
@@ -648,22 +658,45 @@ DEVICE void fetch_row(const struct rope_side *side, const struct walk *w, int t,
 	fetch_close();
 }
 
+DEVICE void take_x(const struct rope_side *side, const struct walk *w, int t, int there, int stage, real *x)
+{
+	quad raw[UNITS];
+	take_head(raw, side->x + w->x, t, there, stage, 1);
+	widen_head(raw, x);
+	add_bias(side, w->head, t, x);
+}
+
+DEVICE void take_gradient(const struct rope_side *side, const struct walk *w, int t, int there, int stage, real *g)
+{
+	quad raw[UNITS];
+	take_head(raw, side->dy + w->dy, t, there, stage, 0);
+	widen_head(raw, g);
+}
+
 /* The gradient of a row that is there or not, in g; sums gets the terms of a weight's. */
 DEVICE void compute_row(const struct rope_arguments *a, const struct rope_side *side, const struct walk *w, const real *weight,
 			int t, int there, int stage, real (*g)[HELD], real *sums)
 {
-	quad raw[UNITS];
 	real x[1][HELD];
 	struct turn by;
-	take_head(raw, side->dy + w->dy, t, there, stage, 0);
-	widen_head(raw, g[0]);
-	if (NORM) {
-		take_head(raw, side->x + w->x, t, there, stage, 1);
-		widen_head(raw, x[0]);
-		add_bias(side, w->head, t, x[0]);
-	}
 	load_turn(a, w->batch, w->seq, t, there, &by);
-	compute_gradients(g, x, &by, weight, (real)a->eps, t, sums, &there);
+#if NORM == 2
+	struct statistics s[1];
+	take_x(side, w, t, there, stage, x[0]);
+	compute_turned(x, &by, s, (real)a->eps, t);
+	take_gradient(side, w, t, there, stage, g[0]);
+	norm_backward(g, x, s, t);
+	turn_back(g[0], &by);
+#else
+	take_gradient(side, w, t, there, stage, g[0]);
+	turn_back(g[0], &by);
+	if (NORM) {
+		if (LATE)
+			sync_warp();
+		take_x(side, w, t, there, stage, x[0]);
+		compute_norm_gradients(side, g, x, weight, (real)a->eps, t, sums, &there);
+	}
+#endif
 	store_head(side->y + w->y, g[0], t, there && side->y);
 }
 #endif

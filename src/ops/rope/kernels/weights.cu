@@ -67,7 +67,8 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, rope_arguments)
 
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	load_weights(&side, t, weight);
+	if (!LATE)
+		load_weights(&side, t, weight);
 	NO_UNROLL
 	for (i64 first = 0; first < side.slot_rows; first += walkers * CHUNK_ROWS) {
 		const i64 chunk = from + first + walker * CHUNK_ROWS;
