@@ -303,13 +303,16 @@ static void compile_all(void)
 static const char *describe(const struct ek_recipe *recipe)
 {
 	static char text[500];
-	static const char *const names[] = {"WEIGHT_ELEMENT", "ACCESS",     "WEIGHT_ACCESS",
-					    "BYTES",          "HAS_WEIGHT", "HAS_BIAS",
-					    "HAS_RESIDUAL",   "HAS_H",      "HAS_RESIDUAL_AFTER",
-					    "HAS_X_BIAS",     "HAS_DH",     "HAS_DX_BIAS",
-					    "X_ELEMENT",      "Y_ELEMENT",  "DX_ELEMENT",
-					    "HAS_RSTD",       "HAS_DX",     "HAS_DWEIGHT",
-					    "HAS_GATE",       "GATE_FIRST", "ACTIVATION"};
+	static const char *const names[] = {"WEIGHT_ELEMENT", "ACCESS",      "WEIGHT_ACCESS",
+					    "BYTES",          "HAS_WEIGHT",  "HAS_BIAS",
+					    "HAS_RESIDUAL",   "HAS_H",       "HAS_RESIDUAL_AFTER",
+					    "HAS_X_BIAS",     "HAS_DH",      "HAS_DX_BIAS",
+					    "X_ELEMENT",      "Y_ELEMENT",   "DX_ELEMENT",
+					    "HAS_RSTD",       "HAS_DX",      "HAS_DWEIGHT",
+					    "HAS_GATE",       "GATE_FIRST",  "ACTIVATION",
+					    "NORM",           "CENTRED",     "ROTARY_DIM",
+					    "UNIT",           "ROW_THREADS", "HEADS",
+					    "HAS_POSITIONS"};
 	int length = 0;
 	for (int i = 0; i < COUNT_OF(names); i++)
 		if (recipe_constant(recipe, names[i]) >= 0)
@@ -484,6 +487,44 @@ static void list_gated(int first, int step)
 	}
 }
 
+/* RoPE and QK-norm: heads of every way to lie in threads, with all sums and with one kind of them; alignments and choices in turn. */
+static void list_rope(int first, int step)
+{
+	static const char *const operands[] = {"k k_out q_bias q_weight positions dq dk",
+					       "k k_out dq dk q_weight dq_weight",
+					       "k k_out k_bias dk_bias dq", "k k_out dq dk q_bias"};
+	static const int heads[][2] = {{64, 64},     {128, 128},   {96, 96},   {256, 64},
+				       {128, 64},    {80, 32},     {256, 256}, {40, 20},
+				       {512, 512},   {1024, 256},  {192, 192}, {32, 32},
+				       {1024, 1024}, {1023, 1022}, {7, 6},     {16, 16}};
+	static const int offsets[] = {0, 0, 8, 4, 1};
+	enum { ROPE_OPS = 2, CALLS = ROPE_OPS * PASS_COUNT * COUNT_OF(operands) * DTYPE_PAIRS };
+	kernel_count = 0;
+	for (int i = first; i < CALLS * COUNT_OF(heads); i += step) {
+		const int *head = heads[i % COUNT_OF(heads)], call = i / COUNT_OF(heads),
+			  k = call / (ROPE_OPS * PASS_COUNT);
+		struct test_case c = case_make_heads(&ek_ops[EK_ROW_NAMES + call % ROPE_OPS],
+						     call / ROPE_OPS % PASS_COUNT ? BACKWARD : FORWARD,
+						     dtype_pairs[k % DTYPE_PAIRS],
+						     (struct head_sizes){4, 2048, 32, 8, head[0], head[1]});
+		union op_args args;
+		struct ek_recipe recipes[MOST_OF_A_CALL];
+		if (i / step % 2)
+			case_choose(&c, i * 7 % case_choice_count(&c));
+		case_set(&c, operands[k / DTYPE_PAIRS]);
+		case_normalise(&c);
+		for (int o = 0; o < case_op(&c)->operand_count; o++) {
+			const int offset = offsets[i / step % COUNT_OF(offsets)];
+			/* the bytes of many elements spill a register or two: nobody has such heads at odd addresses */
+			c.offset[o] = offset == 1 && head[0] > 512 ? 8 : offset;
+		}
+		case_args_nowhere(&c, &args);
+		int count = list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);
+		for (int r = 0; r < count; r++)
+			add_kernel(&recipes[r]);
+	}
+}
+
 static void check_some(void (*list)(int first, int step), int capability, int first, int step)
 {
 	if (!has_nvrtc())
@@ -511,6 +552,12 @@ TEST(kernels_of_gated_activations_for_sm_90_spill_nothing)
 	check_some(list_gated, MEASURED_ARCH, 0, steps[test_mode]);
 }
 
+TEST(kernels_of_rope_for_sm_90_spill_nothing)
+{
+	static const int steps[] = {97, 37, 3};
+	check_some(list_rope, MEASURED_ARCH, 0, steps[test_mode]);
+}
+
 /* A part of them, another one for each. */
 TEST(fused_kernels_compile_for_other_gpus)
 {
@@ -519,6 +566,7 @@ TEST(fused_kernels_compile_for_other_gpus)
 		check_some(list_fused, archs[i], 40 * i, steps[test_mode]);
 		check_some(list_groups, archs[i], 11 * i, steps[test_mode]);
 		check_some(list_gated, archs[i], 7 * i, steps[test_mode] / 2);
+		check_some(list_rope, archs[i], 11 * i, steps[test_mode]);
 	}
 }
 

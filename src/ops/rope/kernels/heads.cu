@@ -81,12 +81,19 @@ DEVICE void store_unit(u8 *to, quad v)
 		store_bits(to, ELEMENT_BYTES, quad_bits(v, 0));
 }
 
+/* Between the loads of many single elements: those that are on their way take registers. */
+#define KEEP_IN_ORDER(j)       \
+	if (NORM && (j) % 8 == 7) \
+		sync_warp();
+
 /* A head as its thread t holds it; zeros where there is none. */
 DEVICE void load_head(quad *v, const u8 *head, int t, int there)
 {
 	UNROLL
-	for (int j = 0; j < UNITS; j++)
+	for (int j = 0; j < UNITS; j++) {
 		v[j] = there && has_unit(t, j) ? load_unit(head + column_of(t, j) * ELEMENT_BYTES) : no_quad();
+		KEEP_IN_ORDER(j)
+	}
 }
 
 DEVICE void widen_head(const quad *v, real *x)
@@ -168,6 +175,7 @@ DEVICE void load_vector(const u8 *from, int t, real missing, real *x)
 			x[j * UNIT + e] = missing;
 		if (from && has_unit(t, j))
 			load_numbers(from + column_of(t, j) * WEIGHT_BYTES, WEIGHT_ELEMENT, UNIT, VECTOR_ALIGNED, x + j * UNIT);
+		KEEP_IN_ORDER(j)
 	}
 }
 
