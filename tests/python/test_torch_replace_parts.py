@@ -115,6 +115,26 @@ def test_norms_alone_are_the_default():
     assert ek.replace(model, KINDS) == 4  # and the rest later
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["Llama", "Gemma3", "GptOss", "Glm4"])
+def test_a_replaced_model_generates_the_same(family):
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_config(model_of(family).config).eval()
+    tokens, options = torch.arange(1, 21).view(2, 10), {"max_new_tokens": 8, "do_sample": False}
+    expected = model.generate(tokens, **options)
+    ek.replace(model, KINDS)
+    assert torch.equal(model.generate(tokens, **options), expected)
+
+
+@pytest.mark.slow
+def test_a_replaced_model_trains_with_checkpoints():
+    model = model_of("Llama")
+    ek.replace(model, KINDS)
+    expected = results(model)
+    model.gradient_checkpointing_enable()
+    close(results(model), expected)
+
+
 def test_a_bfloat16_model_stays_one():
     model = model_of("Llama").bfloat16()
     expected = results(model)
