@@ -1,6 +1,6 @@
 """The parts of a transformer block by evenkeel's kernels; _block_plain.py says what each function is.
 
-A bias of a product goes to the kernel after it, where that takes one. SPDX-License-Identifier: MIT
+A bias of a product goes to the kernel after it, where that takes the whole of it. SPDX-License-Identifier: MIT
 """
 
 from typing import Any
@@ -102,7 +102,7 @@ def heads(
     rotation: Rotation | None,
     tables: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The product adds the bias, which costs nothing there; its gradient is summed beside that of the product."""
+    """The product adds the bias, that of v too; its gradient is summed by the kernel that makes those of q and k."""
     if rotation is None or tables is None:
         return _heads_without_rope(x, linear, cut, norms)
     bias = linear.bias
