@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "compare.h"
 #include "device.h"
+#include "heads.h"
 #include "gpu_timing.h"
 #include "json.h"
 #include "options.h"
@@ -49,8 +50,8 @@ static int bench_case(struct bench *bench, const struct test_case *test_case, bo
 	struct cell cell;
 	struct result result;
 	progress_step("%s %s %s %lldx%lld", test_case->op->name, pass_names[test_case->pass],
-		      ek_dtype_name(test_case->dtype), (long long)test_case->rows,
-		      (long long)test_case->cols);
+		      ek_dtype_name(test_case->dtype), (long long)case_shape(test_case).rows,
+		      (long long)case_shape(test_case).cols);
 	int status = cell_make(&cell, bench->ctx, bench->options, test_case, cached ? 1 : 0);
 	if (status != STATUS_FINE)
 		return status;
@@ -71,8 +72,8 @@ static int bench_case(struct bench *bench, const struct test_case *test_case, bo
 /* The small calls are part of the CPU's list, not of a question about certain shapes, dtypes or passes. */
 static bool wants_cached(const struct options *options)
 {
-	return options->device == EK_CPU && !options->shape_count && !options->dtype_count &&
-	       !options->pass[BACKWARD];
+	return options->device == EK_CPU && !(options->op_count && is_on_heads(options->ops[0])) &&
+	       !options->shape_count && !options->dtype_count && !options->pass[BACKWARD];
 }
 
 static int bench_all(struct bench *bench)

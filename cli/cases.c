@@ -7,6 +7,7 @@
 
 #include "forms.h"
 #include "gpu_quick.h"
+#include "heads.h"
 #include "options.h"
 
 /* Which lists a shape is in. verify's lists contain each other: quick, then default, then full. */
@@ -155,11 +156,11 @@ static void append(struct list *list, const struct listed_case *added)
 	list->count++;
 }
 
-/* A gated activation usually has no biases: they are there where they are asked for, and where all is verified. */
+/* A gated activation and RoPE usually have no biases: they are there where they are asked for, and where all is verified. */
 static bool wants_bias(const struct options *options, const struct ek_op_entry *op)
 {
-	return options->bias &&
-	       (options->bias_given || options->command == COMMAND_VERIFY || !op_has(op, "value"));
+	return options->bias && (options->bias_given || options->command == COMMAND_VERIFY ||
+				 !(op_has(op, "value") || is_on_heads(op)));
 }
 
 /* What the options leave out. */
@@ -172,7 +173,10 @@ static void drop_operands(struct test_case *c, const struct options *options)
 		{"weight", "weight dweight", options->weight},
 		{"bias", "bias dbias", options->bias},
 		{"x_bias", "x_bias dx_bias", options->x_bias},
-		{"gate_bias", "gate_bias value_bias dgate_bias dvalue_bias", wants_bias(options, c->op)}};
+		{"gate_bias", "gate_bias value_bias dgate_bias dvalue_bias", wants_bias(options, c->op)},
+		{"q_weight", "q_weight k_weight dq_weight dk_weight", options->weight},
+		{"q_bias", "q_bias k_bias dq_bias dk_bias", wants_bias(options, c->op)},
+		{"positions", "positions", options->positions || options->command == COMMAND_VERIFY}};
 	for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
 		if (!groups[i].wanted && op_has(c->op, groups[i].of))
 			case_drop(c, groups[i].operands);
@@ -190,17 +194,34 @@ static void pack(struct test_case *c)
 	c->packed = true;
 }
 
+/* Of an op on heads the results lie as the options say, and their gradients. */
+static struct test_case case_of_shape(const struct options *options, const struct ek_op_entry *op,
+				      enum pass pass, struct dtype_pair dtypes, struct shape shape)
+{
+	static const char *const results[] = {"q_out", "k_out", "dq_out", "dk_out"};
+	struct head_sizes sizes;
+	if (!is_on_heads(op) || !heads_of(options, shape, &sizes))
+		return case_make(op, pass, dtypes, shape.rows, shape.cols);
+	struct test_case c = case_make_heads(op, pass, dtypes, sizes);
+	for (int i = 0; i < 4 && options->heads_first; i++) {
+		int number = ek_operand_named(case_op(&c), results[i]);
+		c.heads_first |= number >= 0 ? UINT32_C(1) << number : 0;
+	}
+	return c;
+}
+
 struct test_case case_with(const struct options *options, const struct ek_op_entry *op, enum pass pass,
 			   struct dtype_pair dtypes, struct shape shape)
 {
-	struct test_case c = case_make(op, pass, dtypes, shape.rows, shape.cols);
+	struct test_case c = case_of_shape(options, op, pass, dtypes, shape);
 	c.eps = options->eps;
 	c.limit = options->limit;
 	c.alpha = options->alpha;
 	c.value_offset = options->value_offset;
 	c.seed = options->seed;
 	c.filling = options->filling;
-	c.group_cols = case_has_groups(&c) ? options->group_cols : 0;
+	if (case_has_groups(&c))
+		c.group_cols = options->group_cols;
 	drop_operands(&c, options);
 	if (options->packed && op_has(op, "value"))
 		pack(&c);
@@ -226,6 +247,9 @@ static void append_shape(struct list *list, const struct options *options, bool 
 			 const struct model *model, struct shape shape)
 {
 	struct listed_case forms[MOST_FORMS];
+	struct head_sizes sizes;
+	if (is_on_heads(model->op) && !heads_of(options, shape, &sizes))
+		return;
 	struct test_case plain = case_with(options, model->op, model->pass, model->dtypes, shape);
 	int form_count = list_forms(&plain, forms);
 	if (bench || shape.rows * shape.cols > (options->shape_count ? FORMS_ASKED_FOR : FORMS_LISTED))
@@ -296,6 +320,9 @@ static struct options choices_in_turn(const struct options *options, const struc
 		[EK_CHOICE_WEIGHT_OFFSET] = turn % FLAVOURS == 1,
 		[EK_CHOICE_ROUNDING] = turn % FLAVOURS == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE,
 		[EK_CHOICE_INTERLEAVED] = turn % TENSORS == 3,
+		[EK_CHOICE_TRAILING] = turn % FLAVOURS == 2,
+		[EK_CHOICE_NORM] = turn % LIMITS == 2 ? EK_LAYER_NORM : 0,
+		[EK_CHOICE_NORM_LAST] = turn % TENSORS == 1,
 	};
 	struct options chosen = *options;
 	for (int i = 0; i < EK_CHOICES; i++)
@@ -394,18 +421,22 @@ static void append_fused(struct list *list, const struct options *options, const
 			 struct shape shape, int turn)
 {
 	struct listed_case forms[MOST_FORMS];
+	struct head_sizes sizes;
 	struct options chosen = choices_in_turn(options, model->op, turn);
+	if (is_on_heads(model->op) && !heads_of(&chosen, shape, &sizes))
+		return;
 	struct test_case plain = case_with(&chosen, model->op, model->pass, model->dtypes, shape);
 	int count = list_forms(&plain, forms), small = shape.rows * shape.cols <= FORMS_LISTED;
 	for (int i = small ? 0 : turn % count; i < count; i += small ? 1 : count)
 		append(list, &forms[i]);
 }
 
-/* A plain norm and a fused one for every shape, pair of dtypes and pass, and another op for every third. They take turns, so
+/* A plain norm and a fused one for every shape, pair of dtypes and pass, and for every third a gated activation and an op on heads. They take turns, so
  * that each op meets each shape, and each pair and pass in all its forms. */
 static void append_cpu_quick(struct list *list, const struct options *options)
 {
 	enum { NORMS = 2, FUSED = EK_NORM_OPS - NORMS, OTHERS = EK_OP_COUNT - EK_NORM_OPS, OTHERS_TURN = 3 };
+	enum { ON_HEADS = EK_OP_NAMES - EK_ROW_NAMES };
 	bool both = !options->pass[FORWARD] && !options->pass[BACKWARD];
 	for (int i = 0; i < PASS_COUNT * DTYPE_PAIRS; i++) {
 		struct model model = {.pass = (enum pass)(i / DTYPE_PAIRS),
@@ -419,8 +450,9 @@ static void append_cpu_quick(struct list *list, const struct options *options)
 			append_shape(list, options, false, &model, shapes[k].shape);
 			model.op = &ek_ops[NORMS + turn % FUSED];
 			append_fused(list, options, &model, shapes[k].shape, turn / FUSED + i);
-			model.op = &ek_ops[EK_NORM_OPS + turn % OTHERS];
-			if (turn % OTHERS_TURN == 0 && has_groups(options, model.op, shapes[k].shape.cols))
+			model.op = turn % OTHERS_TURN ? &ek_ops[EK_ROW_NAMES + turn % ON_HEADS]
+						      : &ek_ops[EK_NORM_OPS + turn % OTHERS];
+			if (turn % OTHERS_TURN < 2 && has_groups(options, model.op, shapes[k].shape.cols))
 				append_fused(list, options, &model, shapes[k].shape, turn / OTHERS_TURN);
 			turn++;
 		}
@@ -431,18 +463,22 @@ static void append_cpu_quick(struct list *list, const struct options *options)
  * RMSNorm moves the same bytes with less arithmetic. */
 static int list_ops(const struct options *options, bool bench, const struct ek_op_entry *ops[EK_OP_NAMES])
 {
-	int norms = options->quick ? 1 : EK_NORM_OPS, all = bench ? EK_OP_NAMES : EK_OP_COUNT, count = 0;
+	int norms = options->quick ? 1 : EK_NORM_OPS, count = 0;
 	for (int i = 0; i < options->op_count; i++)
 		ops[count++] = options->ops[i];
-	for (int i = 0; options->op_count == 0 && i < all; i++)
-		if (!bench || i < norms || strcmp(ek_ops[i].name, "swiglu") == 0)
+	for (int i = 0; options->op_count == 0 && i < EK_OP_NAMES; i++) {
+		bool listed = i < norms || strcmp(ek_ops[i].name, "swiglu") == 0 || is_on_heads(&ek_ops[i]);
+		if (bench ? listed : i < EK_OP_COUNT || i >= EK_ROW_NAMES)
 			ops[count++] = &ek_ops[i];
+	}
 	return count;
 }
 
 static void append_all(struct list *list, const struct options *options, bool bench)
 {
-	if (!bench && options->quick && options->shape_count == 0 &&
+	const bool on_heads =
+		options->op_count && is_on_heads(options->ops[0]); /* not in the GPU's quick list */
+	if (!bench && options->quick && options->shape_count == 0 && !on_heads &&
 	    (options->device == EK_CUDA || options->op_count == 0)) {
 		(options->device == EK_CUDA ? append_gpu_quick : append_cpu_quick)(list, options);
 		return;
@@ -471,11 +507,17 @@ struct listed_case *cases_list(const struct options *options, bool bench, int *c
 	return list.cases;
 }
 
+/* Of as many rows, or sequences, as the call; tables and biases are small beside those. */
+static bool is_tensor(const struct ek_operand *operand)
+{
+	return operand->rank > 1 && operand->dims[0].size == 0 && !(operand->flags & EK_INDEX);
+}
+
 double case_bytes(const struct test_case *test_case)
 {
 	double bytes = 0;
 	for (int i = 0; i < case_op(test_case)->operand_count; i++)
-		if (test_case->present >> i & 1 && case_op(test_case)->operands[i].rank > 1)
+		if (test_case->present >> i & 1 && is_tensor(&case_op(test_case)->operands[i]))
 			bytes += (double)operand_bytes(test_case, i);
 	return bytes;
 }

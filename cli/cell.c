@@ -10,6 +10,7 @@
 #include "choices.h"
 #include "cli.h"
 #include "device.h"
+#include "heads.h"
 #include "gpu/gpu.h"
 #include "options.h"
 #include "peers.h"
@@ -152,7 +153,8 @@ static int keep_statistics(struct cell *cell, ek_context *ctx)
 static int no_memory(const struct cell *cell, double bytes)
 {
 	return complain(STATUS_USAGE, "--rows %lld --cols %lld: needs %.1f GB, more than %s",
-			(long long)cell->test_case.rows, (long long)cell->test_case.cols, bytes * 1e-9,
+			(long long)case_shape(&cell->test_case).rows,
+			(long long)case_shape(&cell->test_case).cols, bytes * 1e-9,
 			cell->gpu ? "the GPU has free" : "this machine has");
 }
 
@@ -288,8 +290,8 @@ void cell_describe(const struct cell *cell, const ek_context *ctx, struct result
 				  .pass = test_case->pass,
 				  .dtype = test_case->dtype,
 				  .weight_dtype = test_case->weight_dtype,
-				  .rows = test_case->rows,
-				  .cols = test_case->cols,
+				  .rows = case_shape(test_case).rows,
+				  .cols = case_shape(test_case).cols,
 				  .device = device_words(ctx),
 				  .bytes = case_bytes(test_case)};
 	bool x_bias = op_has(test_case->op, "x_bias") && case_has(test_case, "x_bias dx_bias");

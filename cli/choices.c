@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "heads.h"
 #include "options.h"
 
 /* By number. What ops must have for the choice to mean something, an operand or the choice itself; NULL: all have it. For
@@ -16,11 +17,15 @@ static const struct {
 		       [EK_CHOICE_H_DTYPE] = {"--residual-dtype", "residual"},
 		       [EK_CHOICE_Y_DTYPE] = {"--out-dtype", "y_dtype", true},
 		       [EK_CHOICE_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
-		       [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", "weight", true},
+		       [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", "weight_offset", true},
 		       [EK_CHOICE_ROUNDING] = {"--rounding", "weight", true},
 		       [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
 		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate_first"},
-		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"}};
+		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"},
+		       [EK_CHOICE_TABLE_DTYPE] = {"--table-dtype", "table_dtype"},
+		       [EK_CHOICE_TRAILING] = {"--trailing", "trailing"},
+		       [EK_CHOICE_NORM] = {"--norm", "norm"},
+		       [EK_CHOICE_NORM_LAST] = {"--norm-last", "norm_last"}};
 
 /* Those of ek_scalar_names that only some ops have. */
 static const char *const scalar_options[EK_SCALARS] = {
@@ -192,7 +197,8 @@ int choices_check(const struct options *options)
 
 const char *choices_text(const struct test_case *c)
 {
-	static char text[160];
+	static char text[320];
+	static const char *const norms[] = {"none", "layer_norm", "rms_norm"};
 	size_t length = 0;
 	text[0] = 0;
 	for (int i = EK_CHOICE_WEIGHT_DTYPE + 1; i < EK_CHOICES; i++) {
@@ -202,6 +208,7 @@ const char *choices_text(const struct test_case *c)
 		const char *word = choice_at(i)->is_dtype      ? ek_dtype_name((ek_dtype)value)
 				   : i == EK_CHOICE_ROUNDING   ? rounding_names[value]
 				   : i == EK_CHOICE_ACTIVATION ? activation_names[value]
+				   : i == EK_CHOICE_NORM       ? norms[value]
 							       : "1";
 		length += (size_t)snprintf(text + length, sizeof text - length, " %s %s", names[i].option,
 					   word);
@@ -212,7 +219,8 @@ const char *choices_text(const struct test_case *c)
 						   scalar_options[i], c->scalars[i]);
 	if (c->packed)
 		length += (size_t)snprintf(text + length, sizeof text - length, " --packed 1");
-	if (c->group_cols)
+	length += (size_t)snprintf(text + length, sizeof text - length, "%s", heads_text(c));
+	if (case_has_groups(c) && c->group_cols)
 		(void)snprintf(text + length, sizeof text - length, " --group-cols %lld",
 			       (long long)c->group_cols);
 	return text;

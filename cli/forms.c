@@ -17,7 +17,8 @@ static bool same_form(const struct test_case *a, const struct test_case *b)
 {
 	return a->present == b->present && memcmp(a->over, b->over, sizeof a->over) == 0 &&
 	       a->accumulate == b->accumulate && a->arbitrary == b->arbitrary && a->filling == b->filling &&
-	       a->pad[0] == b->pad[0] && a->offset[0] == b->offset[0] && a->group_cols == b->group_cols;
+	       a->pad[0] == b->pad[0] && a->offset[0] == b->offset[0] && a->group_cols == b->group_cols &&
+	       a->heads_first == b->heads_first;
 }
 
 PRINTF_LIKE(3, 4) static void add(struct forms *forms, const struct test_case *c, const char *name, ...)
@@ -121,6 +122,10 @@ static void add_placed(struct forms *forms, const struct test_case *plain)
 	}
 	add(forms, &strided, "strided rows");
 	add(forms, &misaligned, "misaligned");
+	strided = *plain;
+	for (int i = 0; i < case_op(plain)->operand_count; i++)
+		strided.heads_first |= case_op(plain)->operands[i].rank == 4 ? UINT32_C(1) << i : 0;
+	add(forms, &strided, "heads first");
 }
 
 /* As few groups as the width can be cut into. */

@@ -10,6 +10,7 @@
 
 #include "choices.h"
 #include "cli.h"
+#include "heads.h"
 
 /* How an option's value is read. */
 enum kind { FLAG, SWITCH, COUNT, DTYPE, FILE_NAME, LIST, LENGTH, OTHER };
@@ -272,6 +273,22 @@ static const char *set_interleaved(struct options *options, const char *value)
 	return allowed;
 }
 
+static const char *set_trailing(struct options *options, const char *value)
+{
+	bool trailing;
+	const char *allowed = set_switch(&trailing, value);
+	options->choices[EK_CHOICE_TRAILING] = trailing;
+	return allowed;
+}
+
+static const char *set_norm_last(struct options *options, const char *value)
+{
+	bool last;
+	const char *allowed = set_switch(&last, value);
+	options->choices[EK_CHOICE_NORM_LAST] = last;
+	return allowed;
+}
+
 static const char *set_rounding(struct options *options, const char *value)
 {
 	int rounding = index_of(value, rounding_names, 2);
@@ -364,6 +381,18 @@ static const struct option table[] = {
 	{"--cols", "N", TO_OPS, COLS(cols), "columns, the normalized size (run: 4096; else: the list's)"},
 	{"--batch", "B", TO_EXPLAIN, ROWS(batch), "batch_size (8)"},
 	{"--seq", "S", TO_EXPLAIN, ROWS(seq), "seq_len; rows are batch_size * seq_len (2048)"},
+	{"--batch", "B", TO_OPS, ROWS(batch), "of ops on heads: sequences; rows are B times S (1)"},
+	{"--seq", "S", TO_OPS, ROWS(seq),
+	 "of ops on heads: tokens of a sequence (run: 2048; else: the list's)"},
+	{"--heads", "N", TO_OPS, COLS(heads), "of ops on heads: heads of q (run: 32; else: the list's)"},
+	{"--kv-heads", "N", TO_OPS, COLS(kv_heads), "of ops on heads: heads of k (--heads)"},
+	{"--head-dim", "D", TO_OPS, NUMBER(head_dim, 2, EK_MAX_HEAD_DIM),
+	 "columns of a head (run: 128; else: the list's)"},
+	{"--rotary-dim", "R", TO_OPS, NUMBER(rotary_dim, 2, EK_MAX_HEAD_DIM),
+	 "columns of a head that turn (--head-dim)"},
+	{"--heads-first", "0|1", TO_OPS, TO(SWITCH, heads_first),
+	 "1: results, and their gradients, lie head by head, in a head token by token (0)"},
+	{"--positions", "0|1", TO_OPS, TO(SWITCH, positions), "1: tokens have position ids (0)"},
 	{"--hidden", "H", TO_EXPLAIN, COLS(hidden),
 	 "hidden_size, the normalized size (4096; of a block 1024)"},
 	{"--d-model", "H", TO_EXPLAIN, COLS(hidden), "the same as --hidden H"},
@@ -435,6 +464,11 @@ static const struct option table[] = {
 	 "each: the normalized x rounds before weight multiplies it, as in Llama's code (once)"},
 	{"--activation", "NAME", TO_KERNELS | TO_EXPLAIN, BY(set_activation),
 	 "sigmoid, silu, gelu or gelu_tanh; of glu and bias_act also relu or relu_squared (gelu; of a gate silu)"},
+	{"--norm", "NAME", TO_OPS, BY(set_norm), "of qk_norm_rope: layer_norm or rms_norm (rms_norm)"},
+	{"--norm-last", "0|1", TO_OPS, BY(set_norm_last), "1: the norm of heads comes after they turn (0)"},
+	{"--trailing", "0|1", TO_OPS, BY(set_trailing), "1: the last columns of a head turn (0)"},
+	{"--table-dtype", "TYPE", TO_OPS, TO(DTYPE, choices[EK_CHOICE_TABLE_DTYPE]),
+	 "of cos and sin: f32 beside 16-bit tensors (the same as --dtype)"},
 	{"--gate-first", "0|1", TO_KERNELS | TO_EXPLAIN, BY(set_gate_first),
 	 "of ops with a gate: 1: it multiplies x, 0: the norm's result (0)"},
 	{"--packed", "0|1", TO_KERNELS, TO(SWITCH, packed),
@@ -536,7 +570,7 @@ static int parse_option(struct options *options, enum command command, int argc,
 
 static int named_ops(enum command command)
 {
-	return command == COMMAND_EXPLAIN ? EK_OP_NAMES : EK_ROW_NAMES;
+	return command == COMMAND_WARMUP ? EK_ROW_NAMES : EK_OP_NAMES;
 }
 
 static const char *ops_of(enum command command)
@@ -673,6 +707,8 @@ static int check_together(struct options *options, enum command command)
 	if (command == COMMAND_RUN && options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: run takes one dtype, f32, f16, bf16 or f64");
 	status = choices_check(options);
+	if (status == STATUS_FINE && command & TO_OPS)
+		status = heads_check(options);
 	if (status != STATUS_FINE)
 		return status;
 	if (command == COMMAND_RUN || command == COMMAND_EXPLAIN || (!options->rows && !options->cols))

@@ -42,6 +42,7 @@ struct options {
 	double eps;
 	double limit, alpha, value_offset; /* 0: none, 1, none */
 	bool packed;                       /* --packed */
+	bool heads_first, positions;       /* of ops on heads */
 	bool weight, bias;
 	bool bias_given;           /* --bias */
 	bool x_bias, x_bias_given; /* --x-bias */
@@ -57,7 +58,7 @@ struct options {
 	const char *json, *csv, *compare, *measure, *pack;
 	int archs[MAX_ARCHS]; /* --arch: 90 is compute capability 9.0 */
 	int arch_count;
-	/* explain */
+	/* explain; sizes of heads: all commands */
 	const char *expression;     /* of references, instead of an op */
 	int64_t batch, seq, hidden; /* 0: not given; here and in the next lines */
 	int64_t ffn, heads, kv_heads, head_dim, rotary_dim;

@@ -7,6 +7,7 @@
 #include "choices.h"
 #include "cli.h"
 #include "device.h"
+#include "heads.h"
 #include "options.h"
 #include "term.h"
 #include "verify/memory.h"
@@ -23,7 +24,8 @@ static int fail(const struct listed_case *listed, ek_status status, const ek_con
 	if (status == EK_ERROR_MEMORY && !gpu_of(ctx))
 		return complain(STATUS_USAGE,
 				"--rows %lld --cols %lld: needs %.1f GB, more than this machine has",
-				(long long)c->rows, (long long)c->cols, problem_bytes(c) * 1e-9);
+				(long long)case_shape(c).rows, (long long)case_shape(c).cols,
+				problem_bytes(c) * 1e-9);
 	return complain(device_exit_status(status), "%s %s (%s): %s: %s", c->op->name, pass_names[c->pass],
 			listed->form, ek_status_name(status), ek_error(ctx));
 }
@@ -63,9 +65,9 @@ static void show_repeat(const struct problem *problem, const struct device_words
 {
 	const struct test_case *test_case = &problem->listed.c;
 	printf("  repeat     evenkeel %s %s --pass %s --rows %lld --cols %lld --dtype %s --weight-dtype %s",
-	       command, test_case->op->name, pass_names[test_case->pass], (long long)test_case->rows,
-	       (long long)test_case->cols, ek_dtype_name(test_case->dtype),
-	       ek_dtype_name(test_case->weight_dtype));
+	       command, test_case->op->name, pass_names[test_case->pass],
+	       (long long)case_shape(test_case).rows, (long long)case_shape(test_case).cols,
+	       ek_dtype_name(test_case->dtype), ek_dtype_name(test_case->weight_dtype));
 	if (device->gpu)
 		printf(" --device %s", device->name);
 	else
@@ -94,8 +96,8 @@ int show_difference(const struct problem *problem, const struct difference *diff
 	progress_clear();
 	printf("%sDIFFERS%s  %s %s %lldx%lld %s (weights %s), %s\n", term_style(stdout, STYLE_BAD),
 	       term_style(stdout, STYLE_NONE), test_case->op->name, pass_names[test_case->pass],
-	       (long long)test_case->rows, (long long)test_case->cols, ek_dtype_name(test_case->dtype),
-	       ek_dtype_name(test_case->weight_dtype), problem->listed.form);
+	       (long long)case_shape(test_case).rows, (long long)case_shape(test_case).cols,
+	       ek_dtype_name(test_case->dtype), ek_dtype_name(test_case->weight_dtype), problem->listed.form);
 	if (device.threads)
 		printf("  level      %s, stream_bytes %lld\n", device.text,
 		       (long long)description.stream_bytes);

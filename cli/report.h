@@ -14,7 +14,7 @@ struct result {
 	const struct ek_op_entry *op;
 	enum pass pass;
 	ek_dtype dtype, weight_dtype;
-	char choices[160]; /* options that are not the default, as choices_text has them */
+	char choices[352]; /* options that are not the default, as choices_text has them */
 	int64_t rows, cols;
 	struct device_words device;
 	double seconds, bytes; /* on a GPU by its own clock, of calls in a CUDA graph */

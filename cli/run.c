@@ -6,6 +6,7 @@
 #include "choices.h"
 #include "cli.h"
 #include "device.h"
+#include "heads.h"
 #include "gpu_timing.h"
 #include "options.h"
 #include "problem.h"
@@ -106,7 +107,7 @@ static int check(FILE *out, ek_context *ctx, const struct options *options, cons
 {
 	static struct problem problem;
 	ek_context *reference;
-	bool whole = listed->c.rows <= whole_elements / listed->c.cols;
+	bool whole = case_shape(&listed->c).rows <= whole_elements / case_shape(&listed->c).cols;
 	int status = open_context(&reference, "reference", 1, 0);
 	if (status != STATUS_FINE)
 		return status;
@@ -194,9 +195,9 @@ int command_run(const struct options *options)
 	if (status != STATUS_FINE)
 		return status;
 	(void)fprintf(out, "%s%s %s%s %lldx%lld %s%s, %s\n", term_style(out, STYLE_BOLD), test_case->op->name,
-		      pass_names[test_case->pass], term_style(out, STYLE_NONE), (long long)test_case->rows,
-		      (long long)test_case->cols, ek_dtype_name(test_case->dtype), choices_text(test_case),
-		      device_words(ctx).text);
+		      pass_names[test_case->pass], term_style(out, STYLE_NONE),
+		      (long long)case_shape(test_case).rows, (long long)case_shape(test_case).cols,
+		      ek_dtype_name(test_case->dtype), choices_text(test_case), device_words(ctx).text);
 	if (options->verify)
 		status = check(out, ctx, options, &listed);
 	if (status == STATUS_FINE && options->time) {

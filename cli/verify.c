@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "device.h"
+#include "heads.h"
 #include "options.h"
 #include "problem.h"
 #include "term.h"
@@ -94,7 +95,7 @@ static int verify_case(struct verify *verify, const struct listed_case *listed)
 {
 	static struct problem problem;
 	struct difference difference;
-	bool large = listed->c.rows * listed->c.cols > LARGE;
+	bool large = case_shape(&listed->c).rows * case_shape(&listed->c).cols > LARGE;
 	int status = problem_make(&problem, verify->reference, listed);
 	if (status == STATUS_FINE)
 		status = problem_compute(&problem, verify->reference, &problem.expected);
@@ -129,8 +130,8 @@ static int verify_cases(struct verify *verify)
 	for (int i = 0; i < count && status == STATUS_FINE; i++) {
 		const struct test_case *test_case = &cases[i].c;
 		progress_step("%s %s %s %lldx%lld, %s", test_case->op->name, pass_names[test_case->pass],
-			      ek_dtype_name(test_case->dtype), (long long)test_case->rows,
-			      (long long)test_case->cols, cases[i].form);
+			      ek_dtype_name(test_case->dtype), (long long)case_shape(test_case).rows,
+			      (long long)case_shape(test_case).cols, cases[i].form);
 		status = verify_case(verify, &cases[i]);
 	}
 	progress_clear();

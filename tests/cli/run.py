@@ -261,7 +261,7 @@ def check_bench_json(program, checks):
     results = data["results"]
     checks.check(
         "bench --json has a result for each op, pass, dtype and shape",
-        len({(r["op"], r["pass"], r["dtype"], r["rows"]) for r in results}) == len(results) == 16,
+        len({(r["op"], r["pass"], r["dtype"], r["rows"]) for r in results}) == len(results) == 32,
         len(results),
     )
     wrong = [f"{r.get('op')}: {wrong_fields(r)}" for r in results if wrong_fields(r)]
@@ -272,12 +272,18 @@ def check_bench_json(program, checks):
         ("layer_norm", "backward"): 3,
         ("swiglu", "forward"): 3,
         ("swiglu", "backward"): 5,
+        ("rope", "forward"): 4,
+        ("rope", "backward"): 4,
+        ("qk_norm_rope", "forward"): 4,
+        ("qk_norm_rope", "backward"): 6,
     }
     wrong = [
         r for r in results if r["bytes"] != r["rows"] * r["cols"] * sizes[r["dtype"]] * tensors[r["op"], r["pass"]]
     ]
     checks.check(
-        "bytes are x + y forward, x + dy + dx backward; of swiglu those of three tensors, and of five", not wrong, wrong
+        "bytes are x + y forward, x + dy + dx backward; of swiglu those of three tensors, and of five; of q and k both",
+        not wrong,
+        wrong,
     )
     wrong = [r for r in results if abs(r["of_copy"] - r["copy_seconds"] / r["seconds"]) > 1e-3]
     checks.check("of_copy is copy_seconds / seconds", not wrong, wrong)
