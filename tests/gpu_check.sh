@@ -240,7 +240,7 @@ slices() {
 
 part_tests() {
 	local program name
-	for program in bits sample; do
+	for program in bits sample rope; do
 		for name in $(tests_of "$program"); do
 			# Over 200 widths one after another: part widths has them in many processes.
 			[ "$name" = all_widths_to_2100 ] || slices 4 "$program" "$name"
