@@ -28,7 +28,7 @@
  * - Stack that a norm on the CPU needs, in the calling thread and in those of a caller's parallel_for: up to
  *   24 KiB with the levels avx512 and avx512bf16, 16 KiB with scalar, avx2 and neon, 144 KiB with reference; with
  *   a residual, x_bias, gate, activation, groups or another choice than the defaults up to 224 KiB with all levels.
- *   ek_rope needs up to 144 KiB with all levels.
+ *   ek_glu needs up to 80 KiB and ek_rope up to 144 KiB with all levels.
  * - Finite results need eps > 0 and a row whose sum of |x| stays below 3.4e38; full accuracy needs the
  *   sum of (x - mean)^2 (RMSNorm: of x^2) below 3.4e38. With EK_F64 read 1.8e308.
  *

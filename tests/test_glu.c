@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "support.h"
+#include "support_fpenv.h"
 #include "verify/random.h"
 
 TEST(all_widths_to_2100)
@@ -205,4 +206,29 @@ TEST(neutral_numbers_change_no_bit)
 			if (case_check(&plain, (struct setting){level_name(i), 1, PLAIN}))
 				case_check(&limited, (struct setting){level_name(i), 1, PLAIN});
 	}
+}
+
+/* Flush to zero and other roundings; with subnormal numbers, and with limits, whose reciprocals are made in the call. */
+TEST(the_callers_float_environment_changes_nothing)
+{
+	for (int m = 0; m < FPENV_MODES; m++)
+		for (int k = 0; k < GLU_CASES; k++) {
+			struct test_case c = glu_case(k, 40, 70);
+			c.filling = m % 2 ? FILL_EXTREME : FILL_SPECIAL;
+			c.alpha = c.activation == EK_SILU ? 1.702 : 0;
+			c.limit = 0.75;
+			case_expect(&c);
+			for (int i = -1; i < level_count(); i++) {
+				const char *level = i < 0 ? "reference" : level_name(i);
+				ek_context *ctx = context_of((struct setting){level, 1, PLAIN});
+				uint64_t before = fpenv_get();
+				case_outputs(ctx, &c, &case_actual);
+				union op_args args = case_args_in(&c, &case_actual);
+				fpenv_set(fpenv_modes[m]);
+				ek_status status = case_op(&c)->call(ctx, &args);
+				fpenv_set(before);
+				EXPECT(status == EK_OK, "%s: %s", case_text(&c), ek_error(ctx));
+				case_compare(&c, level, 1, &case_actual);
+			}
+		}
 }

@@ -76,6 +76,20 @@ TEST(a_call_on_heads_allocates_nothing)
 		}
 }
 
+TEST(a_call_of_gated_activations_allocates_nothing)
+{
+	static const int64_t shapes[][2] = {{7, 100}, {400, 700}, {3, 90000}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < GLU_CASES; k += test_mode == TEST_SHORT ? 5 : 1) {
+			struct test_case c = glu_case(k, shapes[s][0], shapes[s][1]);
+			case_fill(&c);
+			if (s == 0)
+				check_allocates_nothing(&c, (struct setting){"reference", 1, PLAIN});
+			for (int i = 0; i < level_count(); i++)
+				check_allocates_nothing(&c, (struct setting){level_name(i), 1 + s, PLAIN});
+		}
+}
+
 static long long allocations_of_first_call(int threads, int start_threads)
 {
 	struct test_case c = case_of(true, EK_LAYER_NORM, dtype_pairs[0], 900, 300);
@@ -301,6 +315,22 @@ TEST(calls_on_heads_use_no_more_stack_than_the_header_says)
 	}
 }
 
+TEST(calls_of_gated_activations_use_no_more_stack_than_the_header_says)
+{
+	SKIP_IF(!OPTIMIZED || UNDER_SANITIZER, "frames are larger");
+	for (int k = 0; k < 2 * GLU_CASES; k++) {
+		struct test_case c = glu_case(k, 40, 3000 + k);
+		case_fill(&c);
+		for (int l = -1; l < level_count(); l++) {
+			struct setting setting = {l < 0 ? "reference" : level_name(l), 1 + k % 3, PLAIN};
+			size_t used = stack_of(&c, setting);
+			EXPECT(used <= (size_t)80 << 10 && used > 256,
+			       "%s, level %s, %d threads: %zu bytes of stack, the header says 80 KiB",
+			       case_text(&c), setting.level, setting.threads, used);
+		}
+	}
+}
+
 /* ---- the workspace of fewer rows ---- */
 
 static size_t workspace_for(ek_context *ctx, struct test_case c, int64_t rows)
@@ -345,6 +375,21 @@ TEST(the_workspace_of_many_rows_is_enough_for_fewer)
 							  t < 0 ? 1 : threads[t], PLAIN};
 				if (test_sampled(2))
 					check_workspace_grows(setting, &c);
+			}
+}
+
+/* The same of gated activations. */
+TEST(the_workspace_of_many_rows_of_a_gate_is_enough_for_fewer)
+{
+	static const int64_t widths[] = {1, 129, 1025, 11008, 70000};
+	for (int w = 0; w < COUNT_OF(widths); w++)
+		for (int t = 0; t < 4; t++)
+			for (int k = GLU_OPS; k < GLU_CASES; k += 2 * GLU_OPS) {
+				struct test_case c = glu_case(k + w % GLU_OPS, 0, widths[w]);
+				case_add(&c, "dgate_bias");
+				check_workspace_grows(
+					(struct setting){t ? level_best() : "reference", 1 + 3 * t, PLAIN},
+					&c);
 			}
 }
 
