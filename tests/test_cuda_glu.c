@@ -103,6 +103,25 @@ TEST(rows_and_slots)
 		}
 }
 
+/* Slots of over 32 rows are added in chunks: of quads, of elements and of pairs. */
+TEST(slots_of_several_chunks)
+{
+	static const struct {
+		int64_t rows, cols;
+		ek_dtype dtype;
+		bool interleaved;
+	} cases[] = {{66000, 8, EK_BF16, false}, {140000, 1, EK_F32, false}, {66100, 4, EK_F32, true}};
+	for (int i = 0; i < COUNT_OF(cases); i++) {
+		struct test_case c =
+			case_make(&open_glu, BACKWARD, (struct dtype_pair){cases[i].dtype, cases[i].dtype},
+				  cases[i].rows, cases[i].cols);
+		c.interleaved = cases[i].interleaved;
+		c.accumulate = i % 2;
+		case_normalise(&c);
+		check(&c);
+	}
+}
+
 TEST(operands_and_places)
 {
 	for (int k = 0; k < GLU_CASES; k++) {

@@ -30,6 +30,12 @@ ACTIVATION_CU = "src/ops/norm/kernels/activation.cu"
 SLOTS_CU = "src/ops/norm/kernels/slots.cu"
 SUMS_CU = "src/ops/norm/kernels/sums.cu"
 ON_STANDIN = "^cuda_(bits|forms)$"
+GLU_REFERENCE = "src/ops/glu/reference.inc.h"
+GLU_ROWS = "src/ops/glu/cpu_rows.inc.h"
+GLU_ELEMENTS_CU = "src/ops/glu/kernels/elements.cu"
+GLU_ROWS_CU = "src/ops/glu/kernels/rows.cu"
+GLU_SUMS_CU = "src/ops/glu/kernels/sums.cu"
+GLU_ON_STANDIN = "^cuda_glu$"
 
 MUTATIONS = [
     # ---- the contract itself: reference and kernels together, or the reference alone ----
@@ -187,12 +193,12 @@ MUTATIONS = [
              "rows that overlap by one element are let in"),
     Mutation("too_many_columns", "src/ops/norm/op.c", "FIELD(cols), 1, EK_MAX_COLS,", "FIELD(cols), 1, EK_MAX_COLS + 1,",
              "2^24 + 1 columns are let in"),
-    Mutation("nan_eps", "src/ops/norm/op.c", "isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY)",
+    Mutation("nan_eps", "src/core/check_op.h", "isgreaterequal(eps, 0.0) && isless(eps, (double)INFINITY)",
              "!isless(eps, 0.0) && !isgreaterequal(eps, (double)INFINITY)", "a NaN eps is let in"),
     Mutation("overlap_by_a_byte", "src/core/check.c", "return a->end <= b->begin || b->end <= a->begin;",
              "return a->end <= b->begin + 1 || b->end <= a->begin + 1;", "buffers that share a byte are let in"),
-    Mutation("interleaving", "src/core/check.c", "offset >= low->row && offset + high->row <= low->stride",
-             "offset >= low->row", "rows that reach into the next row of another tensor are let in"),
+    Mutation("interleaving", "src/core/check.c", "offset >= low_bytes && offset + high_bytes <= period",
+             "offset >= low_bytes", "rows that reach into the next row of another tensor are let in"),
     Mutation("in_place_stride", "src/core/check.c",
              "for (int dim = 0; same && dim < a->rank; dim++)", "for (int dim = 1; same && dim < a->rank; dim++)",
              "in place with two strides is let in"),
@@ -214,6 +220,37 @@ MUTATIONS = [
              "return smaller((part + 1) * w->part_cols, cols - 1);", "the last column of a split row is left out"),
     Mutation("split_leaf", "src/ops/norm/cpu_split.c", "(size_t)(row / 2) * leaf_size", "(size_t)0 * leaf_size",
              "all pairs of split rows write one leaf of the column sums"),
+
+    # ---- gated activations ----
+    Mutation("glu_reference_offset_first", GLU_REFERENCE, "if (c->value_offset != 0)\n\t\tp.v = p.v + c->value_offset;",
+             "if (c->value_offset != 0 && !c->clamped)\n\t\tp.v = p.v + c->value_offset;",
+             "a value that may be clamped gets no offset, in the reference"),
+    Mutation("glu_limit_on_one_side", GLU_ROWS, "V(at_least)(V(at_most)(*v, l->value_most), l->value_least)",
+             "V(at_most)(*v, l->value_most)", "the value is clamped from above alone"),
+    Mutation("glu_gradient_over_the_limit", GLU_ROWS, "V(if_less)(l->limit, over, zero, *dgate)",
+             "V(if_less)(over, l->limit, *dgate, zero)", "no gradient where the gate equals the limit"),
+    Mutation("glu_order_of_products", GLU_ROWS, "V(mul)(V(mul)(dy, v), slope)", "V(mul)(V(mul)(dy, slope), v)",
+             "dy * slope first"),
+    Mutation("glu_inverse_of_alpha", GLU_ROWS, "return V(mul)(LIMITED ? V(mul)(a, l->inverse) : a, v);",
+             "return V(mul)(a, v);", "silu(alpha * x) without its factor"),
+    Mutation("glu_sum_of_the_value", GLU_ROWS, "N(add_terms)(&columns, 1, start, dvalue, n);",
+             "N(add_terms)(&columns, 1, start, dgate, n);", "dvalue_bias is the sum of dgate"),
+    Mutation("glu_tail_of_a_bias", GLU_ROWS, "N(add)(bias, start, n, buffer);", "N(add)(bias, start, n - 1, buffer);",
+             "the last element of a segment gets no bias"),
+    Mutation("glu_division_of_units", "src/ops/glu/plan.c", "a->shift = 31 + shift;", "a->shift = 32 + shift;",
+             "units are in half the row that they are in", tests=GLU_ON_STANDIN),
+    Mutation("glu_last_row_of_dense", "src/ops/glu/plan.c", "a.cols = all % DENSE_COLS;", "a.cols = (all - 1) % DENSE_COLS;",
+             "the last element of dense tensors is left out", tests=GLU_ON_STANDIN),
+    Mutation("glu_tail_of_a_unit", GLU_ROWS_CU, "a->cols - p.col < UNIT ? (int)(a->cols - p.col) : UNIT", "UNIT",
+             "a unit that a row does not fill is written whole", tests=GLU_ON_STANDIN),
+    Mutation("glu_gradient_beyond_on_gpus", GLU_ELEMENTS_CU, "const real over = t, beyond = M(magnitude)(v);",
+             "const real over = t, beyond = v;", "a value below -limit has a gradient", tests=GLU_ON_STANDIN),
+    Mutation("glu_pairs_on_gpus", GLU_ELEMENTS_CU, "p.v[e] = of_gate[2 * e + 1];", "p.v[e] = of_gate[2 * e];",
+             "the gate is its own value in pairs", tests=GLU_ON_STANDIN),
+    Mutation("glu_chunks_on_gpus", GLU_SUMS_CU, "if (i > 0 && i % CHUNK_ROWS == 0) {", "if (i > CHUNK_ROWS && i % CHUNK_ROWS == 0) {",
+             "the first chunk of a slot has 64 rows", tests=GLU_ON_STANDIN),
+    Mutation("glu_ring_on_gpus", GLU_SUMS_CU, "FETCH_WAIT(SUM_STAGES - 1);", "FETCH_WAIT(SUM_STAGES);",
+             "a row is read before it has come", tests=GLU_ON_STANDIN),
 
     # ---- threads and environment ----
     Mutation("last_task_dropped", "src/cpu/pool.c", "if (i >= tasks)", "if (i >= tasks - 1)",
