@@ -248,7 +248,10 @@ def test_slices_of_one_tensor_are_not_copied(monkeypatch):
     assert same_bits(ek.swiglu(whole[:, :, 0]), ek.swiglu(*whole[:, :, 0].chunk(2, -1)))
 
 
-@pytest.mark.parametrize("view", [lambda t: t.T, lambda t: t[:, ::2], lambda t: t[:1].expand(40, 40)], ids=str)
+VIEWS = {"T": lambda t: t.T, "steps": lambda t: t[:, ::2], "expanded": lambda t: t[:1].expand(40, 40)}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_other_layouts_are_copied(view):
     gate, value = view(tensor((40, 40))), view(tensor((40, 40), seed=1))
     assert same_bits(ek.swiglu(gate, value), ek.swiglu(gate.contiguous(), value.contiguous()))

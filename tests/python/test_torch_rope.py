@@ -216,9 +216,26 @@ def test_a_gradient_that_is_not_needed_is_not_computed(norm, monkeypatch):
     monkeypatch.setattr(evenkeel._core, "rope_backward", lambda *given: made.append(given[20:26]) or backward(*given))
     for number in range(len(inputs)):
         leaves = [t.clone().requires_grad_(i == number) for i, t in enumerate(inputs)]
-        torch.autograd.backward(ours(leaves, tables, norm), dys)
+        torch.autograd.backward(ours(leaves, tables, norm)[number % 2], dys[number % 2])
         assert [t.grad is not None for t in leaves] == [i == number for i in range(len(inputs))]
         assert [m is not None for m in made.pop()] == [i == number for i in range(6)]
+
+
+@every_norm
+def test_a_result_that_is_not_used_or_not_differentiable_costs_nothing(norm, monkeypatch):
+    inputs, tables, dys = operands(norm=norm)
+    wanted = gradients(lambda i: ours(i, tables, norm), inputs, dys)[1]
+    made, backward = [], evenkeel._core.rope_backward
+    monkeypatch.setattr(evenkeel._core, "rope_backward", lambda *given: made.append(given[20:26]) or backward(*given))
+    for side in (0, 1):
+        leaves = require_gradients(*inputs)
+        found = torch.autograd.grad(ours(leaves, tables, norm)[side], leaves, dys[side], allow_unused=True)
+        expected = [g if at % 2 == side else None for at, g in enumerate(wanted)]
+        assert all_same(found, expected) and [m is not None for m in made.pop()][: len(inputs)] == [
+            e is not None for e in expected
+        ]
+        leaves = [t.clone().requires_grad_(at % 2 == side) for at, t in enumerate(inputs)]
+        assert [r.requires_grad for r in ours(leaves, tables, norm)] == [side == 0, side == 1]
 
 
 @every_norm

@@ -34,7 +34,11 @@ Tensors = Sequence[Tensor | None]
 
 
 class Call(Protocol):
-    """Inputs, results and gradients are tuples with None for what is absent."""
+    """Inputs, results and gradients are tuples with None for what is absent.
+
+    A call may also have fixed(results, needs), which returns the results that depend on no input that needs a gradient.
+    Then the gradient of a result that is not used is None; else it is zeros.
+    """
 
     @property
     def name(self) -> str:
@@ -183,11 +187,17 @@ class Recomputed(Function):
         results = _attempt(call, inputs)
         ctx.call = call
         ctx.save_for_backward(*call.kept(inputs))
+        fixed = getattr(call, "fixed", None)
+        if fixed is not None:
+            ctx.set_materialize_grads(False)
+            ctx.mark_non_differentiable(*fixed(results, ctx.needs_input_grad[1:]))
         return results
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         _, *needs = ctx.needs_input_grad
+        if all(gradient is None for gradient in gradients):
+            return None, *(None for _ in needs)
         return None, *_backward(ctx.call, gradients, ctx.saved_tensors, needs)
 
 

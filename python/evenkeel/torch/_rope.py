@@ -28,6 +28,10 @@ from evenkeel.torch._recompute import (
 Made = tuple[Tensor | None, ...]
 
 
+# Of q and of k, with their biases and weights.
+_SIDES = tuple([at for at, name in enumerate(INPUTS) if name.startswith(side)] for side in "qk")
+
+
 class _Like(NamedTuple):
     """A tensor that is not kept."""
 
@@ -82,13 +86,21 @@ class _Rope(NamedTuple):
         return tuple(made)
 
     def backward(self, gradients: Tensors, kept: Tensors, needs: Sequence[bool]) -> Made:
-        given = *map(self._tokens_first, gradients), *kept
         device = kept[2].device  # type: ignore[union-attr]
+        dq, dk = map(self._tokens_first, gradients)
+        needs = [need and (dq if at in _SIDES[0] else dk) is not None for at, need in enumerate(needs)]
+        dq = self.likes[0].empty(device) if dq is None and self.likes[0] else dq  # it gives the sizes, and is not read
+        given = dq, dk, *kept
         made = [like.empty(device) if like and need else None for like, need in zip(self.likes, needs, strict=True)]
         outputs, sums = [*made[:2], *made[5:]], [gradient is not None for gradient in made[5:]]
         scratch = workspace(_core.rope_backward_workspace, given, *self.norm, *self.turn, *sums, None)
         compute(_core.rope_backward, given, *self.norm, *self.turn, *outputs, None, scratch, any_order=True)
         return tuple(made)
+
+    def fixed(self, results: Tensors, needs: Sequence[bool]) -> Sequence[Any]:
+        """The result of q where only k needs gradients, and the other way round."""
+        is_fixed = [not any(needs[at] for at in side) for side in _SIDES]
+        return [result for result, fixed in zip(results, is_fixed, strict=True) if fixed and result is not None]
 
     # ---- in PyTorch's operations ----
 
