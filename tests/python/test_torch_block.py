@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from collections import Counter
 
 import pytest
@@ -275,6 +276,30 @@ BAD = {
 def test_a_bad_argument_is_named(message):
     with pytest.raises(ValueError, match=message):
         ek.PreNormBlock(**{"d_model": 32, "heads": 4, "ffn": 48, **BAD[message]})
+
+
+@pytest.mark.parametrize("shape", [(9, 32), (2, 9, 31), (2, 2, 9, 32)])
+@pytest.mark.parametrize("cls", [ek.ReorderedNormBlock, ek.PreNormBlock])
+def test_an_x_of_another_shape_is_refused(cls, shape):
+    with pytest.raises(ValueError, match=re.escape(f"x has shape {shape}; expected (batch, seq, 32)")):
+        cls(32, 4, 48, device=DEVICE)(example(shape))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_no_sequences_are_no_results(fused):
+    block, x = block_of("pre-norm", fused=fused), example((0, 9, 32)).requires_grad_()
+    y = block(x)
+    y.sum().backward()
+    assert y.shape == x.grad.shape == (0, 9, 32) and not block.qkv.weight.grad.any()
+
+
+@pytest.mark.parametrize("form", SMOKE)
+def test_a_float16_block_and_rows_with_gaps(form, no_fallback):
+    block, x = block_of(form, torch.float16), example((2, 9, 64), torch.float16)[..., ::2]
+    y = block(x.requires_grad_())
+    y.sum().backward()
+    exact = twin(block, False, torch.float64)(x.detach().double())
+    torch.testing.assert_close(y.double(), exact, rtol=2e-2, atol=2e-2)
 
 
 def test_a_size_that_is_no_integer_is_a_type_error():

@@ -127,6 +127,18 @@ def test_a_replaced_model_generates_the_same(family):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
+def test_experts_by_every_implementation(implementation):
+    model = model_of("GptOss")
+    if not hasattr(model, "set_experts_implementation"):
+        pytest.skip("this transformers has one implementation")
+    model.set_experts_implementation(implementation)
+    expected = results(model)
+    assert ek.replace(model, "glu") == 2
+    close(results(model), expected)
+
+
+@pytest.mark.slow
 def test_a_replaced_model_trains_with_checkpoints():
     model = model_of("Llama")
     ek.replace(model, KINDS)

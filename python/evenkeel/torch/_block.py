@@ -114,21 +114,23 @@ class _Block(Module):
             options = {"bias": False} if kind == "layer" else {}
             self.add_module(name, _NORMS[kind](size, **options, **flavour) if kind else None)
 
-    @property
-    def _parts(self) -> Any:
+    def _parts_for(self, x: Tensor) -> Any:
+        """The functions that compute the block of x."""
+        if x.dim() != 3 or x.shape[-1] != self.d_model:
+            raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, seq, {self.d_model})")
         return _block_fused if self.fused else _block_plain
 
-    def _attend(self, x: Tensor, rope: _Tables | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, parts: Any, x: Tensor, rope: _Tables | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The attention of x before its bias, and that bias, where it is still to be added."""
         if rope is None and self._rotation is not None:
             rope = tables(self._rotation, x.shape[1], x.device, x.dtype)
         norms = self.q_norm, self.k_norm
-        q, k, v = self._parts.heads(x, self.qkv, self._cut, norms, self._rotation, rope)
-        return self._parts.product(_attention(q, k, v, mask, self.causal, self.scale), self.out)  # type: ignore[no-any-return]
+        q, k, v = parts.heads(x, self.qkv, self._cut, norms, self._rotation, rope)
+        return parts.product(_attention(q, k, v, mask, self.causal, self.scale), self.out)  # type: ignore[no-any-return]
 
-    def _activated(self, x: Tensor) -> Tensor:
+    def _activated(self, parts: Any, x: Tensor) -> Tensor:
         """What the last product of the feed-forward layer is of."""
-        return self._parts.activate(*self._parts.product(x, self.up), FEEDFORWARDS[self.activation])  # type: ignore[no-any-return]
+        return parts.activate(*parts.product(x, self.up), FEEDFORWARDS[self.activation])  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         heads = f"heads={self._cut.heads}, kv_heads={self._cut.kv_heads}, head_dim={self._cut.head_dim}"
@@ -168,13 +170,13 @@ class PreNormBlock(_Block):
         mask:  attn_mask of F.scaled_dot_product_attention, in place of causal
         carry: returns (f, h) with out = f + h, for the next block to add: add and norm are one kernel then
         """
-        parts = self._parts
+        parts = self._parts_for(x)
         if residual is None:
             y, h = parts.norm_and_residual(x, self.norm1)
         else:
             y, h = parts.add_norm(x, None, residual, self.norm1)
-        y, h = parts.add_norm(*self._attend(y, rope, mask), h, self.norm2)
-        f = self.down(self._activated(y))
+        y, h = parts.add_norm(*self._attend(parts, y, rope, mask), h, self.norm2)
+        f = self.down(self._activated(parts, y))
         return (f, h) if carry else f + h
 
 
@@ -189,15 +191,15 @@ class ReorderedNormBlock(_Block):
         self.input_norms = bool(input_norms)
         super().__init__(d_model, heads, ffn, **options)
 
-    def _of_input(self, x: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    def _of_input(self, parts: Any, x: Tensor, norm: str) -> tuple[Tensor, Tensor]:
         """What goes into a sublayer, and what its result is added to."""
-        return self._parts.norm_and_residual(x, getattr(self, norm)) if self.input_norms else (x, x)
+        return parts.norm_and_residual(x, getattr(self, norm)) if self.input_norms else (x, x)
 
     def forward(self, x: Tensor, *, rope: _Tables | None = None, mask: Tensor | None = None) -> Tensor:
         """The block of x, [batch, seq, d_model]; rope and mask as for PreNormBlock."""
-        parts = self._parts
-        y, h = self._of_input(x, "input_norm1")
-        h = parts.norm_add(*self._attend(y, rope, mask), h, self.norm1)
-        y, h = self._of_input(h, "input_norm2")
-        f = parts.product(self._activated(y), self.down)
+        parts = self._parts_for(x)
+        y, h = self._of_input(parts, x, "input_norm1")
+        h = parts.norm_add(*self._attend(parts, y, rope, mask), h, self.norm1)
+        y, h = self._of_input(parts, h, "input_norm2")
+        f = parts.product(self._activated(parts, y), self.down)
         return parts.norm_add(*f, h, self.norm2)  # type: ignore[no-any-return]

@@ -118,7 +118,7 @@ def _heads_without_rope(x: Tensor, linear: Linear, cut: Heads, norms: tuple[Any,
     parts = torch.split(F.linear(x, linear.weight, linear.bias), cut.columns, -1)
     for part, module in zip(parts, (*norms, None), strict=True):
         is_full = module is not None and module.normalized_shape != (cut.head_dim,)
-        part = (norm(part, module) if is_full else part).view(*part.shape[:-1], -1, cut.head_dim)
+        part = cut.of(norm(part, module) if is_full else part)
         made.append(part if module is None or is_full else norm(part, module))
     q, k, v = (part.transpose(1, 2) for part in made)
     return q, k, v

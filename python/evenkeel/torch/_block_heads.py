@@ -44,8 +44,7 @@ class _Packed(NamedTuple):
 
     def parts(self, packed: Tensor) -> list[Tensor]:
         """Views of q, k and v, [batch, seq, heads, head_dim]."""
-        shape = *packed.shape[:-1], -1, self.cut.head_dim
-        return [part.view(shape) for part in torch.split(packed, self.cut.columns, -1)]
+        return [self.cut.of(part) for part in torch.split(packed, self.cut.columns, -1)]
 
     # ---- by the kernels ----
 

@@ -35,6 +35,10 @@ class Heads(NamedTuple):
     kv_heads: int
     head_dim: int
 
+    def of(self, x: Any) -> Any:
+        """A part, [batch, seq, columns], as [batch, seq, heads, head_dim]."""
+        return x.view(*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim)
+
     @property
     def columns(self) -> list[int]:
         """Of q, k and v."""

@@ -84,7 +84,7 @@ def heads(
     qkv, made = F.linear(x, linear.weight, linear.bias), []
     for x, module in zip(torch.split(qkv, cut.columns, -1), (*norms, None), strict=True):
         is_full = module is not None and module.normalized_shape != (cut.head_dim,)
-        x = (norm(x, module) if is_full else x).view(*x.shape[:-1], -1, cut.head_dim)
+        x = cut.of(norm(x, module) if is_full else x)
         made.append(x if module is None or is_full else norm(x, module))
     if rotation is not None and tables is not None:
         made[:2] = [turned(x, *tables, rotation.rotary_dim, rotation.interleaved) for x in made[:2]]

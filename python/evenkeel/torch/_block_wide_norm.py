@@ -64,7 +64,7 @@ class NormedHeads(NamedTuple):
         normed = [self.norm.forward(x, weight) for x, weight in zip(parts, weights, strict=True)]
         self.stats[:] = [stats for _, stats in normed]
         *_, v = self.heads.parts(qkv)
-        q, k = (y.view(*y.shape[:-1], -1, self.heads.cut.head_dim) for y, _ in normed)
+        q, k = (self.heads.cut.of(y) for y, _ in normed)
         return self.heads.turn_parts(q, k, v, cos, sin)  # type: ignore[no-any-return]
 
     def backward(self, gradients: Tensors, kept: Tensors, needs: Sequence[bool]) -> tuple[Tensor | None, ...]:
