@@ -140,6 +140,9 @@ ops() {
 	sed -n '/^\t\/\*/q; s/^\t[A-Z_]*("\([a-z0-9_]*\)",.*/\1/p' "$root/src/ops/registry.c"
 }
 
+# Those on heads, which have shapes of their own.
+ops_on_heads="rope qk_norm_rope"
+
 # in_turn OP DTYPES: a short run has the pairs of 16-bit dtypes by turns, two for each norm
 in_turn() {
 	case $1-$2 in
@@ -147,13 +150,13 @@ in_turn() {
 	esac
 }
 
-# verify NAME ARGUMENT …: by pass, dtypes and op, those with the most to compile first
+# verify NAME OPS ARGUMENT …: by pass, dtypes and op, those with the most to compile first
 verify() {
-	local name=$1 pass dtypes op of
-	shift
+	local name=$1 ops=$2 pass dtypes op of
+	shift 2
 	for pass in backward forward; do
 		for dtypes in bf16,bf16 bf16,f32 f16,f16 f16,f32 f32,f32 f64,f64; do
-			for op in $(ops); do
+			for op in $ops; do
 				[ "$mode" != short ] || in_turn "$op" "$dtypes" || continue
 				of=$op-$pass-${dtypes/,/-}
 				job "$name-$of" "$of" "$build/evenkeel" verify "$op" --device cuda --pass "$pass" \
@@ -185,12 +188,36 @@ choose() {
 	done
 }
 
+# Heads of many forms, in few and many tokens: 2048 slots and chunks of them, and what each choice makes a kernel of its own.
+heads() {
+	local op pass dim
+	for op in $ops_on_heads; do
+		for pass in backward forward; do
+			for dim in 32 64 80 96 128 192 256 512; do
+				job "head-$dim-$op-$pass" "heads-$op-$pass-$dim" "$build/evenkeel" verify "$op" --device cuda \
+					--pass "$pass" --dtype bf16,f32 --head-dim "$dim" --shapes "300x$((8 * dim)),9000x$((16 * dim))"
+			done
+			job "rotary-$op-$pass" "heads-$op-$pass-rotary" "$build/evenkeel" verify "$op" --device cuda --pass "$pass" \
+				--dtype bf16,f16 --head-dim 128 --rotary-dim 64 --trailing 1 --interleaved 1 --kv-heads 2 --shapes 70x1024
+			job "positions-$op-$pass" "heads-$op-$pass-positions" "$build/evenkeel" verify "$op" --device cuda \
+				--pass "$pass" --dtype bf16 --head-dim 64 --positions 1 --batch 3 --heads-first 1 --shapes 300x1024
+		done
+	done
+	for pass in backward forward; do
+		job "last-$pass" "heads-last-$pass" "$build/evenkeel" verify qk_norm_rope --device cuda --pass "$pass" \
+			--dtype bf16,f32 --head-dim 128 --norm-last 1 --shapes 300x2048
+		job "layer-$pass" "heads-layer-$pass" "$build/evenkeel" verify qk_norm_rope --device cuda --pass "$pass" \
+			--dtype bf16,f64 --head-dim 96 --norm layer_norm --shapes 300x1152
+	done
+}
+
 part_bits() {
 	if [ "$mode" = short ]; then
-		verify quick --quick
+		verify quick "$(ops) $ops_on_heads" --quick
 	else
-		verify full --full
+		verify full "$(ops) $ops_on_heads" --full
 	fi
+	heads
 	choose wide bf16 --residual-dtype f32 --out-dtype f32 --gradient-dtype f32
 	choose each f16 --rounding each --weight-offset 1
 	choose narrow f32 --out-dtype bf16 --rounding each
@@ -212,13 +239,13 @@ shapes() {
 
 part_widths() {
 	if [ "$mode" = short ]; then
-		verify few --shapes "$(shapes 7 129 1500)"
+		verify few "$(ops)" --shapes "$(shapes 7 129 1500)"
 		return
 	fi
 	# shellcheck disable=SC2046
-	verify narrow --shapes "$(shapes $(seq 1 40) 47 48 49 63 64 65 95 96 97 127 128 129 191 192 193 255 256 257 319 \
+	verify narrow "$(ops)" --shapes "$(shapes $(seq 1 40) 47 48 49 63 64 65 95 96 97 127 128 129 191 192 193 255 256 257 319 \
 		383 384 385 447 448)"
-	verify wide --shapes "$(shapes 511 512 513 575 576 640 641 767 768 769 895 896 1000 1023 1024 1025 1151 1280 1500 \
+	verify wide "$(ops)" --shapes "$(shapes 511 512 513 575 576 640 641 767 768 769 895 896 1000 1023 1024 1025 1151 1280 1500 \
 		1535 1536 1537 1600 1792 2000 2047 2048 2049 2500 2560 3000 3071 3072 3073 3333 4000 4095 4096 4097 \
 		5000 5119 5120 5121 6000 6144 6145 7168 7169 8191 8192 8193 9000 10240 12288 12289 16383 16384 16385 20000 \
 		32768 32769 65536 65537 131072)"
@@ -298,6 +325,8 @@ part_sanitize() {
 		for pass in backward forward; do
 			for dtype in bf16 f16 f32 f64; do
 				sanitize "$tool" "$pass-$dtype" verify --quick --device cuda --dtype "$dtype" --pass "$pass"
+				sanitize "$tool" "heads-$pass-$dtype" verify rope qk_norm_rope --device cuda --dtype "$dtype" \
+					--pass "$pass" --shapes 70x512,9x768
 			done
 		done
 		[ $tool != compile ] || wait
@@ -306,6 +335,8 @@ part_sanitize() {
 	[ "$mode" != short ] || list=4x1000,4x5000 dtypes=(bf16 f32)
 	for pass in backward forward; do
 		for dtype in "${dtypes[@]}"; do
+			sanitize racecheck "$pass-$dtype-heads" verify rope qk_norm_rope --shapes 70x512 --device cuda \
+				--dtype "$dtype" --pass "$pass"
 			for op in $(ops); do
 				sanitize racecheck "$pass-$dtype-$op" verify "$op" --shapes "$list" --device cuda --dtype "$dtype" \
 					--pass "$pass"
