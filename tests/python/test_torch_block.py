@@ -310,6 +310,25 @@ def test_a_size_that_is_no_integer_is_a_type_error():
 # ---- with the rest of PyTorch ----
 
 
+class Adapted(torch.nn.Linear):
+    """A product with something added, as adapters have it."""
+
+    def forward(self, x):
+        return super().forward(x) + x.mean(-1, keepdim=True) * torch.linspace(0, 1, self.out_features).to(x)
+
+
+@pytest.mark.parametrize("name", ["qkv", "out", "up", "down"])
+@pytest.mark.parametrize("form", SMOKE)
+def test_adapters_and_hooks_of_products_are_called(form, name):
+    block, x, dy = block_of(form), example(), example(seed=2)
+    before = block(x)
+    product = getattr(block, name)
+    product.__class__ = Adapted
+    product.register_forward_hook(lambda module, given, y: torch.tanh(y))
+    found, expected = (step(twin(block, choice), x, dy) for choice in (True, False))
+    assert largest_difference(found, expected) < 1e-5 and not torch.allclose(found["out"], before, rtol=1e-2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [*SMOKE, "reordered rms without biases"])
 def test_gradients_of_every_order(form):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._C import _is_any_autocast_enabled
 from torch._compile import _disable_dynamo
 from torch.compiler import is_compiling
-from torch.nn import Linear
+from torch.nn import Linear, Module
 
 from evenkeel._core import is_plain
 from evenkeel.torch._autograd import APPLY, Refused, attempt
@@ -31,8 +31,14 @@ from evenkeel.torch._glu import bias_act, glu
 _packed_heads_outside = _disable_dynamo(lambda *given: packed_heads(*given))  # torch.compile breaks its graph here
 
 
+def _is_bare(linear: Module) -> bool:
+    """Whether a module is a product of its weight and nothing else: no wrapper, no hook."""
+    hooks = linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks, linear._backward_pre_hooks
+    return type(linear) is Linear and not any(hooks) and "forward" not in vars(linear)
+
+
 def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
-    return F.linear(x, linear.weight), linear.bias
+    return (F.linear(x, linear.weight), linear.bias) if _is_bare(linear) else (linear(x), None)
 
 
 def _is_layer_norm(module: Any) -> bool:
@@ -105,8 +111,8 @@ def heads(
     """The product adds the bias, that of v too; its gradient is summed by the kernel that makes those of q and k."""
     if rotation is None or tables is None:
         return _heads_without_rope(x, linear, cut, norms)
-    bias = linear.bias
-    qkv = F.linear(x, linear.weight, None if bias is None else bias.detach())
+    bias = linear.bias if _is_bare(linear) else None
+    qkv = linear(x) if bias is None else F.linear(x, linear.weight, bias.detach())
     run = _packed_heads_outside if is_compiling() else packed_heads
     made: tuple[Tensor, Tensor, Tensor] = run(qkv, bias, cut, norms, rotation, tables)
     return made
@@ -115,7 +121,7 @@ def heads(
 def _heads_without_rope(x: Tensor, linear: Linear, cut: Heads, norms: tuple[Any, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """Norms of views; their gradients are concatenated."""
     made = []
-    parts = torch.split(F.linear(x, linear.weight, linear.bias), cut.columns, -1)
+    parts = torch.split(linear(x), cut.columns, -1)
     for part, module in zip(parts, (*norms, None), strict=True):
         is_full = module is not None and module.normalized_shape != (cut.head_dim,)
         part = cut.of(norm(part, module) if is_full else part)

@@ -17,7 +17,7 @@ from evenkeel.torch._composed import ACTIVATIONS
 
 def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
     """x times the weight, and the bias that is still to be added."""
-    return F.linear(x, linear.weight, linear.bias), None
+    return linear(x), None
 
 
 def norm_of(is_layer: bool, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float | None, offset: float) -> Tensor:
@@ -81,7 +81,7 @@ def heads(
 
     The norms are None, of a head, or of all heads of a token; without a rotation and its tables nothing turns.
     """
-    qkv, made = F.linear(x, linear.weight, linear.bias), []
+    qkv, made = linear(x), []
     for x, module in zip(torch.split(qkv, cut.columns, -1), (*norms, None), strict=True):
         is_full = module is not None and module.normalized_shape != (cut.head_dim,)
         x = cut.of(norm(x, module) if is_full else x)
