@@ -137,7 +137,7 @@ part_build() {
 
 # The ops of the registry, from its source; without the names for a part of one.
 ops() {
-	sed -n '/^\t\/\*/q; s/^\t[A-Z_]*("\([a-z0-9_]*\)",.*/\1/p' "$root/src/ops/registry.c"
+	sed -n '/^\t\/\*/q; s/^\t[A-Z_]*[({]"\([a-z0-9_]*\)",.*/\1/p' "$root/src/ops/registry.c"
 }
 
 # Those on heads, which have shapes of their own.
@@ -171,7 +171,10 @@ takes() {
 	local op=$1
 	shift
 	[[ "$*" != *--residual-dtype* || $op = add_* || $op = *_residual ]] &&
-		[[ "$*" != *--activation* || $op = *_act || $op = *_gated ]] &&
+		[[ "$*" != *--activation* || $op = *_act || $op = *_gated || $op = glu ]] &&
+		[[ "$*" != *--activation\ relu* || $op = glu || $op = bias_act ]] &&
+		[[ ! "$*" =~ --(out-dtype|rounding|weight-offset) || $op = *norm* ]] &&
+		[[ ! "$*" =~ --(interleaved|packed) || $op = glu ]] &&
 		[[ "$*" != *--gate-first* || $op = *_gated ]]
 }
 
@@ -226,6 +229,11 @@ part_bits() {
 	choose tanh bf16 --activation gelu_tanh --rounding each
 	choose gate bf16 --gate-first 1
 	choose gate_each f16 --gate-first 1 --rounding each --activation sigmoid
+	choose relu f16 --activation relu
+	choose squared bf16 --activation relu_squared --gradient-dtype f32
+	choose gelu f32 --activation gelu
+	choose packed bf16 --packed 1
+	choose pairs bf16 --interleaved 1 --limit 2 --alpha 1.702 --value-offset 1
 }
 
 # So many rows that verify takes the plain form alone: forms are the business of bits.
@@ -267,7 +275,7 @@ slices() {
 
 part_tests() {
 	local program name
-	for program in bits sample rope; do
+	for program in bits sample glu rope; do
 		for name in $(tests_of "$program"); do
 			# Over 200 widths one after another: part widths has them in many processes.
 			[ "$name" = all_widths_to_2100 ] || slices 4 "$program" "$name"

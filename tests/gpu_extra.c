@@ -172,7 +172,7 @@ static int mixed_cases(struct test_case *cases)
 	for (int s = 0; s < COUNT_OF(shapes); s++)
 		for (int backward = 0; backward < 2; backward++)
 			cases[count++] = case_make(
-				&ek_ops[(s + 3 * backward) % EK_NORM_OPS], backward ? BACKWARD : FORWARD,
+				&ek_ops[(2 * s + 3 * backward) % EK_OP_COUNT], backward ? BACKWARD : FORWARD,
 				(struct dtype_pair){shapes[s].dtype, shapes[s].dtype},
 				test_mode == TEST_SHORT && shapes[s].rows > 1000 ? 1000 : shapes[s].rows,
 				shapes[s].cols);
@@ -460,12 +460,20 @@ static void expect_sums(const struct large *large)
 			(void)munmap(ek_operand_pointer(&op->operands[i], &args), all);
 }
 
+static bool has_sums(const struct test_case *c)
+{
+	bool has = false;
+	for (int i = 0; i < case_op(c)->output_count; i++)
+		has = has || (c->present >> i & 1 && case_op(c)->operands[i].flags & EK_ACCUMULATES);
+	return has;
+}
+
 static void run_large(struct large *large)
 {
 	const struct ek_op *op = case_op(&large->block);
 	struct gpu_call call = {.c = large->block};
 	void *at[EK_MOST_OPERANDS];
-	if (case_has(&large->block, "dweight"))
+	if (has_sums(&large->block))
 		expect_sums(large);
 	for (int i = 0; i < op->operand_count; i++) {
 		if (!is_matrix(large, i))
@@ -503,7 +511,7 @@ static void check_large(const char *op, enum pass pass, ek_dtype dtype, int64_t 
 		rows = rows < 2048 ? 2048 : rows / 2048 * 2048;
 	struct large large = {
 		.block = case_make(op_named(op), pass, (struct dtype_pair){dtype, dtype}, rows, cols)};
-	case_drop(&large.block, STATISTICS);
+	case_drop_statistics(&large.block);
 	case_drop(&large.block, without);
 	large.blocks = many_elements() / (rows * cols) + 1;
 	large.block_bytes = (size_t)(rows * cols) * ek_dtype_size(dtype);
@@ -514,6 +522,8 @@ static void check_large(const char *op, enum pass pass, ek_dtype dtype, int64_t 
 }
 
 #define SUMS_OF_COLUMNS "dweight dbias dx_bias"
+#define SUMS_OF_BIASES "dgate_bias dvalue_bias"
+#define BIASES "gate_bias value_bias"
 
 TEST(more_than_2_31_elements_forward)
 {
@@ -522,6 +532,8 @@ TEST(more_than_2_31_elements_forward)
 	check_large("layer_norm", FORWARD, EK_BF16, 1 << 20, "");
 	check_large("add_rms_norm", FORWARD, EK_BF16, 4096, "");
 	check_large("add_layer_norm", FORWARD, EK_BF16, 1 << 20, "");
+	check_large("swiglu", FORWARD, EK_BF16, 5001, BIASES);
+	check_large("bias_act", FORWARD, EK_F32, 4096, "");
 }
 
 TEST(more_than_2_31_elements_backward)
@@ -530,6 +542,8 @@ TEST(more_than_2_31_elements_backward)
 	check_large("rms_norm", BACKWARD, EK_F32, 1 << 18, SUMS_OF_COLUMNS);
 	check_large("add_layer_norm", BACKWARD, EK_BF16, 4096, SUMS_OF_COLUMNS);
 	check_large("add_rms_norm", BACKWARD, EK_BF16, 1 << 18, SUMS_OF_COLUMNS);
+	check_large("swiglu", BACKWARD, EK_BF16, 5001, BIASES " " SUMS_OF_BIASES);
+	check_large("geglu", BACKWARD, EK_BF16, 11008, SUMS_OF_BIASES);
 }
 
 TEST(column_sums_over_2_31_elements)
@@ -537,6 +551,7 @@ TEST(column_sums_over_2_31_elements)
 	check_large("layer_norm", BACKWARD, EK_BF16, 24, "");
 	check_large("rms_norm", BACKWARD, EK_F32, 100, "");
 	check_large("add_layer_norm", BACKWARD, EK_BF16, 24, "");
+	check_large("swiglu", BACKWARD, EK_BF16, 24, "");
 }
 
 /* More rows than a launch may have blocks. */
@@ -547,6 +562,7 @@ TEST(more_than_2_31_rows)
 	check_large("rms_norm", BACKWARD, EK_F64, 1, SUMS_OF_COLUMNS);
 	check_large("add_layer_norm", FORWARD, EK_F16, 1, "");
 	check_large("add_rms_norm", BACKWARD, EK_F16, 1, SUMS_OF_COLUMNS);
+	check_large("swiglu", FORWARD, EK_F16, 1, "");
 }
 
 /* ---- the host's part of a call ---- */
