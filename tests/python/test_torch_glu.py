@@ -475,6 +475,13 @@ def test_memory_estimate_counts_what_the_kernels_allocate():
     assert estimate.peak == 64 * (256 + 128 + 128 + 256) * 4  # x, y, dy, dx
 
 
+def test_memory_estimate_counts_copies_where_there_are_some():
+    x = tensor((64, 256))
+    assert _only_memory.copies(None, x[:, :128], None, x) == []
+    copied = _only_memory.copies(None, x[:, ::2], None, x[:, :128])
+    assert [t.shape for t in copied] == [(64, 128)] * 2 and all(t.is_contiguous() for t in copied)
+
+
 def test_on_a_gpu_the_workspace_of_backward_is_counted(monkeypatch):
     monkeypatch.setattr(_only_memory, "stand_in", lambda t: None if t is None else torch.empty(()).expand(t.shape))
     monkeypatch.setattr(_recompute, "is_estimated", lambda: True)

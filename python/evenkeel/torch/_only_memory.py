@@ -26,10 +26,11 @@ def _is_rows(x: Tensor, shape: Shape) -> bool:
     return (cols == 1 or rows.stride(1) == 1) and rows.stride(0) >= cols
 
 
-def copies(shape: Shape, *tensors: Tensor | None) -> list[Tensor]:
-    """What is copied where one of them cannot be read as it lies."""
+def copies(shape: Shape | None, *tensors: Tensor | None) -> list[Tensor]:
+    """What is copied where one of them cannot be read as it lies; without a shape, rows are the last dimension."""
     present = [tensor for tensor in tensors if tensor is not None]
-    return [] if all(_is_rows(t, shape) for t in present) else [t.contiguous() for t in present]
+    fits = all(_is_rows(t, shape or tuple(t.shape[-1:])) for t in present)
+    return [] if fits else [t.contiguous() for t in present]
 
 
 def stand_in(tensor: Tensor | None) -> Tensor | None:

@@ -114,7 +114,7 @@ def compute(function: Callable[..., Any], tensors: Tensors, *others: Any, any_or
     if not is_estimated():
         _kernels.run(function, tensors, *others)
     elif not any_order:
-        _only_memory.copies(tensors[0].shape[-1:], *tensors)  # type: ignore[union-attr]
+        _only_memory.copies(None, *tensors)
 
 
 def workspace(function: Callable[..., Any], tensors: Tensors, *others: Any) -> Tensor | None:
