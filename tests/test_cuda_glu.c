@@ -177,7 +177,9 @@ static void plan_of(const struct test_case *c, int64_t rows, int64_t cols, struc
 	case_op(c)->plan(&args, &limits, plan);
 }
 
-/* A kernel is for any number of rows and columns, as far as they lie alike. */
+enum { LEAST_SHARED = 99 << 10 }; /* of a block, on compute capability 8.6, 8.9 and 12.0 */
+
+/* A kernel is for any number of rows and columns, as far as they lie alike, and for every GPU. */
 TEST(sizes_need_no_kernel_of_their_own)
 {
 	static const int64_t sizes[][2] = {
@@ -190,6 +192,10 @@ TEST(sizes_need_no_kernel_of_their_own)
 			plan_of(&c, 8, 64, &first);
 			for (int s = 0; s < COUNT_OF(sizes); s++) {
 				plan_of(&c, sizes[s][0], sizes[s][1], &plan);
+				for (int i = 0; i < plan.count; i++)
+					EXPECT(plan.steps[i].launch.shared_bytes <= LEAST_SHARED,
+					       "%s: %d bytes of shared memory", case_text(&c),
+					       plan.steps[i].launch.shared_bytes);
 				EXPECT(memcmp(&plan.steps[0].key, &first.steps[0].key,
 					      sizeof plan.steps[0].key) == 0,
 				       "%s: another kernel of %lldx%lld", case_text(&c),
@@ -199,6 +205,7 @@ TEST(sizes_need_no_kernel_of_their_own)
 }
 
 /* Every element is some thread's, in tensors of any size, and a launch counts its blocks in 32 bits. */
+
 TEST(launches_cover_all_elements)
 {
 	static const int64_t sizes[][2] = {{1, 1},

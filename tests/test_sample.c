@@ -87,14 +87,14 @@ static uint32_t plain_or_all(const struct test_case *c, uint64_t *state)
 {
 	const struct ek_named_operands *plain =
 		c->pass == BACKWARD ? &ek_ops[0].in_backward : &ek_ops[0].in_forward;
-	return random_below(state, 3) ? ~UINT32_C(0) : plain->has;
+	return c->op == &open_glu || random_below(state, 3) ? ~UINT32_C(0) : plain->has;
 }
 
 /* Anything that is allowed, with sizes and distances that nobody thought of. */
-static struct test_case random_case(uint64_t *state)
+static struct test_case random_case(const struct ek_op_entry *op, uint64_t *state)
 {
-	struct test_case c = case_make(&open_ops[random_below(state, OPEN_OPS)],
-				       random_below(state, 2) ? BACKWARD : FORWARD,
+	static const double limits[] = {0, 0, 0.5, 2}, alphas[] = {0, 0, 1.702};
+	struct test_case c = case_make(op, random_below(state, 2) ? BACKWARD : FORWARD,
 				       dtype_pairs[random_below(state, DTYPE_PAIRS)], 1, 1);
 	int64_t elements = INT64_C(1) << random_below(state, random_below(state, 20) == 0 ? 21 : 16);
 	c.cols = 1 + random_below(state, elements);
@@ -104,7 +104,7 @@ static struct test_case random_case(uint64_t *state)
 		c.rows = c.cols;
 		c.cols = rows > 0 ? rows : 1;
 	}
-	if (random_below(state, 4) == 0) {
+	if (case_has_groups(&c) && random_below(state, 4) == 0) {
 		int64_t groups = 1 + random_below(state, 9);
 		c.group_cols = c.cols;
 		c.cols *= groups;
@@ -118,6 +118,9 @@ static struct test_case random_case(uint64_t *state)
 		(void)case_set_over(&c, 0);
 	c.filling = (enum filling)random_below(state, 5);
 	c.eps = (double)random_below(state, 4) * 1e-6;
+	c.limit = limits[random_below(state, 4)];
+	c.alpha = alphas[random_below(state, 3)];
+	c.value_offset = (double)random_below(state, 2);
 	c.seed = random_bits(state) % 100000;
 	for (int id = 0; id < case_op(&c)->operand_count; id++) {
 		c.offset[id] = random_below(state, 2) ? (int)random_below(state, 64) : 0;
@@ -127,11 +130,13 @@ static struct test_case random_case(uint64_t *state)
 	return c;
 }
 
+/* Norms, and every fourth a gated activation. */
 TEST(random_cases)
 {
 	uint64_t state = test_seed();
-	for (int64_t n = test_scaled(2500); n > 0; n--) {
-		struct test_case c = random_case(&state);
+	for (int64_t n = test_scaled(3300); n > 0; n--) {
+		struct test_case c =
+			random_case(n % 4 ? &open_ops[random_below(&state, OPEN_OPS)] : &open_glu, &state);
 		int choice = (int)random_below(&state, values_of_axis[SETTING]);
 		if (!test_in_slice())
 			continue;
