@@ -46,7 +46,11 @@ int heads_check(struct options *options)
 				"--heads-first and --positions: must be with rope or qk_norm_rope");
 	if (!any)
 		return STATUS_FINE;
-	if (options->command == COMMAND_RUN || given) {
+	if (options->command == COMMAND_WARMUP) { /* kernels are for any number of heads */
+		if (options->shape_count == 0)
+			options->shapes[options->shape_count++] =
+				(struct shape){1, USUAL_HEADS * given_or(options->head_dim, USUAL_HEAD_DIM)};
+	} else if (options->command == COMMAND_RUN || given) {
 		const bool listed = options->shape_count > 0;
 		if (!options->rows && !listed)
 			options->rows = given_or(options->batch, 1) * given_or(options->seq, USUAL_SEQ);

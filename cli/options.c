@@ -388,11 +388,12 @@ static const struct option table[] = {
 	{"--kv-heads", "N", TO_OPS, COLS(kv_heads), "of ops on heads: heads of k (--heads)"},
 	{"--head-dim", "D", TO_OPS, NUMBER(head_dim, 2, EK_MAX_HEAD_DIM),
 	 "columns of a head (run: 128; else: the list's)"},
-	{"--rotary-dim", "R", TO_OPS, NUMBER(rotary_dim, 2, EK_MAX_HEAD_DIM),
+	{"--head-dim", "D", COMMAND_WARMUP, NUMBER(head_dim, 2, EK_MAX_HEAD_DIM), "columns of a head (128)"},
+	{"--rotary-dim", "R", TO_KERNELS, NUMBER(rotary_dim, 2, EK_MAX_HEAD_DIM),
 	 "columns of a head that turn (--head-dim)"},
 	{"--heads-first", "0|1", TO_OPS, TO(SWITCH, heads_first),
 	 "1: results, and their gradients, lie head by head, in a head token by token (0)"},
-	{"--positions", "0|1", TO_OPS, TO(SWITCH, positions), "1: tokens have position ids (0)"},
+	{"--positions", "0|1", TO_KERNELS, TO(SWITCH, positions), "1: tokens have position ids (0)"},
 	{"--hidden", "H", TO_EXPLAIN, COLS(hidden),
 	 "hidden_size, the normalized size (4096; of a block 1024)"},
 	{"--d-model", "H", TO_EXPLAIN, COLS(hidden), "the same as --hidden H"},
@@ -464,10 +465,11 @@ static const struct option table[] = {
 	 "each: the normalized x rounds before weight multiplies it, as in Llama's code (once)"},
 	{"--activation", "NAME", TO_KERNELS | TO_EXPLAIN, BY(set_activation),
 	 "sigmoid, silu, gelu or gelu_tanh; of glu and bias_act also relu or relu_squared (gelu; of a gate silu)"},
-	{"--norm", "NAME", TO_OPS, BY(set_norm), "of qk_norm_rope: layer_norm or rms_norm (rms_norm)"},
-	{"--norm-last", "0|1", TO_OPS, BY(set_norm_last), "1: the norm of heads comes after they turn (0)"},
-	{"--trailing", "0|1", TO_OPS, BY(set_trailing), "1: the last columns of a head turn (0)"},
-	{"--table-dtype", "TYPE", TO_OPS, TO(DTYPE, choices[EK_CHOICE_TABLE_DTYPE]),
+	{"--norm", "NAME", TO_KERNELS, BY(set_norm), "of qk_norm_rope: layer_norm or rms_norm (rms_norm)"},
+	{"--norm-last", "0|1", TO_KERNELS, BY(set_norm_last),
+	 "1: the norm of heads comes after they turn (0)"},
+	{"--trailing", "0|1", TO_KERNELS, BY(set_trailing), "1: the last columns of a head turn (0)"},
+	{"--table-dtype", "TYPE", TO_KERNELS, TO(DTYPE, choices[EK_CHOICE_TABLE_DTYPE]),
 	 "of cos and sin: f32 beside 16-bit tensors (the same as --dtype)"},
 	{"--gate-first", "0|1", TO_KERNELS | TO_EXPLAIN, BY(set_gate_first),
 	 "of ops with a gate: 1: it multiplies x, 0: the norm's result (0)"},
@@ -568,34 +570,23 @@ static int parse_option(struct options *options, enum command command, int argc,
 	return taken;
 }
 
-static int named_ops(enum command command)
-{
-	return command == COMMAND_WARMUP ? EK_ROW_NAMES : EK_OP_NAMES;
-}
-
-static const char *ops_of(enum command command)
-{
-	const int count = named_ops(command);
-	static char text[64 * EK_OP_NAMES];
-	size_t length = 0;
-	for (int i = 0; i < count; i++)
-		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
-					   i == 0           ? ""
-					   : i == count - 1 ? " or "
-							    : ", ",
-					   ek_ops[i].name);
-	return text;
-}
-
 const char *ops_text(void)
 {
-	return ops_of(COMMAND_RUN);
+	static char text[64 * EK_OP_NAMES];
+	size_t length = 0;
+	for (int i = 0; i < EK_OP_NAMES; i++)
+		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+					   i == 0                 ? ""
+					   : i == EK_OP_NAMES - 1 ? " or "
+								  : ", ",
+					   ek_ops[i].name);
+	return text;
 }
 
 /* before: the option that ends where name begins; NULL: an op, or nothing, does. */
 static int parse_op(struct options *options, const char *name, const struct option *before)
 {
-	for (int i = 0; i < named_ops(options->command); i++)
+	for (int i = 0; i < EK_OP_NAMES; i++)
 		if (strcmp(ek_ops[i].name, name) == 0) {
 			for (int k = 0; k < options->op_count; k++)
 				if (options->ops[k] == &ek_ops[i])
@@ -613,7 +604,7 @@ static int parse_op(struct options *options, const char *name, const struct opti
 		return complain(STATUS_USAGE, "%s: one value too many for %s, which takes %s", name,
 				before->name, *before->values ? before->values : "none");
 	if (!expression)
-		return complain(STATUS_USAGE, "%s: unknown op, must be %s%s", name, ops_of(options->command),
+		return complain(STATUS_USAGE, "%s: unknown op, must be %s%s", name, ops_text(),
 				explain ? ", block, or an expression of references such as "
 					  "'${torch.nn.LayerNorm}(batch_size, seq_len, hidden_size)'"
 					: "");
@@ -652,7 +643,10 @@ static int check_device(const struct options *options)
 
 static int check_warmup(const struct options *options)
 {
-	if (!options->shape_count)
+	bool need_widths = options->op_count == 0;
+	for (int i = 0; i < options->op_count; i++)
+		need_widths = need_widths || !is_on_heads(options->ops[i]);
+	if (need_widths && !options->shape_count)
 		return complain(STATUS_USAGE, "warmup: must have --cols, the widths that will be used");
 	if (options->arch_count && !options->pack)
 		return complain(STATUS_USAGE,
@@ -666,7 +660,7 @@ static int check_explain(const struct options *options)
 		return complain(
 			STATUS_USAGE,
 			"explain: must be followed by one op, %s, by block, or by one expression of references",
-			ops_of(COMMAND_EXPLAIN));
+			ops_text());
 	if (options->expression && (options->variant || options->pass[FORWARD] || options->pass[BACKWARD]))
 		return complain(STATUS_USAGE, "%s: must be with an op; an expression's references say it",
 				options->variant ? "--variant" : "--pass");
@@ -707,7 +701,7 @@ static int check_together(struct options *options, enum command command)
 	if (command == COMMAND_RUN && options->dtype_count > 1)
 		return complain(STATUS_USAGE, "--dtype: run takes one dtype, f32, f16, bf16 or f64");
 	status = choices_check(options);
-	if (status == STATUS_FINE && command & TO_OPS)
+	if (status == STATUS_FINE && command & TO_KERNELS)
 		status = heads_check(options);
 	if (status != STATUS_FINE)
 		return status;

@@ -9,6 +9,7 @@
 #include "device.h"
 #include "gpu/pack.h"
 #include "gpu/plan.h"
+#include "heads.h"
 #include "info.h"
 #include "ops/norm/op.h"
 #include "options.h"
@@ -86,7 +87,7 @@ static int make_calls(struct warmup *warmup, int (*make)(struct warmup *warmup, 
 		union op_args args;
 		case_args_nowhere(c, &args);
 		progress_step("%s %s %s, %lld columns", c->op->name, pass_names[c->pass],
-			      ek_dtype_name(c->dtype), (long long)c->cols);
+			      ek_dtype_name(c->dtype), (long long)case_shape(c).cols);
 		status = make(warmup, c, &args);
 	}
 	progress_clear();
