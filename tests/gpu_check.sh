@@ -367,7 +367,7 @@ part_graphs() {
 part_large() {
 	local name
 	for name in more_than_2_31_elements_forward more_than_2_31_elements_backward column_sums_over_2_31_elements \
-		more_than_2_31_rows; do
+		more_than_2_31_rows more_than_2_31_elements_on_heads; do
 		job "$name" large "$build/tests/gpu_extra" "$mode" "$name"
 		wait
 	done

@@ -565,6 +565,60 @@ TEST(more_than_2_31_rows)
 	check_large("swiglu", FORWARD, EK_F16, 1, "");
 }
 
+/* q alone, the same sequence again and again: it must come out so each time. */
+static void check_large_heads(const char *op, int64_t seq, int64_t heads, int64_t head_dim, int64_t elements)
+{
+	const struct head_sizes sizes = {1, seq, heads, heads, head_dim, head_dim / 2 * 2};
+	struct gpu_call call = {
+		.c = case_make_heads(op_named(op), FORWARD, (struct dtype_pair){EK_BF16, EK_BF16}, sizes)};
+	void *at[EK_MOST_OPERANDS];
+	case_set(&call.c, "");
+	case_expect(&call.c);
+	const int64_t block = seq * heads * head_dim, blocks = elements / block + 1;
+	const size_t bytes = (size_t)block * 2;
+	unsigned char *got = malloc(bytes);
+	(void)snprintf(call.text, sizeof call.text, "%s, %lld sequences", case_text(&call.c),
+		       (long long)blocks);
+	if (!memory_suffices(gpu, 2.1 * (double)bytes * (double)blocks)) {
+		test_skip("the GPU has not %.0f GB", 2 * (double)bytes * (double)blocks * 1e-9);
+		free(got);
+		return;
+	}
+	for (int i = 0; i < case_op(&call.c)->operand_count; i++) {
+		if (i == EK_ROPE_FORWARD_Q || i == EK_ROPE_FORWARD_Q_OUT)
+			call.device[i] = on_gpu(&call, bytes * (size_t)blocks);
+		else
+			operand_put(&call, i);
+		at[i] = call.device[i];
+	}
+	const unsigned char *q = case_inputs.of[EK_ROPE_FORWARD_Q].buffer.data;
+	(void)expect_ok(memory_write(gpu, call.device[EK_ROPE_FORWARD_Q], q, bytes), "uploading");
+	(void)expect_ok(memory_repeat(gpu, call.device[EK_ROPE_FORWARD_Q], bytes, blocks), "uploading");
+	case_args(&call.c, at, &call.args);
+	call.args.rope_forward.batch = blocks;
+	const int64_t sample[] = {0, blocks / 2, blocks * 3 / 4, blocks - 1};
+	bool ran = expect_ok(case_op(&call.c)->call(ctx, &call.args), call.text) &&
+		   CUDA_OK(gpu->driver->context_synchronize());
+	for (int i = 0; ran && i < COUNT_OF(sample); i++) {
+		(void)expect_ok(memory_read(gpu, got,
+					    call.device[EK_ROPE_FORWARD_Q_OUT] + (size_t)sample[i] * bytes,
+					    bytes),
+				"downloading");
+		EXPECT(memcmp(got, case_expected.of[EK_ROPE_FORWARD_Q_OUT].buffer.data, bytes) == 0,
+		       "%s: sequence %lld differs", call.text, (long long)sample[i]);
+	}
+	free(got);
+	call_free(&call);
+}
+
+/* Wide heads; and heads of one pair: more tokens than have 31 bits, and more threads than a launch has. */
+TEST(more_than_2_31_elements_on_heads)
+{
+	check_large_heads("rope", 2048, 32, 128, many_elements());
+	check_large_heads("qk_norm_rope", 1000, 5, 128, many_elements());
+	check_large_heads("rope", 5000, 1, 2, test_mode == TEST_SHORT ? 1 << 18 : INT64_C(4500000000));
+}
+
 /* ---- the host's part of a call ---- */
 
 enum { BATCH = 200, BATCHES = 51 }; /* a stream takes a batch without waiting */

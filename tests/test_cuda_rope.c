@@ -284,3 +284,30 @@ TEST(launches_of_a_call)
 		       launches, calls[i].launches);
 	}
 }
+
+/* Over 2^31 threads: launches that follow each other start where those before have ended, and the last has the rest. */
+TEST(many_tokens_are_several_launches)
+{
+	struct ek_plan plan;
+	struct test_case c = case_make_heads(&ek_ops[FIRST_ROPE_OP], FORWARD, dtype_pairs[0],
+					     (struct head_sizes){5000, INT64_C(1) << 20, 8, 4, 2, 2});
+	const int64_t tokens = c.batch * c.seq;
+	int64_t left = tokens;
+	(void)plan_of(&c, &plan);
+	struct ek_step *step = &plan.steps[0];
+	struct rope_arguments *a = (struct rope_arguments *)(void *)step->arguments;
+	for (int64_t blocks = step->launch.blocks; blocks > 0; blocks -= step->launch_blocks) {
+		const int64_t here = left < a->launch_tokens ? left : a->launch_tokens;
+		int64_t wanted = 0;
+		for (int i = 0; i < 2; i++)
+			wanted += (here * a->sides[i].units + 255) / 256;
+		EXPECT(a->first == tokens - left, "a launch starts at token %lld, not %lld", a->first,
+		       (long long)(tokens - left));
+		EXPECT(wanted == (blocks < step->launch_blocks ? blocks : step->launch_blocks),
+		       "a launch of %lld tokens has %lld blocks, not %lld", (long long)here,
+		       (long long)blocks, (long long)wanted);
+		left -= here;
+		step->advance(a, step->launch_rows, 0);
+	}
+	EXPECT(left == 0, "%lld tokens are left", (long long)left);
+}
