@@ -6,6 +6,7 @@
 #include "stable_abi.h"
 
 extern const char forward_doc[], backward_doc[], backward_workspace_doc[], info_doc[];
+extern const char cost_doc[];
 extern const char eager_setup_doc[], is_plain_doc[], check_flavour_doc[], check_activation_doc[];
 extern const char glu_forward_doc[], glu_backward_doc[], glu_backward_workspace_doc[], check_glu_doc[];
 extern const char rope_forward_doc[], rope_backward_doc[], rope_backward_workspace_doc[], check_rope_doc[];
@@ -19,6 +20,7 @@ PyObject *check_flavour(PyObject *module, PyObject *const *given, Py_ssize_t cou
 PyObject *check_activation(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *is_plain(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *info(PyObject *module, PyObject *nothing);
+PyObject *cost(PyObject *module, PyObject *const *given, Py_ssize_t count);
 
 PyObject *glu_forward(PyObject *module, PyObject *const *given, Py_ssize_t count);
 PyObject *glu_backward(PyObject *module, PyObject *const *given, Py_ssize_t count);

@@ -33,6 +33,7 @@ static PyMethodDef functions[] = {
 	FAST(rope_backward),
 	FAST(rope_backward_workspace),
 	FAST(check_rope),
+	FAST(cost),
 	EAGER_OPS(EAGER){"info", info, METH_NOARGS, info_doc},
 	{NULL, NULL, 0, NULL},
 };

@@ -1,7 +1,7 @@
 """The bytes of the tensors that live while memory_estimate runs a model. SPDX-License-Identifier: MIT"""
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -43,6 +43,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known.remove(key)
         self.live -= size
 
+    def called(self, function: str, tensors: Sequence[Any], others: Sequence[Any]) -> None:
+        """A call of evenkeel's kernels, which is not computed; evenkeel.torch.analyze counts it."""
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.enter(tree_leaves(result))
@@ -52,3 +55,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def is_estimated() -> bool:
     """Whether a call is part of an estimate. Modes belong to a thread: calls of other threads are not."""
     return _len_torch_dispatch_stack() > 0 and any(isinstance(m, Ledger) for m in _get_current_dispatch_mode_stack())
+
+
+def note_call(function: str, tensors: Sequence[Any], *others: Any) -> None:
+    """Tells the ledgers about a call of an estimate."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, Ledger):
+            mode.called(function, tensors, others)

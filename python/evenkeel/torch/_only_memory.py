@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from evenkeel.torch import _kernels
 from evenkeel.torch._call import Call, Gradients, Outputs, Shape
+from evenkeel.torch._ledger import note_call
 
 
 def _is_rows(x: Tensor, shape: Shape) -> bool:
@@ -64,6 +65,7 @@ def _workspace(
 def forward(call: Call, statistics: bool) -> Outputs:
     outputs = _kernels.empty_outputs(call, statistics)
     copies(call.shape, call.inputs.x, call.inputs.residual, call.inputs.residual_after, call.inputs.gate)
+    note_call("norm_forward", call.inputs, call, statistics)
     return outputs._replace(y=_kernels.like_pytorch(call.norm, call.inputs.x, outputs.y))
 
 
@@ -84,6 +86,7 @@ def backward(
     **flavour: Any,
 ) -> Gradients:
     copied = copies(shape, dy, dh, x, gate)
+    note_call("norm_backward", (dy, x), norm, shape, weight, stats, gradients, dh, bias, x_bias, gate, dtype, flavour)
     inputs = {"dy": dy, "dh": dh, "bias": bias, "x_bias": x_bias, "gate": gate}
     workspace = _workspace(norm, x, shape, weight, gradients, dtype, inputs, **flavour)
     del copied, workspace  # they have lived at the same time

@@ -28,7 +28,7 @@ from evenkeel.torch._autograd import (
 )
 from evenkeel.torch._call import DTYPES
 from evenkeel.torch._fallback import fall_back
-from evenkeel.torch._ledger import is_estimated
+from evenkeel.torch._ledger import is_estimated, note_call
 
 Tensors = Sequence[Tensor | None]
 
@@ -113,8 +113,10 @@ def compute(function: Callable[..., Any], tensors: Tensors, *others: Any, any_or
     """_kernels.run; where memory is estimated, its copies alone. any_order: there are none of outer dimensions."""
     if not is_estimated():
         _kernels.run(function, tensors, *others)
-    elif not any_order:
+        return
+    if not any_order:
         _only_memory.copies(None, *tensors)
+    note_call(function.__name__, tensors, *others)
 
 
 def workspace(function: Callable[..., Any], tensors: Tensors, *others: Any) -> Tensor | None:
