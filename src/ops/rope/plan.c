@@ -176,7 +176,8 @@ static struct rope_key key_of(const struct ek_rope_call *call, int kind)
 /* ---- arguments ---- */
 
 _Static_assert(sizeof(struct rope_arguments) <= EK_MOST_ARGUMENTS, "EK_MOST_ARGUMENTS is too small");
-enum { MOST_UNITS = 0x7fffffff };
+/* Threads of a launch: those that fill its last block have numbers below 2^31, too. */
+enum { MOST_UNITS = 0x7fffff00 };
 
 /* The division of a number below 2^31 by n, by a multiplication: 2^(31 + shift) / n, rounded up, is below 2^32. */
 static void set_divisor(int64_t n, unsigned *magic, unsigned *shift)
@@ -222,7 +223,7 @@ static struct rope_arguments arguments_of(const struct ek_rope_call *call)
 				   .eps = ek_rounded_eps(call->dtype, call->eps)};
 	for (int i = 0; i < call->side_count; i++)
 		set_side(&a.sides[i], &call->sides[i], (int64_t)ek_bytes_of_dtype(call->dtype));
-	if (a.seq > 0 && a.seq <= MOST_UNITS)
+	if (a.seq > 0 && a.seq <= INT32_MAX)
 		set_divisor(a.seq, &a.seq_magic, &a.seq_shift);
 	return a;
 }
