@@ -92,6 +92,38 @@ TEST(guard_pages)
 		}
 }
 
+/* Without biases, limits and sums rows go from tensor to tensor: in every width, place and way to store, at guard pages. */
+TEST(rows_without_buffers)
+{
+	static const char *const places[] = {"", "in_place", "y_over_value dgate_over_value dvalue_over_dy",
+					     "dgate_over_gate dvalue_over_value"};
+	for (int64_t cols = 1; cols <= 1100; cols += cols < 140 ? 1 : 53)
+		for (int k = 0; k < PASS_COUNT * DTYPE_PAIRS; k++) {
+			const int turn = (int)cols + k;
+			struct test_case c =
+				case_make(&ek_ops[EK_NORM_OPS], k % PASS_COUNT ? BACKWARD : FORWARD,
+					  dtype_pairs[k / PASS_COUNT], 1 + turn % 3, cols);
+			c.activation = 1 + turn % EK_RELU_SQUARED;
+			c.seed = (uint64_t)turn;
+			c.filling = turn % 5 ? FILL_NORMAL : FILL_SPECIAL;
+			c.placement = turn % 4 == 1   ? PLACE_GUARD_AFTER
+				      : turn % 4 == 2 ? PLACE_GUARD_BEFORE
+						      : PLACE_OFFSET;
+			case_set(&c, "dgate dvalue");
+			case_add(&c, places[turn / 4 % COUNT_OF(places)]);
+			for (int i = 0; i < case_op(&c)->operand_count; i++) {
+				c.pad[i] = turn % 7 == 3 ? 32 * (1 + i % 2) : turn % 7 == 4 ? 1 : 0;
+				c.offset[i] = turn % 11 == 5 ? 2 * i : 0;
+			}
+			case_normalise(&c);
+			case_expect(&c);
+			for (int i = 0; i < level_count(); i++) {
+				case_check(&c, (struct setting){level_name(i), 1, PLAIN});
+				case_check(&c, (struct setting){level_name(i), 1, STREAM_ALWAYS});
+			}
+		}
+}
+
 /* dy and value 1: the gradient of the gate is the activation's derivative up to the limit, at it, and 0 beyond. */
 TEST(gradients_stop_where_the_clamp_does)
 {

@@ -14,11 +14,13 @@
 
 #define V(word) PASTE(vf, word)
 #define CONVERTED_DTYPES(X) X(f32) X(f16) X(bf16)
+#define DTYPES_OF(X, name) X(name, f32) X(name, f16) X(name, bf16)
 #define ACT f32
 #define WEIGHT f32
 #include "cpu_rows.inc.h"
 #undef V
 #undef CONVERTED_DTYPES
+#undef DTYPES_OF
 #undef ACT
 #undef WEIGHT
 
@@ -26,6 +28,7 @@ extern const struct ek_glu_kernel PASTE(BASE, f64);
 #ifndef BASE_ISA
 #define V(word) PASTE(vd, word)
 #define CONVERTED_DTYPES(X) X(f64)
+#define DTYPES_OF(X, name) X(name, f64)
 #define ACT f64
 #define WEIGHT f64
 #include "cpu_rows.inc.h"

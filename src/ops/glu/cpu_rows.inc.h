@@ -120,6 +120,93 @@ struct N(loops) {
 static const struct N(loops) N(loops_of)[EK_RELU_SQUARED + 1][2] = {EK_GLU_ACTIVATIONS(ROW)};
 #undef ROW
 
+/* ---- a row without biases and limits, of gate and value: no buffers ---- */
+
+struct N(direct) {
+	const void *gate, *value, *dy;
+	void *y, *dgate, *dvalue;
+	bool nontemporal; /* then what is written starts at a line */
+};
+
+#define PUT(d)                                                                               \
+	INLINE void N(put_##d)(PASTE(d, element) * to, vec a, vec b, bool nontemporal)        \
+	{                                                                                    \
+		vec v[2] = {a, b};                                                           \
+		PASTE(d, in_order)(v);                                                       \
+		if (nontemporal)                                                             \
+			PASTE(d, store2_nontemporal)(to, v);                                 \
+		else                                                                         \
+			PASTE(d, store2)(to, v);                                             \
+	}
+CONVERTED_DTYPES(PUT)
+#undef PUT
+
+/* All of a step is read before it is written, in place. */
+#define DIRECT(name, d)                                                                                    \
+	static void N(forward_##name##_of_##d)(const struct N(direct) * given, int64_t n)                  \
+	{                                                                                                  \
+		const struct N(direct) s = *given;                                                         \
+		const PASTE(d, element) *gate = s.gate, *value = s.value;                                  \
+		PASTE(d, element) *to = s.y;                                                               \
+		int64_t i = 0;                                                                             \
+		for (; i + N(STEP) <= n; i += N(STEP)) {                                                   \
+			vec y[2];                                                                          \
+			UNROLL for (int k = 0; k < 2; k++) y[k] = N(y_##name##_plain)(                     \
+				PASTE(d, load)(gate + i + k * N(W)), PASTE(d, load)(value + i + k * N(W)), NULL); \
+			N(put_##d)(to + i, y[0], y[1], s.nontemporal);                                     \
+		}                                                                                          \
+		for (; i < n; i += N(W)) {                                                                 \
+			int left = (int)smaller(N(W), n - i);                                              \
+			vec t = PASTE(d, load_part)(gate + i, left), v = PASTE(d, load_part)(value + i, left); \
+			PASTE(d, store_part)(to + i, N(y_##name##_plain)(t, v, NULL), left);               \
+		}                                                                                          \
+	}                                                                                                  \
+	static void N(backward_##name##_of_##d)(const struct N(direct) * given, int64_t n)                 \
+	{                                                                                                  \
+		const struct N(direct) s = *given;                                                         \
+		const PASTE(d, element) *gate = s.gate, *value = s.value, *dy = s.dy;                      \
+		PASTE(d, element) *dgate = s.dgate, *dvalue = s.dvalue;                                    \
+		int64_t i = 0;                                                                             \
+		for (; i + N(STEP) <= n; i += N(STEP)) {                                                   \
+			vec of_gate[2], of_value[2];                                                       \
+			UNROLL for (int k = 0; k < 2; k++) N(gradients_##name##_plain)(                    \
+				PASTE(d, load)(gate + i + k * N(W)), PASTE(d, load)(value + i + k * N(W)), \
+				PASTE(d, load)(dy + i + k * N(W)), NULL, &of_gate[k], &of_value[k]);       \
+			N(put_##d)(dgate + i, of_gate[0], of_gate[1], s.nontemporal);                      \
+			N(put_##d)(dvalue + i, of_value[0], of_value[1], s.nontemporal);                   \
+		}                                                                                          \
+		for (; i < n; i += N(W)) {                                                                 \
+			int left = (int)smaller(N(W), n - i);                                              \
+			vec of_gate, of_value;                                                             \
+			N(gradients_##name##_plain)                                                        \
+			(PASTE(d, load_part)(gate + i, left), PASTE(d, load_part)(value + i, left),        \
+			 PASTE(d, load_part)(dy + i, left), NULL, &of_gate, &of_value);                    \
+			PASTE(d, store_part)(dgate + i, of_gate, left);                                    \
+			PASTE(d, store_part)(dvalue + i, of_value, left);                                  \
+		}                                                                                          \
+	}
+#define DIRECT_OF(number, name) DTYPES_OF(DIRECT, name)
+EK_GLU_ACTIVATIONS(DIRECT_OF)
+#undef DIRECT_OF
+#undef DIRECT
+
+struct N(direct_loops) {
+	void (*forward)(const struct N(direct) * s, int64_t n);
+	void (*backward)(const struct N(direct) * s, int64_t n);
+};
+
+#define DIRECT_ROW(name, d) [dtype_##d] = {N(forward_##name##_of_##d), N(backward_##name##_of_##d)},
+#define ROW(number, name) [number] = {DTYPES_OF(DIRECT_ROW, name)},
+static const struct N(direct_loops) N(direct_of)[EK_RELU_SQUARED + 1][dtype_end] = {EK_GLU_ACTIVATIONS(ROW)};
+#undef ROW
+#undef DIRECT_ROW
+
+/* Non-temporal stores are of whole lines. */
+INLINE bool N(is_writable)(const struct N(tensor) * to, bool nontemporal)
+{
+	return to->at && (!nontemporal || (uintptr_t)to->at % 64 == 0);
+}
+
 /* ---- what a segment reads ---- */
 
 /* The gate and the value of a call; buffers are of SEGMENT numbers, pairs of twice that. */
@@ -175,10 +262,18 @@ static void N(forward)(const ek_glu_forward_args *a, int64_t first, int64_t end,
 			       .gate_buffer = gate,
 			       .value_buffer = value,
 			       .pairs = pairs};
+	const bool plain = a->value && !a->gate_bias && !a->value_bias &&
+			   !ek_glu_is_limited(a->limit, a->alpha, a->value_offset);
 	for (int64_t row = first; row < end; row++) {
 		const struct N(tensor) to = N(tensor_at)(a->y, a->dtype, row * a->y_stride);
 		in.gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride);
 		in.value = N(tensor_at)(a->value, a->dtype, row * a->value_stride);
+		if (plain && N(is_writable)(&to, nontemporal)) {
+			const struct N(direct) all = {
+				.gate = in.gate.at, .value = in.value.at, .y = to.at, .nontemporal = nontemporal};
+			N(direct_of)[a->activation][a->dtype].forward(&all, a->cols);
+			continue;
+		}
 		for (int64_t start = 0; start < a->cols; start += SEGMENT) {
 			const int64_t n = smaller(SEGMENT, a->cols - start);
 			const bool direct = N(is_real)(&to) && !nontemporal;
@@ -240,6 +335,8 @@ static void N(backward)(const ek_glu_backward_args *a, int64_t first, int64_t en
 			       .pairs = pairs};
 	struct N(column_sums) sums;
 	const int sum_count = ek_glu_sums(a);
+	const bool plain = !task && a->value && !a->gate_bias && !a->value_bias &&
+			   !ek_glu_is_limited(a->limit, a->alpha, a->value_offset);
 	N(open_sums)(&sums, task, end - first, a->cols, sum_count);
 	for (int64_t row = first; row < end; row++) {
 		const struct N(columns) columns = N(columns_for)(&sums, row);
@@ -248,6 +345,16 @@ static void N(backward)(const ek_glu_backward_args *a, int64_t first, int64_t en
 				       dy_from = N(tensor_at)(a->dy, a->dtype, row * a->dy_stride);
 		in.gate = N(tensor_at)(a->gate, a->dtype, row * a->gate_stride);
 		in.value = N(tensor_at)(a->value, a->dtype, row * a->value_stride);
+		if (plain && N(is_writable)(&dgate_to, nontemporal) && N(is_writable)(&dvalue_to, nontemporal)) {
+			const struct N(direct) all = {.gate = in.gate.at,
+						      .value = in.value.at,
+						      .dy = dy_from.at,
+						      .dgate = dgate_to.at,
+						      .dvalue = dvalue_to.at,
+						      .nontemporal = nontemporal};
+			N(direct_of)[a->activation][a->dtype].backward(&all, a->cols);
+			continue;
+		}
 		for (int64_t start = 0; start < a->cols; start += SEGMENT) {
 			const int64_t n = smaller(SEGMENT, a->cols - start);
 			N(read_inputs)(&in, start, n, &s);
