@@ -13,19 +13,19 @@
 static const struct {
 	const char *option, *of;
 	bool for_any;
-} names[EK_CHOICES] = {[EK_CHOICE_WEIGHT_DTYPE] = {"--weight-dtype", NULL},
-		       [EK_CHOICE_H_DTYPE] = {"--residual-dtype", "residual"},
+} names[EK_CHOICES] = {[EK_CHOICE_WEIGHT_DTYPE] = {"--weight-dtype", NULL, false},
+		       [EK_CHOICE_H_DTYPE] = {"--residual-dtype", "residual", false},
 		       [EK_CHOICE_Y_DTYPE] = {"--out-dtype", "y_dtype", true},
-		       [EK_CHOICE_GRADIENT_DTYPE] = {"--gradient-dtype", NULL},
+		       [EK_CHOICE_GRADIENT_DTYPE] = {"--gradient-dtype", NULL, false},
 		       [EK_CHOICE_WEIGHT_OFFSET] = {"--weight-offset", "weight_offset", true},
 		       [EK_CHOICE_ROUNDING] = {"--rounding", "weight", true},
-		       [EK_CHOICE_ACTIVATION] = {"--activation", "activation"},
-		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate_first"},
-		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved"},
-		       [EK_CHOICE_TABLE_DTYPE] = {"--table-dtype", "table_dtype"},
-		       [EK_CHOICE_TRAILING] = {"--trailing", "trailing"},
-		       [EK_CHOICE_NORM] = {"--norm", "norm"},
-		       [EK_CHOICE_NORM_LAST] = {"--norm-last", "norm_last"}};
+		       [EK_CHOICE_ACTIVATION] = {"--activation", "activation", false},
+		       [EK_CHOICE_GATE_FIRST] = {"--gate-first", "gate_first", false},
+		       [EK_CHOICE_INTERLEAVED] = {"--interleaved", "interleaved", false},
+		       [EK_CHOICE_TABLE_DTYPE] = {"--table-dtype", "table_dtype", false},
+		       [EK_CHOICE_TRAILING] = {"--trailing", "trailing", false},
+		       [EK_CHOICE_NORM] = {"--norm", "norm", false},
+		       [EK_CHOICE_NORM_LAST] = {"--norm-last", "norm_last", false}};
 
 /* Those of ek_scalar_names that only some ops have. */
 static const char *const scalar_options[EK_SCALARS] = {
