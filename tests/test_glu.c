@@ -241,6 +241,27 @@ TEST(neutral_numbers_change_no_bit)
 	}
 }
 
+/* A value of -0 keeps its sign: the number that is added to it is no +0. */
+TEST(an_offset_that_rounds_to_0_is_none)
+{
+	struct test_case c =
+		case_make(&ek_ops[EK_NORM_OPS], FORWARD, (struct dtype_pair){EK_F32, EK_F32}, 3, 37);
+	c.value_offset = 1e-300;
+	case_set(&c, "value");
+	case_fill(&c);
+	for (int64_t i = 0; i < c.rows * c.cols; i++)
+		element_store(EK_F32, INPUT("value")->buffer.data, i, -0.0);
+	for (int i = 0; i < level_count(); i++) {
+		case_run(context_of((struct setting){level_name(i), 1, PLAIN}), &c, &case_actual);
+		for (int64_t k = 0; k < c.rows * c.cols; k++) {
+			double gate = element_value(EK_F32, INPUT("gate")->buffer.data, k),
+			       y = element_value(EK_F32, ACTUAL("y")->buffer.data, k);
+			EXPECT(y == 0 && !signbit(y) == (gate < 0), "level %s: gate %g, value -0: y is %g",
+			       level_name(i), gate, y);
+		}
+	}
+}
+
 /* Flush to zero and other roundings; with subnormal numbers, and with limits, whose reciprocals are made in the call. */
 TEST(the_callers_float_environment_changes_nothing)
 {

@@ -123,12 +123,13 @@ struct ek_glu_numbers ek_glu_numbers_of(ek_dtype dtype, bool has_value, double l
 		n.value_offset = (double)(float)n.value_offset;
 		n.inverse = (double)(1 / (float)n.alpha);
 	}
+	const bool has_offset = n.value_offset != 0;
 	ek_fpenv_leave(saved);
 	struct ek_glu_numbers numbers = n;
 	if (limit == 0)
 		numbers.limit = (double)INFINITY;
 	numbers.value_limit = has_value ? numbers.limit : (double)INFINITY;
-	if (value_offset == 0)
+	if (!has_offset)
 		numbers.value_offset = -0.0;
 	return numbers;
 }
