@@ -20,6 +20,7 @@ FORMS = {
     "some biases": (ek.PreNormBlock, {"norm": "rms", "bias": ("qkv", "down"), "kv_heads": 1}),
     "qk layer norm": (ek.PreNormBlock, {"qk_norm": "layer", "activation": "geglu"}),
     "qk layer norm of all heads": (ek.ReorderedNormBlock, {"qk_norm": "layer_full", "head_dim": 12}),
+    "all heads with an offset": (ek.PreNormBlock, {"norm": "rms", "qk_norm": "rms_full", "weight_offset": 1.0}),
     "norms without rope": (ek.PreNormBlock, {"norm": "rms", "rope": False, "qk_norm": "rms", "weight_offset": 1.0}),
     "not gated": (ek.PreNormBlock, {"activation": "gelu", "rope": False, "causal": False, "scale": 0.2}),
     "gelu tanh": (ek.ReorderedNormBlock, {"activation": "gelu_tanh", "interleaved": True}),

@@ -249,6 +249,15 @@ def test_tables_of_inference_mode_serve_training():
     assert x.grad is not None
 
 
+def test_angles_that_depend_on_the_length_are_those_of_the_length():
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
+    block = ek.PreNormBlock(32, 4, 48, rope_scaling=scaling, max_position_embeddings=4)
+    for length in (4, 9):
+        found = tables(block._rotation, length, torch.device("cpu"))
+        expected = evenkeel.rope_tables(length, 8, scaling=scaling, max_position_embeddings=4)
+        assert all(torch.equal(a, torch.from_numpy(b)) for a, b in zip(found, expected, strict=True))
+
+
 def test_blocks_of_the_same_angles_share_tables():
     first, second = (ek.PreNormBlock(32, 4, 48, rope_theta=1234.5) for _ in range(2))
     a, b = (tables(block._rotation, 9, example().device)[0] for block in (first, second))
