@@ -9,8 +9,6 @@ import numpy as np
 
 import evenkeel
 import gpu_arrays
-import test_glu
-import test_rope
 from evenkeel import _core
 from frameworks import CUDA, Exporter, Tensor
 from reference import DTYPES, OPS, array, every_result, operands
@@ -92,6 +90,8 @@ def same_but_absent(results, expected):
 
 
 def gated_activations_have_the_bits_of_the_cpu():
+    import test_glu  # which asks for the GPUs, as no other function here may
+
     for make in (tensor, gpu_arrays.ndarray):
         for dtype, options in (("f32", {"activation": "relu"}), ("bf16", test_glu.OPTIONS[-1])):
             dy, *inputs = test_glu.operands((70, 33), dtype)
@@ -115,6 +115,8 @@ class Moved:
 
 
 def rope_has_the_bits_of_the_cpu():
+    import test_rope
+
     positions = np.arange(10).reshape(2, 5)[:, ::-1].copy() % 9
     for make in (tensor, gpu_arrays.ndarray):
         for dtype, norm in (("f32", {}), ("bf16", test_rope.NORMS[2])):
