@@ -62,6 +62,19 @@ TEST(calls_that_are_right_are_allowed)
 	allowed("packed gradients", &packed);
 }
 
+/* Empty tensors often have no address; biases and their gradients are there all the same. */
+TEST(without_rows_tensors_may_be_null)
+{
+	struct call forward = glu_call(FORWARD, APART), backward = glu_call(BACKWARD, APART);
+	ek_glu_forward_args *f = &forward.args.glu_forward;
+	ek_glu_backward_args *b = &backward.args.glu_backward;
+	f->rows = b->rows = 0;
+	f->gate = f->value = f->y = NULL;
+	b->dy = b->gate = b->value = b->dgate = b->dvalue = NULL;
+	allowed("forward", &forward);
+	allowed("backward", &backward);
+}
+
 TEST(numbers_and_options)
 {
 	static const double limits[] = {-1, NAN, INFINITY, 1e-40, 1e39},

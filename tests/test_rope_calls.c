@@ -228,6 +228,9 @@ TEST(bad_forward_arguments_are_refused)
 		args.norm = 1, args.norm_last = 1)
 	REFUSED("q_seq_stride (9) is smaller than head_dim (10)", args.q_seq_stride = 9)
 	REFUSED("cos_stride (2) is smaller than rotary_dim / 2 (3)", args.cos_stride = 2)
+	REFUSED("is more than memory can hold (9223372036854775807 bytes)",
+		args.q_head_stride = args.q_batch_stride = INT64_C(1) << 57,
+		args.q_seq_stride = INT64_C(1) << 58)
 	REFUSED("q_out_head_stride (10) is smaller than the 30 elements that lie between: elements of q_out would overlap",
 		args.q_out_head_stride = args.q_out_seq_stride = 10)
 	REFUSED("q is NULL, with batch (2)", args.q = NULL)
@@ -263,6 +266,22 @@ TEST(bad_backward_arguments_are_refused){
 						 args.dq_bias = sums, args.workspace = NULL)
 					REFUSED_BACKWARD("workspace_size (8) is smaller", args.dq_bias = sums,
 							 args.workspace_size = 8)}
+
+/* Empty tensors often have no address; biases and the sums of gradients are there all the same. */
+TEST(without_tokens_tensors_may_be_null)
+{
+	ek_rope_forward_args args = forward_args();
+	ek_rope_backward_args back = backward_args();
+	args.batch = back.seq = 0;
+	args.q = args.k = args.q_out = args.k_out = NULL;
+	args.q_bias = args.k_bias = bias;
+	run_forward(&args);
+	back.dq_out = back.dk_out = back.dq = back.dk = NULL;
+	back.dq_bias = sums;
+	sums[0][0] = 1;
+	run_backward(&back);
+	EXPECT(sums[0][0] == 0, "a sum of nothing is %g", sums[0][0]);
+}
 
 /* q and k in one packed tensor of q, k and value heads, turned in place, as if they were apart. */
 TEST(packed_tensors_are_turned_in_place)

@@ -78,9 +78,10 @@ EK_INLINE ek_status ek_check_sizes(const struct ek_op *op, void *args)
 	return EK_OK;
 }
 
-/* Fills in a stride of 0 as `dense`, and sees to it that no offset into the operand overflows. */
+/* Fills in a stride of 0 as `dense`, and sees to it that no offset into the operand overflows: *reach is the bytes that the
+ * dimensions inside of this one span. */
 EK_INLINE ek_status ek_check_stride(const struct ek_op *op, const struct ek_operand *operand, int dim,
-				    int64_t dense, void *args)
+				    int64_t dense, int64_t *reach, void *args)
 {
 	int64_t *stride = ek_field(args, operand->dims[dim].stride);
 	int64_t inner = ek_dim_of(op, &operand->dims[operand->rank - 1], args);
@@ -89,7 +90,8 @@ EK_INLINE ek_status ek_check_stride(const struct ek_op *op, const struct ek_oper
 		*stride = dense;
 	size_t element = ek_operand_element(op, operand, args);
 	bool overflows = __builtin_mul_overflow(*stride, (int64_t)element, &bytes) ||
-			 __builtin_mul_overflow(bytes, count, &bytes);
+			 __builtin_mul_overflow(bytes, count, &bytes) ||
+			 __builtin_add_overflow(*reach, bytes, reach);
 	if (__builtin_expect(*stride < inner || overflows, 0))
 		return ek_fail_stride(op, operand, dim, args);
 	return EK_OK;
@@ -101,13 +103,13 @@ EK_INLINE ek_status ek_check_strides(const struct ek_op *op, void *args)
 	EK_UNROLL for (int i = 0; i < op->operand_count; i++)
 	{
 		const struct ek_operand *operand = &op->operands[i];
-		int64_t dense = 1;
+		int64_t dense = 1, reach = 0;
 		EK_UNROLL for (int dim = EK_MOST_DIMS - 1; dim >= 0; dim--)
 		{
 			if (dim >= operand->rank)
 				continue;
 			if (operand->dims[dim].stride) {
-				ek_status status = ek_check_stride(op, operand, dim, dense, args);
+				ek_status status = ek_check_stride(op, operand, dim, dense, &reach, args);
 				if (__builtin_expect(status != EK_OK, 0))
 					return status;
 				dense = *(const int64_t *)ek_field(args, operand->dims[dim].stride);
@@ -152,7 +154,9 @@ EK_INLINE ek_status ek_check_presence(const struct ek_op *op, const void *args)
 		if (operand->needs.number && given &&
 		    (!operand->needs.kinds || operand->needs.kinds >> kind & 1) &&
 		    (!operand->needs.choice || ek_choice_of(op, operand->needs.choice, args)) &&
-		    __builtin_expect(!ek_operand_pointer(&op->operands[operand->needs.number - 1], args), 0))
+		    __builtin_expect(!ek_operand_pointer(&op->operands[operand->needs.number - 1], args),
+				     0) &&
+		    !ek_is_empty(op, &op->operands[operand->needs.number - 1], args))
 			return ek_fail_needs(op, operand, args);
 		if (operand->with_choice && given &&
 		    __builtin_expect(!ek_choice_of(op, operand->with_choice, args), 0))
