@@ -681,6 +681,25 @@ TEST(kernels_that_overlap_read_what_the_one_before_wrote)
 	}
 }
 
+TEST(kernels_of_rope_read_what_the_one_before_wrote)
+{
+	static const char *const operands[] = {"k k_out q_bias q_weight positions dq dk q_weight dq_weight",
+					       "k k_out dq dk dq_bias"};
+	arch = MEASURED_ARCH;
+	for (int i = 0; has_nvrtc() && i < COUNT_OF(operands) * PASS_COUNT; i++) {
+		struct test_case c =
+			case_make_heads(&ek_ops[EK_ROW_NAMES + 1 - i / 2], i % 2 ? BACKWARD : FORWARD,
+					dtype_pairs[i], (struct head_sizes){2, 100, 4, 2, 96, 96});
+		struct ek_recipe recipes[MOST_OF_A_CALL];
+		union op_args args;
+		case_set(&c, operands[i / 2]);
+		case_args_nowhere(&c, &args);
+		int count = list_recipes(case_op(&c), &args, arch, recipes, MOST_OF_A_CALL);
+		for (int k = 0; k < count; k++)
+			check_overlap(&recipes[k]);
+	}
+}
+
 static bool named(const struct ek_recipe *recipes, int count, const char *name)
 {
 	for (int i = 0; i < count; i++)
