@@ -91,7 +91,7 @@ int ek_rope_shared(const struct ek_rope_form *form, const struct ek_rope_policy 
 	if (has_sums(form)) {
 		bytes += units * p->unit * p->threads * real;
 		if (ROPE_FETCHES(p->unit, units))
-			bytes += ROPE_STAGES * (form->norm ? 2 : 1) * units * p->threads * 16;
+			bytes += ROPE_STAGES(form->head_dim) * (form->norm ? 2 : 1) * units * p->threads * 16;
 	}
 	return bytes;
 }

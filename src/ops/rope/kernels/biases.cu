@@ -17,16 +17,16 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 	for (int i = 0; i < HELD; i++)
 		sums[i] = 0;
 	UNROLL
-	for (int i = 0; i < ROPE_STAGES - 1; i++) {
+	for (int i = 0; i < STAGES - 1; i++) {
 		fetch_row(side, &ahead, t, there && first + i < end, i);
 		walk_on(a, side, &ahead);
 	}
 	NO_UNROLL
 	for (i64 row = first; row < end; row++) {
 		const int in_slot = (int)(row - first);
-		fetch_row(side, &ahead, t, there && row + ROPE_STAGES - 1 < end, (stage + ROPE_STAGES - 1) % ROPE_STAGES);
+		fetch_row(side, &ahead, t, there && row + STAGES - 1 < end, (stage + STAGES - 1) % STAGES);
 		walk_on(a, side, &ahead);
-		FETCH_WAIT(ROPE_STAGES - 1);
+		FETCH_WAIT(STAGES - 1);
 		if (in_slot > 0 && in_slot % CHUNK_ROWS == 0) {
 			UNROLL
 			for (int i = 0; i < HELD; i++) {
@@ -39,7 +39,7 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 		for (int i = 0; i < HELD; i++)
 			sums[i] = sums[i] + g[0][i];
 		walk_on(a, side, &now);
-		stage = (stage + 1) % ROPE_STAGES;
+		stage = (stage + 1) % STAGES;
 	}
 	UNROLL
 	for (int i = 0; i < HELD; i++)

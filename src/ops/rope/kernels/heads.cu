@@ -557,7 +557,8 @@ enum {
 	BOARD_AT = EXCHANGES ? EXCHANGE_BYTES(HEAD_DIM, UNIT, GROUPS, 1, (int)sizeof(real)) : 0,
 	FETCH_AT = BOARD_AT + HELD * THREADS * (int)sizeof(real),
 	TENSORS = NORM ? 2 : 1,
-	FETCHES = ROPE_FETCHES(UNIT, UNITS)
+	FETCHES = ROPE_FETCHES(UNIT, UNITS),
+	STAGES = ROPE_STAGES(HEAD_DIM)
 };
 
 DEVICE real *board_of(int number)

@@ -10,7 +10,6 @@
 #define KIND_ROPE_BIASES 4   /* biases.cu: with those of biases */
 
 enum { ROPE_BATCH, ROPE_SEQ, ROPE_HEAD, ROPE_STRIDES };
-enum { ROPE_STAGES = 3 }; /* weights.cu, biases.cu: rows that a thread has on their way or in hand */
 
 /* Whether the threads of a head fold its sums by shuffles alone; otherwise through an exchange in shared memory, of so many numbers
  * a head: what the tree over 256 lanes starts from, or both factors of the terms of lanes that have several. */
@@ -22,6 +21,9 @@ enum { ROPE_STAGES = 3 }; /* weights.cu, biases.cu: rows that a thread has on th
 
 /* Whether heads of column sums are fetched ahead, so many units of a thread. */
 #define ROPE_FETCHES(unit, units) ((unit) > 1 && (units) <= 4)
+
+/* weights.cu, biases.cu: rows that a thread has on their way or in hand: narrow heads have few threads, long ones little room. */
+#define ROPE_STAGES(head_dim) ((head_dim) <= 256 ? 4 : 3)
 
 /* q or k. Strides in bytes; pointers of absent operands NULL. */
 struct rope_side {

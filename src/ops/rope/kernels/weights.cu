@@ -14,19 +14,19 @@ DEVICE void walk_chunk(const struct rope_arguments *a, const struct rope_side *s
 	for (int i = 0; i < HELD; i++)
 		sums[i] = 0;
 	UNROLL
-	for (int i = 0; i < ROPE_STAGES - 1; i++) {
+	for (int i = 0; i < STAGES - 1; i++) {
 		fetch_row(side, &ahead, t, first + i < end, i);
 		walk_heads(a, side, &ahead);
 	}
 	NO_UNROLL
 	for (int i = 0; i < steps; i++) {
-		fetch_row(side, &ahead, t, first + i + ROPE_STAGES - 1 < end && i + ROPE_STAGES - 1 < steps,
-			  (stage + ROPE_STAGES - 1) % ROPE_STAGES);
+		fetch_row(side, &ahead, t, first + i + STAGES - 1 < end && i + STAGES - 1 < steps,
+			  (stage + STAGES - 1) % STAGES);
 		walk_heads(a, side, &ahead);
-		FETCH_WAIT(ROPE_STAGES - 1);
+		FETCH_WAIT(STAGES - 1);
 		compute_row(a, side, &now, weight, t, first + i < end, stage, g, sums);
 		walk_heads(a, side, &now);
-		stage = (stage + 1) % ROPE_STAGES;
+		stage = (stage + 1) % STAGES;
 	}
 	FETCH_WAIT(0);
 }
