@@ -36,6 +36,10 @@ GLU_ELEMENTS_CU = "src/ops/glu/kernels/elements.cu"
 GLU_ROWS_CU = "src/ops/glu/kernels/rows.cu"
 GLU_SUMS_CU = "src/ops/glu/kernels/sums.cu"
 GLU_ON_STANDIN = "^cuda_glu$"
+ROPE_OP = "src/ops/rope/op.c"
+ROPE_REFERENCE = "src/ops/rope/reference.inc.h"
+ROPE_HEADS = "src/ops/rope/cpu_heads.inc.h"
+ROPE_TURN = "src/ops/rope/cpu_turn.inc.h"
 
 MUTATIONS = [
     # ---- the contract itself: reference and kernels together, or the reference alone ----
@@ -255,6 +259,42 @@ MUTATIONS = [
              "the first chunk of a slot has 64 rows", tests=GLU_ON_STANDIN),
     Mutation("glu_ring_on_gpus", GLU_SUMS_CU, "FETCH_WAIT(SUM_STAGES - 1);", "FETCH_WAIT(SUM_STAGES);",
              "a row is read before it has come", tests=GLU_ON_STANDIN),
+
+    # ---- RoPE and norms of heads ----
+    Mutation("rope_reference_sign", ROPE_REFERENCE, "back ? second * sin : -(second * sin)", "-(second * sin)",
+             "backward turns the same way as forward"),
+    Mutation("rope_reference_weight", ROPE_REFERENCE, "x[i] = xhat[i] * NAME(weight)(c, side, i);", "x[i] = xhat[i];",
+             "the weight of a head's norm is left out"),
+    Mutation("rope_rows_of_batch", "src/ops/rope/op.h", "return b * call->table_step + call->offset + s;",
+             "return call->offset + s;", "all sequences take the rows of the first"),
+    Mutation("rope_trailing", "src/ops/rope/op.h", "(call->trailing ? call->head_dim - call->rotary_dim : 0)", "0",
+             "the first elements of a head turn, also with trailing"),
+    Mutation("rope_back", ROPE_TURN, "angles->sin[half + i] = back ? -sines[i] : sines[i];", "angles->sin[half + i] = sines[i];",
+             "the second elements of pairs turn forward in backward"),
+    Mutation("rope_partner", "src/cpu/simd.h", "return v##_load_part(p + (i ^ 1), n);", "return v##_load_part(p + i, n);",
+             "an element is its own partner in the scalar kernels"),
+    Mutation("rope_rest_of_a_head", ROPE_TURN, "if (x != y && rest)", "if (false && rest)",
+             "elements that do not turn are not written"),
+    Mutation("rope_order_of_angles", ROPE_HEADS, "\t\tdirect->order(angles, c->rotary_dim / 2);\n", "\t\t(void)direct;\n",
+             "angles lie in another order than the elements of bf16", "avx512_bf16"),
+    Mutation("rope_bias_of_the_next_head", ROPE_HEADS, "N(from)(&b, i * x->head_dim)", "N(from)(&b, (i + 1) * x->head_dim)",
+             "a head gets the bias of the next one"),
+    Mutation("rope_chain_of_slots", ROPE_HEADS, "const bool apart = c->kind == COLUMNS_SLOTS;", "const bool apart = false;",
+             "two slots of one row each are one chain of fma"),
+    Mutation("rope_weight_rows", ROPE_HEADS, "N(rows_are_in)(&sums, row + i + 1);", "N(rows_are_in)(&sums, row + 1);",
+             "chunks of a weight's sum end with other heads"),
+    Mutation("rope_normalized_weight", ROPE_HEADS, "N(multiply)(w->d, w->weight, dv, c->head_dim);",
+             "N(multiply)(w->d, w->ones, dv, c->head_dim);", "the gradient of a head's norm leaves out the weight"),
+    Mutation("rope_last_pass_writes", "src/ops/rope/cpu.c", "side->y && !side->dbias);", "side->y);",
+             "dq is written before the gradient of the bias is summed, also where it lies over what is read"),
+    Mutation("rope_positions_past_the_table", ROPE_OP, "position >= 0 && position < table_rows", "position >= 0",
+             "a position past the table is taken"),
+    Mutation("rope_table_too_short", ROPE_OP, "!overflows && end <= table_rows", "!overflows && end <= table_rows + 1",
+             "the last token may be one row past the table"),
+    Mutation("rope_overlapping_result", ROPE_OP, "REQUIRE(stride >= inside,", "REQUIRE(stride >= 0,",
+             "a result may have elements that overlap"),
+    Mutation("packed_slices", "src/core/check.c", "if (low_bytes && high_bytes && offset >= low_bytes && offset + high_bytes <= period)",
+             "if (low_bytes && high_bytes && offset >= low_bytes)", "a block may reach into the next one of another tensor"),
 
     # ---- threads and environment ----
     Mutation("last_task_dropped", "src/cpu/pool.c", "if (i >= tasks)", "if (i >= tasks - 1)",
