@@ -1,6 +1,7 @@
 """replace on RoPE and gated feed-forward layers of Hugging Face's models. SPDX-License-Identifier: MIT"""
 
 import inspect
+import weakref
 
 import pytest
 import torch
@@ -243,9 +244,10 @@ def test_a_class_that_computes_something_else_is_left_with_a_warning():
         assert ek.replace(mlp, "glu") == 0
 
 
-def test_the_comparison_leaves_the_random_state_alone():
+def test_the_comparison_leaves_the_random_state_alone(monkeypatch):
+    monkeypatch.setattr("evenkeel.torch._replace._verdicts", weakref.WeakKeyDictionary())  # nothing is compared yet
     mlp, state = mlp_of("silu"), torch.get_rng_state()
-    ek.replace(mlp, "glu")
+    assert ek.replace(mlp, "glu") == 1
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -6,7 +6,6 @@ overwrite some. position_ids and unsqueeze_dim change nothing in Liger, either. 
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
@@ -28,9 +27,6 @@ def liger_rotary_pos_emb(
 
     cos and sin: [1, seq, head_dim] or [batch, seq, head_dim], of which the first half of the columns is read.
     """
-    if cos.dtype is not q.dtype:
-        wide = torch.promote_types(q.dtype, torch.float32)
-        cos, sin = cos.to(wide), sin.to(wide)
     with without_autocast(q):
         return evenkeel.torch.rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin, rotary_dim=q.shape[-1])
 

@@ -18,7 +18,7 @@ from evenkeel.torch import _block_plain
 from evenkeel.torch._block_options import Heads, Rotation
 from evenkeel.torch._block_wide_norm import NormedHeads, WideNorm
 from evenkeel.torch._call import LAYER_NORM, RMS_NORM
-from evenkeel.torch._recompute import Tensors, compute, serve, wide_dtype, with_columns, workspace
+from evenkeel.torch._recompute import Tensors, compute, serve, with_columns, workspace
 
 
 def _like(tensor: Tensor | None, is_needed: bool) -> Tensor | None:
@@ -133,8 +133,8 @@ def packed_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of a product that has its bias already."""
     batch, seq, _ = qkv.shape
-    wide = wide_dtype(qkv)
-    cos, sin = (t.detach().to(t.dtype if t.dtype in (qkv.dtype, wide) else wide).contiguous() for t in tables)
+    cos, sin = with_columns(qkv, *(table.detach().contiguous() for table in tables))
+    assert cos is not None and sin is not None
     shapes: Any = {"q": (batch, seq, cut.heads, cut.head_dim), "k": (batch, seq, cut.kv_heads, cut.head_dim)}
     shapes |= {"cos": tuple(cos.shape), "sin": tuple(sin.shape)}
     turn = turn_of(shapes, rotation.interleaved, False, rotation.rotary_dim, 0, "bhsd")
