@@ -207,6 +207,13 @@ def number_named(dtype: str | None) -> int | None:
     return None if dtype is None else NUMBERS[dtype]
 
 
+def real(value: Any, argument: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{argument} is {value!r}; expected a number") from None
+
+
 def shape_of(array: Any, name: str) -> Shape:
     """Its shape; array.array has none of its own. The name is the argument's."""
     if hasattr(array, "shape"):

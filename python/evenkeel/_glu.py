@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from evenkeel import _core
-from evenkeel._arrays import computed, dtype_named, kind_of, number_named, refuse_masked, shape_of
+from evenkeel._arrays import computed, dtype_named, kind_of, number_named, real, refuse_masked, shape_of
 
 Array = Any
 Dtype = object
@@ -26,13 +26,6 @@ class Options(NamedTuple):
         return 2 if self.packed or self.interleaved else 1
 
 
-def _number(value: Any, name: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r}; expected a number") from None
-
-
 def options_of(
     value: Array | None,
     value_bias: Array | None,
@@ -48,10 +41,12 @@ def options_of(
         raise ValueError("interleaved is True, and value is given; expected one tensor with gate and value in turn")
     if value is None and value_bias is not None:
         raise ValueError("value_bias is given, and value is None; expected gate_bias to have both, as gate has")
-    if limit is not None and not _number(limit, "limit") > 0:
+    if limit is not None and not real(limit, "limit") > 0:
         raise ValueError(f"limit is {limit!r}; expected a positive number, or None")
-    _number(value_offset, "value_offset")
-    if _number(alpha, "alpha") != 1 and activation != "silu":
+    real(value_offset, "value_offset")
+    if not real(alpha, "alpha") > 0:  # 0 is the library's way to say 1
+        raise ValueError(f"alpha is {alpha!r}; expected a positive number")
+    if alpha != 1 and activation != "silu":
         raise ValueError(f"alpha ({alpha!r}) goes with activation 'silu', and it is {activation!r}; expected 1.0")
     return Options(activation, limit, alpha, value_offset, bool(interleaved), value is None and not interleaved)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evenkeel import _core
-from evenkeel._arrays import Kind, computed, dtype_named, kind_of, number_named, refuse_masked, shape_of
+from evenkeel._arrays import Kind, computed, dtype_named, kind_of, number_named, real, refuse_masked, shape_of
 
 Array = Any
 Dtype = object
@@ -113,6 +113,7 @@ def norm_of(has_weights: bool, norm: str, weight_offset: float, eps: float, norm
     if norm is None:
         raise ValueError("norm is None; expected 'layer' or 'rms'")
     _core.check_rope(norm, weight_offset, None, None)
+    real(eps, "eps")
     if not norm_first and (has_weights or weight_offset):
         given = "weights are given" if has_weights else f"weight_offset is {weight_offset}"
         raise ValueError(f"norm_first is {norm_first!r}, and {given}; expected no weights of a norm after the turn")

@@ -210,6 +210,7 @@ MISTAKES = {
     "limit is -1; expected a positive number, or None": (ValueError, lambda: evenkeel.glu(X, limit=-1)),
     "limit is 0.0; expected a positive number, or None": (ValueError, lambda: evenkeel.glu(X, limit=0.0)),
     "limit is 'one'; expected a number": (TypeError, lambda: evenkeel.glu(X, limit="one")),
+    "alpha is 0.0; expected a positive number": (ValueError, lambda: evenkeel.glu(X, alpha=0.0)),
     "alpha (2.0) goes with activation 'silu', and it is 'gelu'; expected 1.0": (
         ValueError,
         lambda: evenkeel.glu(X, activation="gelu", alpha=2.0),

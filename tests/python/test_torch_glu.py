@@ -319,8 +319,9 @@ def test_without_elements_there_are_zeros(form):
 @every_form
 def test_on_the_meta_device_there_is_a_shape(form, no_fallback):
     inputs, dy = operands(form, "bf16")
-    y = ours(form, *(t.to("meta") for t in inputs), activation="silu")
-    assert y.is_meta and y.dtype is dy.dtype and y.shape == dy.shape
+    columns_first = (t.transpose(0, -1).contiguous().transpose(0, -1) for t in inputs)
+    y = ours(form, *(t.to("meta") for t in columns_first), activation="silu")
+    assert y.is_meta and y.dtype is dy.dtype and y.shape == dy.shape and y.is_contiguous()
 
 
 # ---- dtypes ----
@@ -529,6 +530,7 @@ MISTAKES = {
     "approximate is 'erf'; expected 'none' or 'tanh'": (ValueError, lambda x: ek.geglu(x, approximate="erf")),
     "limit is -2; expected a positive number, or None": (ValueError, lambda x: ek.glu(x, limit=-2)),
     "alpha (2.0) goes with activation 'silu'": (ValueError, lambda x: ek.glu(x, activation="relu", alpha=2.0)),
+    "alpha is 0.0; expected a positive number": (ValueError, lambda x: ek.glu(x, alpha=0.0)),
     "alpha is 'a'; expected a number": (TypeError, lambda x: ek.glu(x, alpha="a")),
     "value_offset (1e+300) must be in": (ValueError, lambda x: ek.glu(x, value_offset=1e300)),
 }

@@ -407,6 +407,7 @@ def test_on_the_meta_device_there_is_a_shape(norm, no_fallback):
     inputs, tables, dys = operands("bf16", norm=norm)
     results = ours([t.to("meta") for t in inputs], [t.to("meta") for t in tables], norm)
     assert all(r.is_meta and r.shape == dy.shape and r.dtype is dy.dtype for r, dy in zip(results, dys, strict=True))
+    assert all(r.is_contiguous() for r in results)
 
 
 # ---- dtypes ----
@@ -605,6 +606,7 @@ MISTAKES = {
         ValueError,
         lambda q, k, t, w: ek.qk_norm_rope(q, k, *t, w, norm_first=False),
     ),
+    "eps is None; expected a number": (TypeError, lambda q, k, t, w: ek.qk_norm_rope(q, k, *t, w, eps=None)),
     "eps (-1) must be finite and not negative": (ValueError, lambda q, k, t, w: ek.qk_norm_rope(q, k, *t, w, eps=-1.0)),
 }
 
@@ -621,5 +623,5 @@ def test_a_mistake_names_the_argument(words, recorded, no_fallback):
 @cpu_only
 def test_a_position_that_is_not_a_row_is_an_error():
     inputs, tables, _ = operands()
-    with pytest.raises((IndexError, ValueError), match="out of bounds|is not a row of the tables"):
+    with pytest.raises((IndexError, ValueError), match="positions.*(out of bounds|is not a row of the tables)"):
         ek.rope(*inputs[:2], *tables, positions=torch.full((SEQ,), ROWS))

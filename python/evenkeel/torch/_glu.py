@@ -81,7 +81,7 @@ class _Glu(NamedTuple):
             v = v if value_bias is None else v + value_bias
             v = v if options.limit is None else v.clamp(-options.limit, options.limit)
             y = y * (v + options.value_offset if options.value_offset else v)
-        return (y.to(gate.dtype),)
+        return (y.to(gate.dtype).contiguous(),)
 
     def _parts(self, pair: Tensor) -> Sequence[Any]:
         """Gate and value of what has both in its last dimension."""

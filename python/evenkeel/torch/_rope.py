@@ -55,7 +55,7 @@ class _Rope(NamedTuple):
     layout: str
     likes: tuple[_Like | None, ...]  # the inputs that have gradients
 
-    def _tokens_first(self, heads: Tensor | None) -> Tensor | None:
+    def _tokens_first(self, heads: Any) -> Any:
         """As the library has them: [batch, seq, heads, head_dim]. And back."""
         return heads if heads is None or self.layout == "bshd" else heads.transpose(1, 2)
 
@@ -118,7 +118,7 @@ class _Rope(NamedTuple):
             y = x.to(dtype) if bias is None else x.to(dtype) + bias.to(dtype).reshape(x.shape[2:])
             y = self._turned(y if self.norm.norm_last else self._normalized(y, weight), cos, sin)
             y = self._normalized(y, None) if self.norm.norm_last else y
-            made.append(self._tokens_first(y.to(x.dtype)))
+            made.append(self._tokens_first(y.to(x.dtype)).contiguous())
         return tuple(made)
 
     def _require(self, named: dict[str, Any]) -> None:
@@ -138,7 +138,10 @@ class _Rope(NamedTuple):
         table = table[..., : turn.rotary_dim // 2]
         if positions is None:
             return table[:, turn.offset : turn.offset + q.shape[1], None]
-        return table[0][positions][:, :, None]
+        try:
+            return table[0][positions][:, :, None]
+        except IndexError as error:
+            raise IndexError(f"positions: {error}") from None
 
     def _turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         rotary_dim = self.turn.rotary_dim
