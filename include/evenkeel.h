@@ -515,7 +515,7 @@ typedef struct ek_rope_forward_args {
 	int64_t seq;            /* likewise */
 	int64_t heads;          /* of q */
 	int64_t k_heads;        /* of k; 0: heads */
-	int64_t head_dim;       /* 1 … EK_MAX_HEAD_DIM */
+	int64_t head_dim;       /* 2 … EK_MAX_HEAD_DIM */
 	int64_t rotary_dim;     /* even, at most head_dim; 0: head_dim */
 	int64_t table_rows;     /* of cos and sin; with 0 they may be NULL */
 	int64_t table_step;     /* rows of the tables from a sequence to the next; 0: all share them */

@@ -185,87 +185,87 @@ static void expect_refusal(ek_status status, const char *message)
 }
 
 #define REFUSED(message, ...)                                                 \
-	{                                                                     \
+	do {                                                                  \
 		ek_rope_forward_args args = forward_args();                   \
 		memset(q_out, 0, sizeof q_out);                               \
 		__VA_ARGS__;                                                  \
 		expect_refusal(ek_rope_forward(reference(), &args), message); \
-	}
+	} while (0)
 TEST(bad_forward_arguments_are_refused)
 {
 	static const int64_t beyond[BATCH][SEQ] = {{0, 1, 2}, {3, TABLE, 1}},
 			     negative[BATCH][SEQ] = {{0, -1, 2}};
-	REFUSED("batch (-1) must not be negative", args.batch = -1)
-	REFUSED("heads (0) is not in 1 to EK_MAX_COLS", args.heads = 0)
-	REFUSED("k_heads (3) does not divide heads (4)", args.k_heads = 3)
-	REFUSED("head_dim (1025) is not in 1 to EK_MAX_HEAD_DIM (1024)", args.head_dim = 1025)
+	REFUSED("batch (-1) must not be negative", args.batch = -1);
+	REFUSED("heads (0) is not in 1 to EK_MAX_COLS", args.heads = 0);
+	REFUSED("k_heads (3) does not divide heads (4)", args.k_heads = 3);
+	REFUSED("head_dim (1) is not in 2 to EK_MAX_HEAD_DIM (1024)", args.head_dim = 1);
+	REFUSED("head_dim (1025) is not in 2 to EK_MAX_HEAD_DIM (1024)", args.head_dim = 1025);
 	REFUSED("heads (262144) times head_dim (1024) is more than EK_MAX_COLS", args.heads = 262144,
-		args.head_dim = 1024)
-	REFUSED("rotary_dim (5) is odd; expected an even number, of pairs", args.rotary_dim = 5)
-	REFUSED("rotary_dim (12) is more than head_dim (10)", args.rotary_dim = 12)
+		args.head_dim = 1024);
+	REFUSED("rotary_dim (5) is odd; expected an even number, of pairs", args.rotary_dim = 5);
+	REFUSED("rotary_dim (12) is more than head_dim (10)", args.rotary_dim = 12);
 	REFUSED("times seq (72057594037927936) is more heads than memory can hold", args.seq = INT64_C(1)
-											       << 56)
-	REFUSED("table_rows (2) is less than offset (0) + seq (3)", args.table_rows = 2)
+											       << 56);
+	REFUSED("table_rows (2) is less than offset (0) + seq (3)", args.table_rows = 2);
 	REFUSED("table_rows (8) is less than offset (6) + seq (3) + (batch (2) - 1) * table_step (0)",
-		args.offset = 6)
+		args.offset = 6);
 	REFUSED("table_rows (8) is less than offset (0) + seq (3) + (batch (2) - 1) * table_step (6)",
-		args.table_step = 6)
-	REFUSED("offset (-1) must not be negative", args.offset = -1)
+		args.table_step = 6);
+	REFUSED("offset (-1) must not be negative", args.offset = -1);
 	REFUSED("offset (1) and table_step (0) do not go with positions (", args.offset = 1,
-		args.positions = positions)
-	REFUSED("positions[1][1] (8) is not a row of the tables; expected 0 to 7", args.positions = beyond)
-	REFUSED("positions[0][1] (-1) is not a row of the tables; expected 0 to 7", args.positions = negative)
-	REFUSED("dtype (9) is unknown", args.dtype = (ek_dtype)9)
-	REFUSED("table_dtype f32 does not go with dtype f64", args.table_dtype = EK_F32)
-	REFUSED("interleaved (2) must be 0 or 1", args.interleaved = 2)
-	REFUSED("trailing (-1) must be 0 or 1", args.trailing = -1)
-	REFUSED("norm (3) is not 0, EK_LAYER_NORM (1) or EK_RMS_NORM (2)", args.norm = 3)
-	REFUSED("norm_last (1) must be 0: norm is 0", args.norm_last = 1)
-	REFUSED("weight_offset (2) must be 0 or 1", args.weight_offset = 2)
-	REFUSED("eps (-1) must be finite and not negative", args.eps = -1)
-	REFUSED("goes with a norm alone, and norm is 0; expected NULL", args.q_weight = weight)
+		args.positions = positions);
+	REFUSED("positions[1][1] (8) is not a row of the tables; expected 0 to 7", args.positions = beyond);
+	REFUSED("positions[0][1] (-1) is not a row of the tables; expected 0 to 7",
+		args.positions = negative);
+	REFUSED("dtype (9) is unknown", args.dtype = (ek_dtype)9);
+	REFUSED("table_dtype f32 does not go with dtype f64", args.table_dtype = EK_F32);
+	REFUSED("interleaved (2) must be 0 or 1", args.interleaved = 2);
+	REFUSED("trailing (-1) must be 0 or 1", args.trailing = -1);
+	REFUSED("norm (3) is not 0, EK_LAYER_NORM (1) or EK_RMS_NORM (2)", args.norm = 3);
+	REFUSED("norm_last (1) must be 0: norm is 0", args.norm_last = 1);
+	REFUSED("weight_offset (2) must be 0 or 1", args.weight_offset = 2);
+	REFUSED("eps (-1) must be finite and not negative", args.eps = -1);
+	REFUSED("goes with a norm alone, and norm is 0; expected NULL", args.q_weight = weight);
 	REFUSED("does not go with norm_last (1); expected NULL, or norm_last 0", args.q_weight = weight,
-		args.norm = 1, args.norm_last = 1)
-	REFUSED("q_seq_stride (9) is smaller than head_dim (10)", args.q_seq_stride = 9)
-	REFUSED("cos_stride (2) is smaller than rotary_dim / 2 (3)", args.cos_stride = 2)
+		args.norm = 1, args.norm_last = 1);
+	REFUSED("q_seq_stride (9) is smaller than head_dim (10)", args.q_seq_stride = 9);
+	REFUSED("cos_stride (2) is smaller than rotary_dim / 2 (3)", args.cos_stride = 2);
 	REFUSED("is more than memory can hold (9223372036854775807 bytes)",
 		args.q_head_stride = args.q_batch_stride = INT64_C(1) << 57,
-		args.q_seq_stride = INT64_C(1) << 58)
+		args.q_seq_stride = INT64_C(1) << 58);
 	REFUSED("q_out_head_stride (10) is smaller than the 30 elements that lie between: elements of q_out would overlap",
-		args.q_out_head_stride = args.q_out_seq_stride = 10)
-	REFUSED("q is NULL, with batch (2)", args.q = NULL)
-	REFUSED("cos is NULL, with table_rows (8)", args.cos = NULL)
-	REFUSED("is given but k_out is NULL; k needs k_out", args.k_out = NULL)
-	REFUSED("is given but k is NULL; k_out needs k", args.k = NULL)
-	REFUSED("is given but k is NULL; k_bias needs k", args.k = args.k_out = NULL, args.k_bias = bias)
-	REFUSED("overlaps q [", args.q_out = &q[0][0][1][0])
-	REFUSED("overlaps k_out [", args.k_out = q_out)
-	REFUSED("stream (", args.stream = workspace)
+		args.q_out_head_stride = args.q_out_seq_stride = 10);
+	REFUSED("q is NULL, with batch (2)", args.q = NULL);
+	REFUSED("cos is NULL, with table_rows (8)", args.cos = NULL);
+	REFUSED("is given but k_out is NULL; k needs k_out", args.k_out = NULL);
+	REFUSED("is given but k is NULL; k_out needs k", args.k = NULL);
+	REFUSED("is given but k is NULL; k_bias needs k", args.k = args.k_out = NULL, args.k_bias = bias);
+	REFUSED("overlaps q [", args.q_out = &q[0][0][1][0]);
+	REFUSED("overlaps k_out [", args.k_out = q_out);
+	REFUSED("stream (", args.stream = workspace);
 }
 
 #define REFUSED_BACKWARD(message, ...)                                         \
-	{                                                                      \
+	do {                                                                   \
 		ek_rope_backward_args args = backward_args();                  \
 		memset(q_out, 0, sizeof q_out);                                \
 		__VA_ARGS__;                                                   \
 		expect_refusal(ek_rope_backward(reference(), &args), message); \
-	}
-TEST(bad_backward_arguments_are_refused){
-	REFUSED_BACKWARD(
-		"dq, dk, dq_bias, dk_bias, dq_weight and dk_weight are all NULL",
-		args.dq = args.dk = NULL) REFUSED_BACKWARD("is given but dq_out is NULL; dq needs dq_out",
-							   args.dq_out = NULL)
-		REFUSED_BACKWARD("is given but q is NULL; dq_out needs q",
-				 args.norm = EK_RMS_NORM) REFUSED_BACKWARD("dq_weight (",
-									   args.dq_weight = sums)
-			REFUSED_BACKWARD("gradient_dtype f32 does not go with weight_dtype f64",
-					 args.gradient_dtype =
-						 EK_F32) REFUSED_BACKWARD("accumulate (2) must be 0 or 1",
-									  args.accumulate = 2)
-				REFUSED_BACKWARD("workspace is NULL: ek_rope_backward_workspace asks for",
-						 args.dq_bias = sums, args.workspace = NULL)
-					REFUSED_BACKWARD("workspace_size (8) is smaller", args.dq_bias = sums,
-							 args.workspace_size = 8)}
+	} while (0)
+TEST(bad_backward_arguments_are_refused)
+{
+	REFUSED_BACKWARD("dq, dk, dq_bias, dk_bias, dq_weight and dk_weight are all NULL",
+			 args.dq = args.dk = NULL);
+	REFUSED_BACKWARD("is given but dq_out is NULL; dq needs dq_out", args.dq_out = NULL);
+	REFUSED_BACKWARD("is given but q is NULL; dq_out needs q", args.norm = EK_RMS_NORM);
+	REFUSED_BACKWARD("dq_weight (", args.dq_weight = sums);
+	REFUSED_BACKWARD("gradient_dtype f32 does not go with weight_dtype f64",
+			 args.gradient_dtype = EK_F32);
+	REFUSED_BACKWARD("accumulate (2) must be 0 or 1", args.accumulate = 2);
+	REFUSED_BACKWARD("workspace is NULL: ek_rope_backward_workspace asks for", args.dq_bias = sums,
+			 args.workspace = NULL);
+	REFUSED_BACKWARD("workspace_size (8) is smaller", args.dq_bias = sums, args.workspace_size = 8);
+}
 
 /* Empty tensors often have no address; biases and the sums of gradients are there all the same. */
 TEST(without_tokens_tensors_may_be_null)

@@ -45,9 +45,9 @@
 		[EK_ROPE_SEQ] = {"seq", FIELD(seq), 0, .most = PTRDIFF_MAX / 32},                            \
 		[EK_ROPE_HEADS] = {"heads", FIELD(heads), 1, EK_MAX_COLS, .most_name = "EK_MAX_COLS"},       \
 		[EK_ROPE_K_HEADS] = {"k_heads", FIELD(k_heads), 1, EK_MAX_COLS, .most_name = "EK_MAX_COLS"}, \
-		[EK_ROPE_HEAD_DIM] = {"head_dim", FIELD(head_dim), 1, EK_MAX_HEAD_DIM,                       \
+		[EK_ROPE_HEAD_DIM] = {"head_dim", FIELD(head_dim), 2, EK_MAX_HEAD_DIM,                       \
 				      .most_name = "EK_MAX_HEAD_DIM"},                                       \
-		[EK_ROPE_ROTARY_DIM] = {"rotary_dim", FIELD(rotary_dim), 1, EK_MAX_HEAD_DIM,                 \
+		[EK_ROPE_ROTARY_DIM] = {"rotary_dim", FIELD(rotary_dim), 2, EK_MAX_HEAD_DIM,                 \
 					.most_name = "EK_MAX_HEAD_DIM"},                                     \
 		[EK_ROPE_TABLE_ROWS] = {"table_rows", FIELD(table_rows), 0, .most = PTRDIFF_MAX / 32},       \
 		[EK_ROPE_TABLE_STEP] = {"table_step", FIELD(table_step), 0, .most = PTRDIFF_MAX / 32},       \
