@@ -51,7 +51,8 @@ void case_drop_statistics(struct test_case *c)
 	const struct ek_op *op = case_op(c), *backward = c->op->backward;
 	uint32_t kept = case_statistics(c);
 	for (int i = 0; i < op->output_count; i++)
-		kept |= ek_operand_named(backward, op->operands[i].name) >= backward->output_count ? bit(i) : 0;
+		kept |= ek_operand_named(backward, op->operands[i].name) >= backward->output_count ? bit(i)
+												   : 0;
 	case_drop_operands(c, kept);
 }
 

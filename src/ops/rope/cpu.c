@@ -83,7 +83,7 @@ static void run_tokens(const ek_context *ctx, const struct ek_rope_call *call, b
 		written += side_bytes(call, &call->sides[k]);
 		t.nontemporal[k] = is_nontemporal(ctx, call, &call->sides[k]);
 	}
-	if (t.tokens == 0 || call->side_count == 0)
+	if (t.tokens == 0 || bytes == 0)
 		return;
 	const bool one_thread = ek_one_thread_is_enough(ctx, t.tokens, bytes);
 	t.task_tokens = one_thread ? t.tokens : ek_task_rows(ctx, t.tokens, written);

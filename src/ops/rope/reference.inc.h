@@ -109,7 +109,7 @@ static void NAME(write_head)(const struct ek_rope_call *c, const struct ek_rope_
 static void NAME(forward_head)(const struct ek_rope_call *c, const struct ek_rope_side *side, int64_t token,
 			       int64_t head)
 {
-	real x[EK_MAX_HEAD_DIM], xhat[EK_MAX_HEAD_DIM];
+	real x[EK_MAX_HEAD_DIM] = {0}, xhat[EK_MAX_HEAD_DIM];
 	NAME(read_head)(c, side, token, head, x);
 	if (c->norm && !c->norm_last) {
 		(void)NAME(normalize)(c, x, xhat);
@@ -141,7 +141,7 @@ static void NAME(backward_head)(const struct ek_rope_call *c, const struct ek_ro
 				int64_t head, struct NAME(gradients) * g)
 {
 	const int64_t start = NAME(start)(c, side->dy_strides, token, head);
-	real x[EK_MAX_HEAD_DIM], rstd = 1;
+	real x[EK_MAX_HEAD_DIM] = {0}, rstd = 1;
 	for (int64_t i = 0; i < c->head_dim; i++)
 		g->d[i] = (real)ek_read_element(side->dy, c->dtype, start + i);
 	if (c->norm)
@@ -170,7 +170,7 @@ struct NAME(sum) {
 /* Rule 6 for a chunk of rows: bias gradients add dv, those of weights d * xhat. */
 static void NAME(add_chunk)(const struct NAME(sum) * s, int64_t first, int64_t end, real *slot)
 {
-	struct NAME(gradients) g;
+	struct NAME(gradients) g = {0};
 	real acc[EK_MAX_HEAD_DIM] = {0};
 	const int64_t heads = s->side->heads, count = s->call->head_dim;
 	for (int64_t row = first; row < end; row++) {
@@ -211,7 +211,7 @@ static void NAME(backward)(const struct ek_rope_call *c, void *workspace)
 	const int64_t tokens = c->batch * c->seq;
 	for (int k = 0; k < c->side_count; k++) {
 		const struct ek_rope_side *side = &c->sides[k];
-		struct NAME(gradients) g;
+		struct NAME(gradients) g = {0};
 		for (int64_t head = 0; side->dbias && head < side->heads; head++)
 			NAME(column_sums)
 		(&(struct NAME(sum)){c, side, head, tokens}, side->heads * c->head_dim, workspace,
