@@ -9,7 +9,7 @@
 #define KIND_GLU_SUMS 3     /* sums.cu: with partial column sums */
 
 /* ACCESS: a thread's unit is PER_QUAD neighbours in quads at multiples of 16 bytes, or one element. */
-#define ACCESS_QUADS 0    /* as of the norms, here and below */
+#define ACCESS_QUADS 0 /* as of the norms, here and below */
 #define ACCESS_ELEMENTS 2
 
 enum {
