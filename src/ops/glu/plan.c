@@ -307,13 +307,15 @@ static void add_sums(struct ek_plan *plan, struct glu_key key, struct glu_argume
 		     const ek_glu_backward_args *args, bool any_rows)
 {
 	const struct ek_columns columns = columns_of(args);
+	struct ek_columns one = columns;
 	void *const gradients[MOST_SUMS] = {args->dgate_bias ? args->dgate_bias : args->dvalue_bias,
 					    args->dgate_bias ? args->dvalue_bias : NULL};
 	const int64_t slots = ek_slot_count(args->rows, args->cols), partials = quotient_up(slots, SUM_WARPS);
+	one.sums = 1;
 	set_units(a, unit_of(&key));
 	a->slot_rows = ek_slot_rows(args->rows, args->cols);
 	a->partials = args->workspace;
-	a->pitch = (int64_t)ek_partial_bytes(&columns) / real_bytes(args->dtype) / columns.sums;
+	a->pitch = (int64_t)ek_partial_bytes(&one) / real_bytes(args->dtype);
 	struct ek_kernel_key packed = pack_key(&key);
 	struct ek_launch launch = {.blocks = quotient_up(a->units, 32) * partials,
 				   .threads = 32 * SUM_WARPS,
