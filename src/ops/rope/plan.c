@@ -44,11 +44,11 @@ static struct ek_rope_form form_of(const struct rope_key *key)
 
 static const struct kind {
 	const char *name;
-	const char *text;
-} kinds[] = {[KIND_ROPE_FORWARD] = {"forward", ek_text_rope_turn},
-	     [KIND_ROPE_BACKWARD] = {"backward", ek_text_rope_turn},
-	     [KIND_ROPE_WEIGHTS] = {"backward_weights", ek_text_rope_weights},
-	     [KIND_ROPE_BIASES] = {"backward_biases", ek_text_rope_biases}};
+	const char *texts[2]; /* after what all have in common */
+} kinds[] = {[KIND_ROPE_FORWARD] = {"forward", {ek_text_rope_turn}},
+	     [KIND_ROPE_BACKWARD] = {"backward", {ek_text_rope_turn}},
+	     [KIND_ROPE_WEIGHTS] = {"backward_weights", {ek_text_rope_rows, ek_text_rope_weights}},
+	     [KIND_ROPE_BIASES] = {"backward_biases", {ek_text_rope_rows, ek_text_rope_biases}}};
 
 static void define_form(struct ek_recipe *recipe, const struct rope_key *key)
 {
@@ -77,12 +77,14 @@ static void write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *r
 	memcpy(&key, packed, sizeof key);
 	const struct ek_rope_form form = form_of(&key);
 	const struct ek_rope_policy policy = ek_rope_policy(&form);
-	const char *const texts[] = {ek_text_words,      ek_text_division,    ek_text_order,
-				     ek_text_elements,   ek_text_folds,       ek_text_rope_layout,
-				     ek_text_rope_heads, kinds[key.kind].text};
+	const char *const texts[] = {ek_text_words,      ek_text_division,  ek_text_order,
+				     ek_text_elements,   ek_text_folds,     ek_text_rope_layout,
+				     ek_text_rope_heads, ek_text_rope_norms};
 	*recipe = (struct ek_recipe){.shared_bytes = ek_rope_shared(&form, &policy)};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		ek_recipe_add_text(recipe, texts[i]);
+	for (int i = 0; i < 2 && kinds[key.kind].texts[i]; i++)
+		ek_recipe_add_text(recipe, kinds[key.kind].texts[i]);
 	ek_recipe_name(recipe, "ek_%s_%s_%s_%d", key.norm ? "qk_norm_rope" : "rope", kinds[key.kind].name,
 		       ek_dtype_name((ek_dtype)key.dtype), key.head_dim);
 	define_form(recipe, &key);

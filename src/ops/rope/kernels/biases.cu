@@ -1,4 +1,4 @@
-/* Backward with the gradients of biases: rule 6 over tokens. Follows heads.cu. A warp walks the tokens of a slot in a strip of
+/* Backward with the gradients of biases: rule 6 over tokens. Follows rows.cu. A warp walks the tokens of a slot in a strip of
  * the heads that its threads take; the warps of a block walk neighbouring slots, whose sums it folds into one
  * partial sum. SPDX-License-Identifier: MIT */
 

@@ -4,6 +4,8 @@
 
 extern const char ek_text_rope_layout[];
 extern const char ek_text_rope_heads[];
+extern const char ek_text_rope_norms[];
+extern const char ek_text_rope_rows[];
 extern const char ek_text_rope_turn[];
 extern const char ek_text_rope_weights[];
 extern const char ek_text_rope_biases[];

@@ -1,5 +1,5 @@
 /* Rotary position embedding without column sums: forward, and backward where no gradient of a bias or weight is wanted.
- * Follows heads.cu. Blocks of q come first, then those of k. A thread has its part of HEADS heads of a token: it loads all of them
+ * Follows norms.cu. Blocks of q come first, then those of k. A thread has its part of HEADS heads of a token: it loads all of them
  * before it computes the first, and cos and sin once for all. SPDX-License-Identifier: MIT */
 
 /* Where a thread's heads are: they are `apart` heads from each other. */

@@ -1,4 +1,4 @@
-/* Backward of heads with a norm and the gradients of its weights: rule 6 over the heads of all tokens. Follows heads.cu. The
+/* Backward of heads with a norm and the gradients of its weights: rule 6 over the heads of all tokens. Follows rows.cu. The
  * threads of a head walk the rows of a chunk; `walkers` such groups take the chunks of a slot by turns, and the first of them adds their
  * sums in order. A block folds the sums of its slots, and writes one partial sum. SPDX-License-Identifier: MIT */
 
