@@ -70,11 +70,12 @@ static int sums_shared(const struct glu_key *key)
 }
 
 /* Blocks of sums.cu that fit a multiprocessor by their registers. Slots (rule 6) are so many that an H200 has 512 blocks of common
- * shapes: four a multiprocessor are one wave, three would be 1.3 of them. Wide biases and limits take more registers than the 64
- * which that leaves. */
+ * shapes: four a multiprocessor are one wave, three would be 1.3 of them. Wide biases, limits and GELU in f16 take more registers than
+ * the 64 which that leaves. */
 static int blocks_of(const struct glu_key *key)
 {
-	bool wide = key->weight_dtype != key->dtype || key->limited;
+	bool wide = key->weight_dtype != key->dtype || key->limited ||
+		    (key->dtype == EK_F16 && key->activation == EK_GELU);
 	return key->dtype == EK_F64 ? 2 : wide ? 3 : 4;
 }
 
