@@ -50,5 +50,5 @@ def read_machine(name: str) -> Machine:
         return Machine(about["gpu" if is_gpu else "cpu"], copy, flops, times * flops)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} is not a machine file ({error!r}); `evenkeel info --measure FILE` writes one"
+            f"{name} is not a machine file ({error!r}); evenkeel info --measure FILE writes one"
         ) from error
