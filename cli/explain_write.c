@@ -231,6 +231,8 @@ static void write_json_head(FILE *out, const struct explanation *e)
 		      ek_version(), quoted(e->subject), quoted(explain_pass(e)),
 		      a->device == EK_CUDA ? "cuda" : "cpu", ek_dtype_name(a->dtype),
 		      ek_dtype_name(a->weight_dtype ? a->weight_dtype : a->dtype));
+	if (e->kind == EXPLAIN_BLOCK)
+		(void)fprintf(out, "\"order\": \"%s\", ", a->order == EK_REORDERED ? "reordered" : "pre");
 	write_json_sizes(out, e);
 	(void)fprintf(
 		out, "  \"machine\": {\"name\": %s, \"bytes_per_second\": %.6g, \"flops_per_second\": %.6g, ",

@@ -282,6 +282,34 @@ def costs_with(folder, names):
     return rows_of(page, name)[-1], caption_of(page, name), (folder / "asked").read_text().splitlines()[0]
 
 
+def block_answer(order):
+    """`evenkeel explain block --json` with two kernels."""
+    work = {"flops": 4_000_000, "read_bytes": 2_000_000, "write_bytes": 2_000_000, "roofline_seconds": 1e-6}
+    kernels = [{"name": "q_proj", "type": "product", "bound": "compute", **work},
+               {"name": "rope/forward", "type": "fused", "bound": "memory", **work}]  # fmt: skip
+    total = {key: 2 * work[key] for key in work}
+    return {"evenkeel": VERSION, "op": "block", "pass": "step", "dtype": "bf16", "order": order,
+            "sizes": {"batch_size": 4, "seq_len": 8, "given": False}, "machine": {"name": "Sample GPU"},
+            "corrections": [{"wrong": "8 launches", "right": "12 launches"}],
+            "variants": [{"name": "evenkeel", "kernels": kernels, "total": total}]}  # fmt: skip
+
+
+def test_a_block_has_its_launches_and_kernels(tmp_path):
+    paths = []
+    for order in ("reordered", "pre"):
+        paths.append(tmp_path / f"explain-block-{order}.json")
+        paths[-1].write_text(json.dumps(block_answer(order)))
+    assert main([*map(str, paths), "--output", str(tmp_path / "out"), "--program", str(tmp_path / "none")]) == 0
+    page = Document((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
+    for order in ("reordered", "pre"):
+        assert rows_of(page, f"block-{order}-launches") == [["evenkeel", "2", "1", "0", "1", "2.0", "1.0"]]
+        kernels = rows_of(page, f"block-{order}-kernels")
+        assert [row[1:3] + row[-3:] for row in kernels] == [
+            ["q_proj", "product", "1.00", "compute", "1.00"], ["rope/forward", "fused", "1.00", "memory", "1.00"]
+        ]  # fmt: skip
+    assert rows_of(page, "block-corrections") == [["8 launches", "12 launches"]]
+
+
 def test_a_cpu_without_a_machine_file_has_costs_and_no_limits(tmp_path):
     row, caption, asked = costs_with(tmp_path, ["cpu"])
     assert f"--device cpu --machine {ROOT / 'docs/results/machine-cpu.json'}" in asked

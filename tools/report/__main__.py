@@ -37,6 +37,9 @@ def ask_program(reading: Reading, path: pathlib.Path, root: pathlib.Path, versio
         for row in largest_rows(rows, device):
             answer = program.explain(path, row, root / limits.name if limits else None)
             read_answer(reading, f"evenkeel explain {row.op}", answer, version)
+    if not any(source.data["op"] == "block" for source in reading.of("explain")):
+        for order in ("reordered", "pre"):
+            read_answer(reading, f"evenkeel explain block --order {order}", program.block(path, order), version)
     if not reading.of("info"):
         read_answer(reading, "evenkeel info", program.support(path), version)
 

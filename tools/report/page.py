@@ -112,6 +112,8 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
     def pictures(name: str) -> list[str]:
         return [_figure(figure) for figure in drawn[name]]
 
+    blocks = [source for source in reading.of("explain") if source.data["op"] == "block"]
+    ops = [source for source in reading.of("explain") if source.data["op"] != "block"]
     compare = "python bench/compare.py --json docs/results/compare-h200.json"
     measure = "evenkeel info --measure docs/results/machine-cpu.json"
     return [
@@ -129,8 +131,13 @@ def _sections(reading: Reading, drawn: dict[str, list[Figure]]) -> list[Section]
                 "step of it a kernel of its own; pytorch and evenkeel are what the two launch. B is batch_size, S "
                 "seq_len, H hidden_size, a, w and s the bytes of an activation, a weight and a statistic; other names "
                 "stand under their table. The limit is the roofline’s of the machine that is named.",
-                [tables.cost(source) for source in _one_each(reading.of("explain"))],
+                [tables.cost(source) for source in _one_each(ops)],
                 "evenkeel explain layer_norm --json docs/results/explain-layer_norm.json"),
+        Section("block", "A block", "What a training step of a transformer block launches, by the cost model: loads, "
+                "stores and FLOP of every kernel, what bounds it, and the least time on the machine that is named. "
+                "torch.compile is an estimate by the rules of inductor’s fusion.",
+                [tables.block(source) for source in blocks] + [tables.corrections(blocks)],
+                "evenkeel explain block --order pre --pass step --json docs/results/explain-block.json"),
         Section("memory", "Peak memory", "", [tables.memory(compared)], compare),
         Section("support", "Support", "", [tables.support(reading.of("info"))],
                 "evenkeel info --json docs/results/info-h200.json"),

@@ -59,5 +59,11 @@ def explain(program: pathlib.Path, row: Row, machine: pathlib.Path | None) -> An
     return answer if limits else _without_limits(answer)
 
 
+def block(program: pathlib.Path, order: str) -> Any:
+    """The kernels of a training step of a block, on the GPU that is known."""
+    answer = _answer(program, "explain", "block", "--order", order, "--pass", "step", "--machine", KNOWN["gpu"])
+    return answer if answer and answer.get("op") == "block" else None
+
+
 def support(program: pathlib.Path) -> Any:
     return _answer(program, "info")

@@ -70,6 +70,7 @@ NUMBER: Check = (lambda v: _is_number(v) and v >= 0, "a number from 0 on")
 OBJECT: Check = (lambda v: isinstance(v, dict), "an object")
 LIST: Check = (lambda v: isinstance(v, list), "a list")
 PASS: Check = (lambda v: v in ("forward", "backward", "both"), "forward, backward or both")
+EXPLAINED: Check = (lambda v: v in ("forward", "backward", "both", "step"), "forward, backward, both or step")
 STATUS: Check = (lambda v: v in ("ok", "wrong", "failed", "timeout", "quoted"), "ok, wrong, failed, timeout or quoted")
 TIMES: Check = (lambda v: isinstance(v, dict) and all(POSITIVE[0](t) for t in v.values()), "times above 0 by peer")
 
@@ -158,7 +159,8 @@ HEADS: dict[str, dict[str, Check]] = {
     "compare": {"evenkeel": _or_null(TEXT), "machine": OBJECT, "format": WHOLE, "date": TEXT},
     "machine": {"evenkeel": TEXT, "machine": OBJECT},
     "info": {"evenkeel": TEXT, "machine?": OBJECT},
-    "explain": {"op": TEXT, "pass": PASS, "sizes": SIZES, "machine?": OBJECT, "dtype?": TEXT, "device?": TEXT},
+    "explain": {"op": TEXT, "pass": EXPLAINED, "sizes": SIZES, "machine?": OBJECT, "dtype?": TEXT, "device?": TEXT}
+    | {"order?": TEXT, "corrections?": LIST},
     "quoted": {"date": TEXT, "gpu": TEXT, "method": TEXT},
 }
 

@@ -215,6 +215,50 @@ def cost(source: Source) -> str:
     return made and made + _other_symbols(data["variants"])
 
 
+# ---- a block ----
+
+APART = ("product", "attention")
+
+
+def _launch_row(variant: dict[str, Any]) -> list[Cell | str]:
+    """Launches by type, and the least times: of all, and of what is neither product nor attention."""
+    kernels = variant["kernels"]
+    others = [k for k in kernels if k.get("type") not in APART]
+    counts = [len(kernels), *(sum(k.get("type") == kind for k in kernels) for kind in APART), len(others)]
+    known = all(k.get("roofline_seconds") is not None for k in kernels)
+    times = [sum(k["roofline_seconds"] for k in found) if known else None for found in (kernels, others)]
+    return [variant["name"], *(Cell(str(n), n) for n in counts), *(number(t, "{:.1f}", 1e6) for t in times)]
+
+
+def _step_row(variant: str, kernel: dict[str, Any]) -> list[Cell | str]:
+    moved = kernel["read_bytes"] + kernel["write_bytes"]
+    counts = [number(kernel[key], "{:,.1f}", 1e-6) for key in ("flops", "read_bytes", "write_bytes")]
+    return [variant, code(kernel["name"]), str(kernel.get("type", "")), *counts,
+            number(kernel["flops"] / moved if moved else None), str(kernel.get("bound") or ""),
+            number(kernel.get("roofline_seconds"), "{:.2f}", 1e6)]  # fmt: skip
+
+
+def block(source: Source) -> str:
+    """Launches of a block, then its kernels, of every variant."""
+    data = source.data
+    order = data.get("order", "block")
+    sizes = ", ".join(f"{size} {value}" for size, value in data["sizes"].items() if not isinstance(value, bool))
+    where = f"{data.get('dtype', '')}; {source.machine.get('name', '')}"
+    title = f"{order} {theme.PASS_NAMES[data['pass']]}: {sizes}, {where}"
+    heads = ["variant", "#launches", "#products", "#attention", "#others", "#limit µs", "#of it the others’ µs"]
+    columns = ["variant", "kernel", "type", "#MFLOP", "#MB loaded", "#MB stored", "#FLOP a byte", "bound", "#limit µs"]
+    rows = [_step_row(variant["name"], kernel) for variant in data["variants"] for kernel in variant["kernels"]]
+    launches = table(f"block-{order}-launches", title, heads, [_launch_row(v) for v in data["variants"]])
+    return launches + table(f"block-{order}-kernels", f"{order}: every kernel", columns, rows)
+
+
+def corrections(sources: list[Source]) -> str:
+    """What analyses of such blocks have counted wrongly, as the program says."""
+    found = next((source.data["corrections"] for source in sources if source.data.get("corrections")), [])
+    rows: list[list[Cell | str]] = [[entry["wrong"], entry["right"]] for entry in found]
+    return table("block-corrections", "Often counted wrongly", ["wrong", "right"], rows)
+
+
 # ---- support, machines, files ----
 
 SUPPORTED = ("ok", "EK_OK")

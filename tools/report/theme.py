@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 
 OPS = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
-PASSES = ("forward", "backward", "both")
-PASS_NAMES = {"forward": "forward", "backward": "backward", "both": "forward + backward"}
+PASSES = ("forward", "backward", "both", "step")
+PASS_NAMES = {"forward": "forward", "backward": "backward", "both": "forward + backward", "step": "training step"}
 DTYPES = ("bf16", "f16", "f32", "f64")
 DEVICES = {"gpu": "GPU", "cpu": "CPU"}
 
