@@ -297,6 +297,12 @@ def test_bad_arguments_are_refused(arguments, words, capsys):
     assert words in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_written_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        analyze.main(["torch.nn:Identity", "--input", "3,8", "--json", str(tmp_path / "none" / "report.json")])
+    assert "report.json: No such file or directory" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(capsys):
     with pytest.raises(SystemExit):

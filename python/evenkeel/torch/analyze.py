@@ -191,7 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     sys.stdout.write((markdown if options.markdown else text)(report))
     if options.json:
-        Path(options.json).write_text(as_json(report))
+        try:
+            Path(options.json).write_text(as_json(report))
+        except OSError as error:
+            parser.error(f"--json {error.filename}: {error.strerror}")
     return 0
 
 
