@@ -44,7 +44,8 @@ def _integer(value: Any, name: str) -> int:
         raise TypeError(f"{name} is {value!r}; expected an integer") from None
 
 
-def _rotary_dim(given: Any, head_dim: int) -> int:
+def rotary_dim_of(given: Any, head_dim: int) -> int:
+    """How many elements of a head turn: by default all."""
     rotary_dim = head_dim if given is None else _integer(given, "rotary_dim")
     if rotary_dim <= 0 or rotary_dim % 2 or rotary_dim > head_dim:
         what = "head_dim" if given is None else "rotary_dim"
@@ -94,7 +95,7 @@ def turn_of(
         raise ValueError(f"q has shape {q}: it must have (batch, seq, heads, head_dim)")
     if k is not None and (len(k) != 4 or (*k[:2], k[3]) != (*q[:2], q[3]) or k[2] == 0 or q[2] % k[2]):
         raise ValueError(f"k has shape {k}: it must have {q}, or fewer heads that divide {q[2]}")
-    rotary_dim, offset = _rotary_dim(rotary_dim, q[3]), _integer(offset, "offset")
+    rotary_dim, offset = rotary_dim_of(rotary_dim, q[3]), _integer(offset, "offset")
     table_step = _table_step(shapes, rotary_dim)
     _check_rows(shapes, offset, table_step)
     _core.check_rope(None, None, interleaved, trailing)

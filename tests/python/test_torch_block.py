@@ -274,8 +274,9 @@ BAD = {
     "bias is 'q'; expected 'qkv' or 'out' or 'up' or 'down'": {"bias": ["q"]},
     r"kv_heads \(3\) does not divide heads \(4\)": {"kv_heads": 3},
     r"heads \(4\) does not divide d_model \(34\); give head_dim": {"d_model": 34},
-    "rotary_dim is 3; expected an even number": {"rotary_dim": 3},
-    r"rotary_dim \(10\) is larger than head_dim \(8\)": {"rotary_dim": 10},
+    "rotary_dim is 3; expected an even number from 2 to 8": {"rotary_dim": 3},
+    "rotary_dim is 10; expected an even number from 2 to 8": {"rotary_dim": 10},
+    "head_dim is 15; expected an even number from 2 to 15": {"d_model": 60},
     "ffn is 0; expected a positive number": {"ffn": 0},
     "rope_type is 'longer'; expected default": {"rope_scaling": {"rope_type": "longer"}},
 }
@@ -285,6 +286,12 @@ BAD = {
 def test_a_bad_argument_is_named(message):
     with pytest.raises(ValueError, match=message):
         ek.PreNormBlock(**{"d_model": 32, "heads": 4, "ffn": 48, **BAD[message]})
+
+
+@pytest.mark.parametrize("bias", ["qkv", None, 1])
+def test_a_bias_that_is_no_list_of_names_is_refused(bias):
+    with pytest.raises(TypeError, match=f"bias is {bias!r}; expected True, False or a list of qkv, out, up, down"):
+        ek.PreNormBlock(32, 4, 48, bias=bias)
 
 
 @pytest.mark.parametrize("shape", [(9, 32), (2, 9, 31), (2, 2, 9, 32)])

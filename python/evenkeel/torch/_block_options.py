@@ -6,6 +6,7 @@ SPDX-License-Identifier: MIT
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from evenkeel._rope import rotary_dim_of
 from evenkeel._rope_tables import rope_tables
 
 
@@ -90,12 +91,7 @@ def rotation_of(
     scaling: Mapping[str, Any] | None,
     max_position_embeddings: int | None,
 ) -> Rotation:
-    dim = head_dim if rotary_dim is None else rotary_dim
-    require_positive(rotary_dim=dim)
-    if dim % 2:
-        raise ValueError(f"rotary_dim is {dim}; expected an even number")
-    if dim > head_dim:
-        raise ValueError(f"rotary_dim ({dim}) is larger than head_dim ({head_dim})")
+    dim = rotary_dim_of(rotary_dim, head_dim)
     rope_tables(0, dim, theta=theta, scaling=scaling, max_position_embeddings=max_position_embeddings)  # refuses
     items = None if scaling is None else tuple(sorted(scaling.items()))
     return Rotation(dim, bool(interleaved), theta, items, max_position_embeddings)
@@ -105,6 +101,8 @@ def biases_of(bias: bool | Collection[str]) -> frozenset[str]:
     """The products that have a bias."""
     if isinstance(bias, bool):
         return frozenset(PRODUCTS if bias else ())
+    if isinstance(bias, str) or not isinstance(bias, Collection):
+        raise TypeError(f"bias is {bias!r}; expected True, False or a list of {', '.join(PRODUCTS)}")
     for name in bias:
         require_known("bias", name, PRODUCTS)
     return frozenset(bias)
