@@ -11,7 +11,7 @@ Dtype = object
 
 
 class Options(NamedTuple):
-    """What the extension is told beside tensors."""
+    """What the extension is told in addition to tensors."""
 
     activation: str
     limit: float | None = None
@@ -136,9 +136,9 @@ def glu(
 
     The activation is "silu", "gelu", "gelu_tanh", "relu", "relu_squared" or "sigmoid". With a limit the gate is clamped
     from above and the value on both sides, after their biases. alpha is for silu: t * sigmoid(alpha * t). value_offset
-    is added to the clamped value. gate and value have one dtype; biases have that too, or beside 16 bits f32. The
-    result goes into `out` if given; gate and value themselves are allowed, unless they are one array. threads: of the
-    CPU, 0 is as many as there are. stream: of CUDA, by default the one on which gate's framework works.
+    is added to the clamped value. gate and value have one dtype; biases have that too, or are f32 with 16-bit arrays.
+    The result goes into `out` if given; gate and value themselves are allowed, unless they are one array. threads: of
+    the CPU, 0 is as many as there are. stream: of CUDA, by default the one on which gate's framework works.
     """
     options = options_of(value, value_bias, activation, limit, alpha, value_offset, interleaved)
     inputs = {"gate": gate, "value": value, "gate_bias": gate_bias, "value_bias": value_bias}

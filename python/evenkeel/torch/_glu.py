@@ -163,7 +163,7 @@ def glu(
     The activation is "silu", "gelu", "gelu_tanh", "relu", "relu_squared" or "sigmoid". With a limit the gate is clamped
     from above and the value on both sides, after their biases; as of torch.clamp, the gradient is zero beyond. alpha is
     for silu: t * sigmoid(alpha * t). value_offset is added to the clamped value. The result has the dtype of
-    gate * value; biases may be float32 beside 16-bit tensors. Kept for backward are the arguments alone.
+    gate * value; biases may be float32 with 16-bit tensors. Kept for backward are the arguments alone.
     """
     tensors, options = (gate, value, gate_bias, value_bias), (activation, limit, alpha, value_offset, interleaved)
     run: Callable[..., Tensor] = _glu_outside if is_dynamo_compiling() else _glu
