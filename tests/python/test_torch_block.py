@@ -265,6 +265,13 @@ def test_blocks_of_the_same_angles_share_tables():
     assert tables(first._rotation, 9, example().device, torch.float64)[0].dtype is torch.float64
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("form", SMOKE)
+def test_a_traced_block_computes_the_same(form):
+    block, x = block_of(form).requires_grad_(False), example()
+    torch.testing.assert_close(torch.jit.trace(block, x)(x + 1), block(x + 1), rtol=1e-5, atol=1e-5)
+
+
 # ---- refusals ----
 
 BAD = {

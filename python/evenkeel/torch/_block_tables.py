@@ -49,6 +49,7 @@ def tables(
 ) -> tuple[Tensor, Tensor]:
     """cos and sin, [length, rotary_dim / 2] in float32, or in float64 for that dtype."""
     dtype = torch.float64 if dtype is torch.float64 else torch.float32
+    length = int(length)  # while torch.jit.trace runs, sizes are tensors
     make = _made if _len_torch_dispatch_stack() else _kept  # a mode may make tensors without memory: not for keeping
     cos, sin = make(rotation, _rows(rotation, length), dtype, device)
     return cos[:length], sin[:length]
