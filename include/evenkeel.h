@@ -497,7 +497,7 @@ EK_API ek_status ek_glu_backward_prepare(ek_context *ctx, const ek_glu_backward_
  *
  * cos and sin are tables of rotary_dim / 2 columns: what their rows have beyond is not read. The token s of sequence b takes row
  * positions[b][s]; without positions row b * table_step + offset + s. Rows outside of the table are refused; positions in the
- * memory of a GPU cannot be looked at: one outside gives NaN in all elements that turn.
+ * memory of a GPU cannot be looked at: one outside gives NaN in all elements that turn, with norm_last in all of the head.
  *
  * q, k and their results are any views whose heads are contiguous: slices of one packed tensor, either order of heads and
  * tokens. In place: q_out may be q, and k_out may be k, with the same strides. */
