@@ -122,7 +122,7 @@ static const struct operand *of_side(struct operand *(*named)(const char *name),
 	char name[32];
 	(void)snprintf(name, sizeof name, "%s", pattern);
 	*strchr(name, '*') = side;
-	return named(name);
+	return (*named)(name);
 }
 
 static struct operand *input(const char *name)

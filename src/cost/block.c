@@ -218,7 +218,7 @@ ek_status ek_block_cost(const ek_cost_args *args, ek_cost_list *cost)
 					    [EK_PRE_NORM] = "evenkeel.torch.PreNormBlock"};
 	ek_cost_args a = {.size = 0};
 	struct ek_facts facts;
-	struct ek_cost_making making;
+	struct ek_cost_making making = {.numbered = false};
 	PASS_ON(ek_cost_start(&making, cost));
 	PASS_ON(ek_cost_take(args, &a));
 	PASS_ON(check(&a));

@@ -350,7 +350,7 @@ ek_status ek_norm_cost(const ek_cost_args *args, ek_cost *cost)
 {
 	ek_cost_args a = {.size = 0};
 	struct ek_facts facts;
-	struct ek_cost_making making;
+	struct ek_cost_making making = {.numbered = false};
 	REQUIRE(cost, EK_ERROR_ARGUMENT, "cost is NULL: give the address of an ek_cost");
 	REQUIRE_SIZE(cost->size, ek_cost);
 	PASS_ON(ek_cost_take(args, &a));
@@ -376,7 +376,7 @@ static ek_status op_cost(const struct ek_cost_op *op, const ek_cost_args *args, 
 {
 	ek_cost_args a = {.size = 0};
 	struct ek_facts facts;
-	struct ek_cost_making making;
+	struct ek_cost_making making = {.numbered = false};
 	PASS_ON(ek_cost_start(&making, cost));
 	PASS_ON(ek_cost_take(args, &a));
 	PASS_ON(op->check(&a));
