@@ -133,6 +133,10 @@ def parse() -> argparse.Namespace:
             setattr(options, name, quick if options.quick else full)
         elif getattr(options, name) <= 0:
             parser.error(f"--{name}: {getattr(options, name)} is not a positive number")
+    try:
+        torch.empty(0, device=options.device)
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device: {options.device} cannot be used: {str(error).splitlines()[0]}")
     dtype = options.dtype or ("bfloat16" if options.device.startswith("cuda") else "float32")
     options.dtype = getattr(torch, dtype)
     return options
@@ -144,6 +148,8 @@ def main() -> int:
     alphabet = sorted(set(text))
     tokens = torch.tensor([alphabet.index(c) for c in text])
     print(f"{len(text)} characters of {len(alphabet)} kinds, such as {text.splitlines()[0]!r}")
+    if options.seq >= len(tokens):
+        sys.exit(f"--seq: {options.seq} characters are not fewer than those of the text")
     names = [options.block] if options.block else list(BLOCKS)
     curves = {}
     for name in names:
