@@ -73,6 +73,24 @@ TEST(without_rows_tensors_may_be_null)
 	b->dy = b->gate = b->value = b->dgate = b->dvalue = NULL;
 	allowed("forward", &forward);
 	allowed("backward", &backward);
+	float *sums = b->dvalue_bias;
+	sums[0] = sums[COLS - 1] = 1;
+	EXPECT(ek_glu_backward(ctx, b) == EK_OK && sums[0] == 0 && sums[COLS - 1] == 0,
+	       "dvalue_bias is %g … %g after no rows", (double)sums[0], (double)sums[COLS - 1]);
+	arena = before;
+}
+
+/* Without rows value may be NULL, but interleaved tensors have none in any case. */
+TEST(interleaved_tensors_have_no_operands_of_a_value_without_rows_either)
+{
+	WRONG_FORWARD(IN_TURN, EK_ERROR_ARGUMENT, (f->rows = 0, f->value_bias = arena.of[9]), "value_bias",
+		      "interleaved");
+	WRONG_BACKWARD(IN_TURN, EK_ERROR_ARGUMENT, (b->rows = 0, b->value_bias = arena.of[9]), "value_bias",
+		       "interleaved");
+	WRONG_BACKWARD(IN_TURN, EK_ERROR_ARGUMENT, (b->rows = 0, b->dvalue = arena.of[9]), "dvalue",
+		       "interleaved");
+	WRONG_BACKWARD(IN_TURN, EK_ERROR_ARGUMENT, (b->rows = 0, b->dvalue_bias = arena.of[9]), "dvalue_bias",
+		       "interleaved");
 }
 
 TEST(numbers_and_options)

@@ -13,6 +13,7 @@
 #include "core/dtype.h"
 #include "ops/choices.h"
 #include "ops/norm/op.h"
+#include "ops/rope/op.h"
 #include "ops/registry.h"
 #include "verify/case.h"
 #include "verify/random.h"
@@ -218,17 +219,32 @@ static int64_t product(int64_t a, int64_t b)
 	return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
 }
 
+static bool is_on_heads(const struct ek_op *op)
+{
+	return op == &ek_rope_forward_op || op == &ek_rope_backward_op;
+}
+
+/* A size as it is meant: the 0 of k_heads and of rotary_dim stands for the size of which they are at most all. */
+static int64_t size_of(const struct call *call, int number)
+{
+	int64_t size = ek_size_of(call->op, number, &call->args);
+	bool follows = is_on_heads(call->op) && (number == EK_ROPE_K_HEADS || number == EK_ROPE_ROTARY_DIM);
+	return follows && size == 0 ? ek_size_of(call->op, number - 1, &call->args) : size;
+}
+
 /* The pieces into which a size cuts another; of a size that must be refused, 1. */
 static int64_t pieces_of(const struct call *call, int size)
 {
-	int64_t piece = ek_size_of(call->op, size, &call->args);
-	int64_t of = ek_size_of(call->op, call->op->sizes[size].cuts - 1, &call->args);
+	int64_t piece = size_of(call, size);
+	int64_t of = size_of(call, call->op->sizes[size].cuts - 1);
 	return piece > 0 && of > 0 && of % piece == 0 ? of / piece : 1;
 }
 
 static int64_t dim_of(const struct call *call, const struct ek_dim *dim)
 {
-	int64_t size = ek_size_of(call->op, dim->size, &call->args);
+	int64_t size = size_of(call, dim->size);
+	if (dim->halves)
+		return size / 2;
 	if (dim->pairs && int_at(call, call->op->choice[dim->pairs - 1]))
 		return product(2, size);
 	return dim->pieces ? product(size, pieces_of(call, dim->pieces - 1)) : size;
@@ -244,7 +260,22 @@ static int64_t stride_of(const struct call *call, const struct ek_operand *opera
 		memcpy(&stride, ek_field(&call->args, operand->dims[dim].stride), sizeof stride);
 	if (stride)
 		return stride;
-	return product(stride_of(call, operand, dim + 1), dim_of(call, &operand->dims[dim + 1]));
+	int64_t inner = dim_of(call, &operand->dims[dim + 1]);
+	return product(stride_of(call, operand, dim + 1), inner == 0 ? 1 : inner);
+}
+
+static int64_t element_bytes(const struct call *call, const struct ek_operand *operand)
+{
+	return operand->flags & EK_INDEX ? (int64_t)sizeof(int64_t)
+					 : (int64_t)ek_dtype_size(dtype_of(call, operand));
+}
+
+static bool is_empty(const struct call *call, const struct ek_operand *operand)
+{
+	for (int dim = 0; dim < operand->rank; dim++)
+		if (size_of(call, operand->dims[dim].size) == 0)
+			return true;
+	return false;
 }
 
 /* From the first byte to the last; INT64_MAX: more than there are. */
@@ -258,23 +289,44 @@ static int64_t extent(const struct call *call, const struct ek_operand *operand)
 		int64_t span = product(size - 1, stride_of(call, operand, dim));
 		elements = span > INT64_MAX - elements ? INT64_MAX : elements + span;
 	}
-	return product(elements, (int64_t)ek_dtype_size(dtype_of(call, operand)));
+	return product(elements, element_bytes(call, operand));
+}
+
+/* Whether elements of an output may be the same: the dimensions, by stride, must each lie beyond those inside. */
+static bool reaches_into_itself(const struct call *call, const struct ek_operand *output)
+{
+	int64_t inside = dim_of(call, &output->dims[output->rank - 1]);
+	for (unsigned left = (1u << (output->rank - 1)) - 1; left;) {
+		int next = -1;
+		for (int dim = 0; dim < output->rank - 1; dim++)
+			if (left >> dim & 1 &&
+			    (next < 0 || stride_of(call, output, dim) < stride_of(call, output, next)))
+				next = dim;
+		left &= ~(1u << next);
+		int64_t stride = stride_of(call, output, next), count = dim_of(call, &output->dims[next]);
+		if (count > 1 && stride < inside)
+			return true;
+		inside += count > 1 ? product(count - 1, stride) : 0;
+	}
+	return false;
 }
 
 /* Whether an operand must be refused for its strides alone. */
-static bool wrong_strides(const struct call *call, const struct ek_operand *operand)
+static bool wrong_strides(const struct call *call, int number)
 {
-	int64_t size = (int64_t)ek_dtype_size(dtype_of(call, operand));
+	const struct ek_operand *operand = &call->op->operands[number];
+	int64_t inner = dim_of(call, &operand->dims[operand->rank - 1]), reach = 0;
 	for (int dim = 0; dim < operand->rank - 1; dim++) {
-		int64_t inner =
-			product(stride_of(call, operand, dim + 1), dim_of(call, &operand->dims[dim + 1]));
 		int64_t stride = stride_of(call, operand, dim);
-		int64_t bytes = product(stride, size);
-		if (stride < inner || bytes == INT64_MAX ||
-		    product(bytes, ek_size_of(call->op, operand->dims[dim].size, &call->args)) == INT64_MAX)
+		int64_t bytes = product(product(stride, element_bytes(call, operand)),
+					size_of(call, operand->dims[dim].size));
+		if (stride < inner || bytes > INT64_MAX - 1 - reach ||
+		    product(stride, element_bytes(call, operand)) == INT64_MAX)
 			return true;
+		reach += bytes;
 	}
-	return false;
+	bool written = number < call->op->output_count && operand_at(call, number);
+	return operand->rank > 2 && written && !is_empty(call, operand) && reaches_into_itself(call, operand);
 }
 
 /* The same, f32 beside 16 bits, and of y 16 bits beside f32. */
@@ -312,18 +364,18 @@ static void take_dtypes(struct input *in, struct call *call)
 static void take_cut(struct input *in, struct call *call, int number)
 {
 	const struct ek_size *size = &call->op->sizes[number];
-	int64_t of = ek_size_of(call->op, size->cuts - 1, &call->args), pieces = 1 + below(in, 12);
+	int64_t of = size_of(call, size->cuts - 1), pieces = 1 + below(in, 12);
 	int64_t value = take(in, 1) % 2 ? 0 : unusual(in, of > 0 && of % pieces == 0 ? of / pieces : 0);
 	if (!has_field(call, size->offset, sizeof value))
 		return;
 	set(call, size->offset, &value, sizeof value);
 	bool divides = value > 0 && of > 0 && of % value == 0;
 	call->wrong = call->wrong || (value != 0 && !divides) ||
-		      product(ek_size_of(call->op, 0, &call->args), pieces_of(call, number)) >
-			      call->op->sizes[0].most;
+		      product(size_of(call, 0), pieces_of(call, number)) > call->op->sizes[0].most;
 }
 
-static void take_sizes(struct input *in, struct call *call)
+/* Of rows and columns. */
+static void take_row_sizes(struct input *in, struct call *call)
 {
 	const struct ek_op *op = call->op;
 	bool tall = take(in, 1) % 2;
@@ -338,6 +390,68 @@ static void take_sizes(struct input *in, struct call *call)
 		set(call, op->sizes[i].offset, &size, sizeof size);
 		call->wrong = call->wrong || size < op->sizes[i].least || size > op->sizes[i].most;
 	}
+}
+
+/* Heads that do not go together, more of them than there may be, and tables that are too short. */
+static bool wrong_heads(const struct call *call)
+{
+	const struct ek_op *op = call->op;
+	for (int i = 0; i < op->size_count; i++)
+		if (size_of(call, i) < op->sizes[i].least || size_of(call, i) > op->sizes[i].most)
+			return true;
+	int64_t batch = size_of(call, EK_ROPE_BATCH), seq = size_of(call, EK_ROPE_SEQ),
+		heads = size_of(call, EK_ROPE_HEADS), head_dim = size_of(call, EK_ROPE_HEAD_DIM),
+		rotary_dim = size_of(call, EK_ROPE_ROTARY_DIM);
+	return rotary_dim % 2 || rotary_dim > head_dim || heads % size_of(call, EK_ROPE_K_HEADS) ||
+	       heads * head_dim > EK_MAX_COLS ||
+	       product(product(batch, seq), heads * head_dim) > PTRDIFF_MAX / 32;
+}
+
+/* Mostly few tokens, heads of which k has a part, and tables of as many rows as tokens need; so many elements that a call
+ * would take long are too wide. */
+static void take_head_sizes(struct input *in, struct call *call)
+{
+	enum { MOST_ELEMENTS = 1 << 18 };
+	const struct ek_op *op = call->op;
+	bool tall = take(in, 1) % 2, first_rows = take(in, 1) % 2;
+	int64_t usual[EK_ROPE_SIZES];
+	usual[EK_ROPE_BATCH] = below(in, 4);
+	usual[EK_ROPE_SEQ] = below(in, tall ? 40 : 5);
+	usual[EK_ROPE_K_HEADS] = 1 + below(in, 3);
+	usual[EK_ROPE_HEADS] = usual[EK_ROPE_K_HEADS] * (1 + below(in, 3));
+	usual[EK_ROPE_HEAD_DIM] = 2 + 2 * below(in, tall ? 9 : 70);
+	usual[EK_ROPE_ROTARY_DIM] = 2 + 2 * below(in, usual[EK_ROPE_HEAD_DIM] / 2);
+	usual[EK_ROPE_TABLE_STEP] = first_rows ? 0 : below(in, 8);
+	usual[EK_ROPE_OFFSET] = first_rows ? 0 : below(in, 8);
+	int64_t end = (usual[EK_ROPE_BATCH] - 1) * usual[EK_ROPE_TABLE_STEP] + usual[EK_ROPE_OFFSET] +
+		      usual[EK_ROPE_SEQ] + below(in, 5) - 1; /* now and then a row too few */
+	usual[EK_ROPE_TABLE_ROWS] = end < 0 ? 0 : end;
+	switch (take(in, 1) % 4) { /* zeros, and the last element of a head alone */
+	case 0:
+		usual[EK_ROPE_ROTARY_DIM] = 0;
+		break;
+	case 1:
+		usual[EK_ROPE_K_HEADS] = 0;
+		break;
+	case 2:
+		usual[EK_ROPE_HEAD_DIM]++;
+		break;
+	default:
+		break;
+	}
+	for (int i = 0; i < op->size_count; i++) {
+		int64_t size = unusual(in, usual[i]);
+		set(call, op->sizes[i].offset, &size, sizeof size);
+	}
+	call->wrong = call->wrong || wrong_heads(call);
+	call->too_wide = product(product(size_of(call, EK_ROPE_BATCH), size_of(call, EK_ROPE_SEQ)),
+				 product(size_of(call, EK_ROPE_HEADS), size_of(call, EK_ROPE_HEAD_DIM))) >
+			 MOST_ELEMENTS;
+}
+
+static void take_strides(struct input *in, struct call *call)
+{
+	const struct ek_op *op = call->op;
 	for (int i = 0; i < op->operand_count; i++)
 		for (int dim = op->operands[i].rank - 2; dim >= 0; dim--) {
 			int64_t stride = take_stride(in, stride_of(call, &op->operands[i], dim));
@@ -351,11 +465,21 @@ static int needed_by(const struct call *call, int i)
 {
 	const struct ek_operand *operand = &call->op->operands[i];
 	bool needs = operand->needs.number &&
-		     (!operand->needs.kinds || operand->needs.kinds >> (kind_of(call) & 31) & 1);
+		     (!operand->needs.kinds || operand->needs.kinds >> (kind_of(call) & 31) & 1) &&
+		     (!operand->needs.choice || int_at(call, call->op->choice[operand->needs.choice - 1]));
 	return needs ? operand->needs.number - 1 : -1;
 }
 
-/* Whether operands or choices exclude the operand. */
+/* Whether an operand that is there already needs this one. */
+static bool is_needed(const struct call *call, int i)
+{
+	for (int other = 0; other < i; other++)
+		if (operand_at(call, other) && needed_by(call, other) == i)
+			return true;
+	return false;
+}
+
+/* Whether operands or choices exclude the operand; or sizes, which say where rows of tables are, positions. */
 static bool is_excluded(const struct call *call, int i)
 {
 	const struct ek_op *op = call->op;
@@ -363,6 +487,9 @@ static bool is_excluded(const struct call *call, int i)
 	for (int other = 0; other < op->operand_count; other++)
 		if (operand->excludes >> other & 1 && operand_at(call, other))
 			return true;
+	if (operand->flags & EK_INDEX &&
+	    (size_of(call, EK_ROPE_OFFSET) != 0 || size_of(call, EK_ROPE_TABLE_STEP) != 0))
+		return true;
 	return (operand->with_choice && !int_at(call, op->choice[operand->with_choice - 1])) ||
 	       (operand->without_choice && int_at(call, op->choice[operand->without_choice - 1]));
 }
@@ -378,7 +505,8 @@ static bool take_presence(struct input *in, const struct call *call, int i, uint
 		return choice < 4 ? !operand_at(call, needed) : operand_at(call, needed) != NULL;
 	if (is_excluded(call, i))
 		return choice < 4;
-	return choice >= (operand->flags & EK_OPTIONAL && !operand->instead ? 100 : 4);
+	bool often = !(operand->flags & EK_OPTIONAL) || operand->instead || is_needed(call, i);
+	return choice >= (often ? 4 : 100);
 }
 
 /* Lays an operand out: absent, after those before it, over another one, or anywhere. */
@@ -396,6 +524,8 @@ static void place(struct input *in, struct call *call, int i)
 	else if (choice > 235 && other)
 		offset = (size_t)(other - actual);
 	if (bytes > ARENA || offset > ARENA - (size_t)bytes) {
+		if (call->op->operands[i].flags & EK_INDEX)
+			return; /* what is wrong beside them may be found after they were read */
 		call->too_wide = true;
 		offset = 0;
 		bytes = 0;
@@ -410,7 +540,7 @@ static void place(struct input *in, struct call *call, int i)
 static bool wrong_presence(const struct call *call)
 {
 	const struct ek_op *op = call->op;
-	bool any_output = false, empty = ek_size_of(op, 0, &call->args) == 0;
+	bool any_output = false;
 	for (int i = 0; i < op->operand_count; i++) {
 		int needed = needed_by(call, i);
 		bool there = operand_at(call, i);
@@ -418,8 +548,10 @@ static bool wrong_presence(const struct call *call)
 		int instead = op->operands[i].instead;
 		any_output = any_output || (i < op->output_count && (there || !optional));
 		if (there ? !ek_operand_has_kind(&op->operands[i], kind_of(call)) || is_excluded(call, i) ||
-				    (needed >= 0 && !operand_at(call, needed))
-			  : (!optional || (instead > 0 && !operand_at(call, instead - 1))) && !empty)
+				    (needed >= 0 && !operand_at(call, needed) &&
+				     !is_empty(call, &op->operands[needed]))
+			  : (!optional || (instead > 0 && !operand_at(call, instead - 1))) &&
+				    !is_empty(call, &op->operands[i]))
 			return true;
 	}
 	for (int i = 0; i < op->choice_count; i++)
@@ -453,6 +585,8 @@ static bool wrong_scalar(const struct call *call, enum ek_scalar scalar, double 
 static bool wrong_activation(const struct call *call)
 {
 	const struct ek_op *op = call->op;
+	if (!op->choice[EK_CHOICE_ACTIVATION])
+		return false;
 	int activation = int_at(call, op->choice[EK_CHOICE_ACTIVATION]);
 	double alpha = double_at(call, EK_ALPHA);
 	if (op->kind)
@@ -469,6 +603,41 @@ static bool wrong_offset(const struct call *call)
 	       !int_at(call, op->choice[EK_CHOICE_INTERLEAVED]);
 }
 
+/* A norm after the turn without a norm, or the last token behind the last row of the tables. */
+static bool wrong_rope(const struct call *call)
+{
+	int64_t batch = size_of(call, EK_ROPE_BATCH), seq = size_of(call, EK_ROPE_SEQ),
+		rows = size_of(call, EK_ROPE_TABLE_ROWS), step = size_of(call, EK_ROPE_TABLE_STEP),
+		offset = size_of(call, EK_ROPE_OFFSET);
+	if (int_at(call, call->op->choice[EK_CHOICE_NORM_LAST]) &&
+	    !int_at(call, call->op->choice[EK_CHOICE_NORM]))
+		return true;
+	if (call->wrong || batch == 0 || seq == 0 || operand_at(call, operand_number(call->op, "positions")))
+		return false;
+	return product(batch - 1, step) > rows || rows - product(batch - 1, step) < offset + seq;
+}
+
+/* Writes positions where they lie, mostly all of them rows of the tables. */
+static void take_positions(struct input *in, struct call *call)
+{
+	int number = operand_number(call->op, "positions");
+	const struct ek_operand *positions = &call->op->operands[number];
+	unsigned char *at = operand_at(call, number);
+	int64_t batch = size_of(call, EK_ROPE_BATCH), seq = size_of(call, EK_ROPE_SEQ),
+		rows = size_of(call, EK_ROPE_TABLE_ROWS), stride = stride_of(call, positions, 0);
+	if (!at || call->bytes[number] == 0 || stride < seq)
+		return;
+	uint64_t state = take(in, 2);
+	int64_t wrong = take(in, 1) % 16 == 0 ? below(in, batch * seq) : -1;
+	for (int64_t i = 0; i < batch * seq; i++) {
+		int64_t position = rows > 0 ? (int64_t)(random_bits(&state) % (uint64_t)rows) : 0;
+		if (i == wrong)
+			position = unusual(in, take(in, 1) % 2 ? rows : -1);
+		call->wrong = call->wrong || position < 0 || position >= rows;
+		memcpy(start + (at - actual) + (i / seq * stride + i % seq) * 8, &position, sizeof position);
+	}
+}
+
 static void take_call(struct input *in, struct call *call)
 {
 	const struct ek_op *op = call->op;
@@ -476,7 +645,11 @@ static void take_call(struct input *in, struct call *call)
 	call->args.size = take(in, 1) == 255 ? (size_t)take(in, 8) : op->args_size;
 	set(call, op->kind, &kind, sizeof kind);
 	take_dtypes(in, call);
-	take_sizes(in, call);
+	if (is_on_heads(op))
+		take_head_sizes(in, call);
+	else
+		take_row_sizes(in, call);
+	take_strides(in, call);
 	if (op->accumulate)
 		set(call, op->accumulate, &accumulate, sizeof accumulate);
 	for (int i = 0; i < EK_SCALARS; i++) {
@@ -488,9 +661,13 @@ static void take_call(struct input *in, struct call *call)
 		      call->args.size > op->args_size || !is_kind(call, kind) || wrong_activation(call);
 	for (int i = 0; i < op->operand_count; i++) {
 		place(in, call, i);
-		call->wrong = call->wrong || wrong_strides(call, &op->operands[i]);
+		call->wrong = call->wrong || wrong_strides(call, i);
 	}
 	call->wrong = call->wrong || wrong_presence(call) || wrong_offset(call);
+	if (is_on_heads(op)) {
+		call->wrong = call->wrong || wrong_rope(call);
+		take_positions(in, call);
+	}
 }
 
 /* Asks for the workspace and lays it out, at times too small, misaligned or over something else. */
@@ -574,7 +751,7 @@ static void compare(const struct call *call)
 {
 	require(call_reference(call) == EK_OK, "a level accepts what the reference refuses");
 	for (int i = 0; i < call->op->output_count; i++)
-		if (operand_at(call, i)) {
+		if (operand_at(call, i) && !is_empty(call, &call->op->operands[i])) {
 			level_nans(call, &call->op->operands[i], 0, operand_at(call, i));
 			level_nans(call, &call->op->operands[i], 0,
 				   expected + (operand_at(call, i) - actual));
@@ -592,7 +769,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!reference)
 		open_contexts();
 	struct input in = {data, size};
-	const struct ek_op_entry *entry = &ek_ops[take(&in, 1) % EK_OP_COUNT];
+	const struct ek_op_entry *entry = &ek_ops[take(&in, 1) % EK_OP_NAMES];
 	struct call call = {.op = take(&in, 1) % 2 ? entry->backward : entry->forward};
 	ek_context *ctx = contexts[take(&in, 1) % (unsigned)context_count];
 	fill_arena(take(&in, 2));

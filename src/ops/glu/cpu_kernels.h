@@ -20,10 +20,10 @@ struct ek_glu_kernel {
 			       int64_t first, int64_t end);
 };
 
-/* Sums of a column: of dgate, and of dvalue where there is a value. */
+/* Sums of a column: of dgate, and of dvalue where there is a value; it may be NULL where there are no rows to sum. */
 static inline int ek_glu_sums(const ek_glu_backward_args *args)
 {
-	return args->value || args->interleaved ? 2 : 1;
+	return args->value || args->interleaved || args->dvalue_bias ? 2 : 1;
 }
 
 struct ek_glu_kernels {

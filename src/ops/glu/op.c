@@ -57,7 +57,7 @@ static const struct ek_operand forward_operands[EK_GLU_FORWARD_OPERANDS] = {
 	[EK_GLU_FORWARD_VALUE] = {OPERAND(value), MATRIX(value_stride, COLS), ELEMENT, .flags = EK_OPTIONAL | EK_CONSTANT, APART},
 	[EK_GLU_FORWARD_GATE_BIAS] = {OPERAND(gate_bias), VECTOR(COLS_OR_PAIRS), WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_GLU_FORWARD_VALUE_BIAS] = {OPERAND(value_bias), VECTOR(COLS), WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
-				       NEEDS(EK_GLU_FORWARD_VALUE)},
+				       APART, NEEDS(EK_GLU_FORWARD_VALUE)},
 };
 static ek_status call_forward(ek_context *ctx, const void *args);
 static ek_status prepare_forward(ek_context *ctx, const void *args);
@@ -79,15 +79,16 @@ static const struct ek_operand backward_operands[EK_GLU_BACKWARD_OPERANDS] = {
 	[EK_GLU_BACKWARD_DGATE] = {OPERAND(dgate), MATRIX(dgate_stride, COLS_OR_PAIRS), ELEMENT,
 				   .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT, .in_place = MATRICES},
 	[EK_GLU_BACKWARD_DVALUE] = {OPERAND(dvalue), MATRIX(dvalue_stride, COLS), ELEMENT,
-				    .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT, .in_place = MATRICES, NEEDS(EK_GLU_BACKWARD_VALUE)},
+				    .flags = EK_OUTPUT | EK_OPTIONAL | EK_CONSTANT, .in_place = MATRICES, APART,
+				    NEEDS(EK_GLU_BACKWARD_VALUE)},
 	[EK_GLU_BACKWARD_DGATE_BIAS] = {OPERAND(dgate_bias), VECTOR(COLS_OR_PAIRS), GRADIENT},
-	[EK_GLU_BACKWARD_DVALUE_BIAS] = {OPERAND(dvalue_bias), VECTOR(COLS), GRADIENT, NEEDS(EK_GLU_BACKWARD_VALUE)},
+	[EK_GLU_BACKWARD_DVALUE_BIAS] = {OPERAND(dvalue_bias), VECTOR(COLS), GRADIENT, APART, NEEDS(EK_GLU_BACKWARD_VALUE)},
 	[EK_GLU_BACKWARD_DY] = {OPERAND(dy), MATRIX(dy_stride, COLS), ELEMENT},
 	[EK_GLU_BACKWARD_GATE] = {OPERAND(gate), MATRIX(gate_stride, COLS_OR_PAIRS), ELEMENT},
 	[EK_GLU_BACKWARD_VALUE] = {OPERAND(value), MATRIX(value_stride, COLS), ELEMENT, .flags = EK_OPTIONAL | EK_CONSTANT, APART},
 	[EK_GLU_BACKWARD_GATE_BIAS] = {OPERAND(gate_bias), VECTOR(COLS_OR_PAIRS), WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT},
 	[EK_GLU_BACKWARD_VALUE_BIAS] = {OPERAND(value_bias), VECTOR(COLS), WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
-					NEEDS(EK_GLU_BACKWARD_VALUE)},
+					APART, NEEDS(EK_GLU_BACKWARD_VALUE)},
 };
 static ek_status call_backward(ek_context *ctx, const void *args);
 static ek_status prepare_backward(ek_context *ctx, const void *args);

@@ -360,6 +360,8 @@ static ek_status run_backward(ek_context *ctx, const ek_rope_backward_args *args
 	PASS_ON(ek_check_presence(op, &resolved));
 	PASS_ON(check_rows(op, &resolved, resolved.positions));
 	PASS_ON(check_outputs(op, &resolved));
+	if (resolved.seq == 0)
+		resolved.batch = 0; /* sums of nothing, however many sequences there are of it */
 	if (intent == EK_CALL)
 		PASS_ON(check_positions(ctx, resolved.positions, resolved.batch, resolved.seq,
 					resolved.positions_stride, resolved.table_rows));
