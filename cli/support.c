@@ -7,11 +7,14 @@
 
 #include "cases.h"
 #include "device.h"
+#include "heads.h"
 #include "options.h"
 #include "report.h"
 #include "verify/memory.h"
 
-enum { COLS = 8, PLACE_BYTES = 256, DTYPES = 4, CALLS = EK_OP_COUNT * PASS_COUNT * DTYPES * DTYPES };
+/* Fewer activations of another op are no op of their own. */
+enum { ON_HEADS = EK_OP_NAMES - EK_ROW_NAMES, OPS = EK_OP_COUNT + ON_HEADS };
+enum { COLS = 8, PLACE_BYTES = 256, DTYPES = 4, CALLS = OPS * PASS_COUNT * DTYPES * DTYPES };
 
 struct call {
 	struct test_case test_case;
@@ -54,12 +57,20 @@ static ek_status make_call(ek_context *ctx, const struct test_case *c)
 	return status;
 }
 
+static const struct ek_op_entry *op_at(int i)
+{
+	return &ek_ops[i < EK_OP_COUNT ? i : i - EK_OP_COUNT + EK_ROW_NAMES];
+}
+
 /* Number i of all; op changes slowest. */
 static struct test_case case_at(int i)
 {
-	struct dtype_pair dtypes = {(ek_dtype)(i / DTYPES % DTYPES + 1), (ek_dtype)(i % DTYPES + 1)};
-	return case_make(&ek_ops[i / (PASS_COUNT * DTYPES * DTYPES)],
-			 (enum pass)(i / (DTYPES * DTYPES) % PASS_COUNT), dtypes, 1, COLS);
+	const struct ek_op_entry *op = op_at(i / (PASS_COUNT * DTYPES * DTYPES));
+	const struct dtype_pair dtypes = {(ek_dtype)(i / DTYPES % DTYPES + 1), (ek_dtype)(i % DTYPES + 1)};
+	const enum pass pass = (enum pass)(i / (DTYPES * DTYPES) % PASS_COUNT);
+	const struct head_sizes head = {1, 1, 1, 1, COLS, COLS};
+	return is_on_heads(op) ? case_make_heads(op, pass, dtypes, head)
+			       : case_make(op, pass, dtypes, 1, COLS);
 }
 
 /* ctx NULL: opening it has answered `opened`, and so would all calls. */
@@ -105,8 +116,8 @@ static void print_row(FILE *out, const struct call *row, bool head)
 static int name_width(void)
 {
 	size_t width = 0;
-	for (int i = 0; i < EK_OP_COUNT; i++)
-		width = strlen(ek_ops[i].name) > width ? strlen(ek_ops[i].name) : width;
+	for (int i = 0; i < OPS; i++)
+		width = strlen(op_at(i)->name) > width ? strlen(op_at(i)->name) : width;
 	return (int)(width + strlen(" backward"));
 }
 
