@@ -343,13 +343,16 @@ static void append_kernel(struct list *list, const struct options *options, cons
 			  const struct model *model)
 {
 	struct listed_case forms[MOST_FORMS];
-	struct test_case plain = case_with(options, model->op, kernel->pass, model->dtypes,
-					   (struct shape){FEW_ROWS, kernel->cols});
+	struct head_sizes sizes;
+	const struct shape few = {FEW_ROWS, kernel->cols};
+	if (is_on_heads(model->op) && !heads_of(options, few, &sizes))
+		return;
+	struct test_case plain = case_with(options, model->op, kernel->pass, model->dtypes, few);
 	int count = list_forms(&plain, forms), chosen = 0;
 	while (chosen < count && strcmp(forms[chosen].form, kernel->form) != 0)
 		chosen++;
 	if (chosen == count)
-		return; /* --weight 0 or --bias 0 has left no such form */
+		return; /* the options have left no such form, or the op has none */
 	for (int i = 0; i < count; i++)
 		if (same_kernel(&forms[i].c, &forms[chosen].c))
 			append(list, &forms[i]);
@@ -390,6 +393,9 @@ static const struct ek_op_entry *norm_in_turn(int i)
 
 static const struct ek_op_entry *op_in_turn(const struct gpu_kernel *kernel, int i)
 {
+	enum { ON_HEADS = EK_OP_NAMES - EK_ROW_NAMES, TURNS = 8 };
+	if (kernel->op == &ek_rope_forward_op)
+		return &ek_ops[EK_ROW_NAMES + kernel->turn / TURNS % ON_HEADS];
 	return kernel->op == &ek_norm_forward_op ? norm_in_turn(i) : &ek_ops[EK_NORM_OPS];
 }
 
@@ -477,7 +483,7 @@ static int list_ops(const struct options *options, bool bench, const struct ek_o
 static void append_all(struct list *list, const struct options *options, bool bench)
 {
 	const bool on_heads =
-		options->op_count && is_on_heads(options->ops[0]); /* not in the GPU's quick list */
+		options->op_count && is_on_heads(options->ops[0]); /* the GPU's quick list has few */
 	if (!bench && options->quick && options->shape_count == 0 && !on_heads &&
 	    (options->device == EK_CUDA || options->op_count == 0)) {
 		(options->device == EK_CUDA ? append_gpu_quick : append_cpu_quick)(list, options);

@@ -7,6 +7,7 @@
 
 #define NORM &ek_norm_forward_op
 #define GLU &ek_glu_forward_op
+#define ROPE &ek_rope_forward_op
 
 const struct gpu_kernel gpu_quick[] = {
 	/* 16 bits, rows that start at multiples of 16 bytes: part of a warp, a warp, several, a block, clusters, and
@@ -101,6 +102,23 @@ const struct gpu_kernel gpu_quick[] = {
 	{GLU, BACKWARD, 4, 500, "dgate_bias alone", 3},
 	{GLU, BACKWARD, 4, 1023, "plain", 15},
 	{GLU, BACKWARD, 8, 300, "plain", 1},
+
+	/* ops on heads, without and with a norm: heads of 128, of 64, one odd or long one; by units of 16 bytes and by
+	 * elements */
+	{ROPE, FORWARD, 2, 4096, "plain", 0},
+	{ROPE, FORWARD, 4, 77, "misaligned", 2},
+	{ROPE, FORWARD, 8, 1024, "no positions", 3},
+	{ROPE, FORWARD, 2, 1024, "no optional input", 0},
+	{ROPE, FORWARD, 2, 4096, "plain", 10},
+	{ROPE, FORWARD, 2, 1024, "no positions", 11},
+	{ROPE, FORWARD, 4, 96, "plain", 9},
+	{ROPE, FORWARD, 2, 4096, "no optional input", 8},
+	{ROPE, BACKWARD, 2, 4096, "no sums over rows", 0},
+	{ROPE, BACKWARD, 4, 1024, "plain", 3},
+	{ROPE, BACKWARD, 8, 300, "plain", 2},
+	{ROPE, BACKWARD, 2, 4096, "plain", 10},
+	{ROPE, BACKWARD, 4, 77, "no sums over rows", 15},
+	{ROPE, BACKWARD, 8, 64, "dq_weight alone", 15},
 };
 
 const int gpu_quick_count = sizeof gpu_quick / sizeof gpu_quick[0];

@@ -11,7 +11,7 @@ struct gpu_kernel {
 	int element_size;
 	int64_t cols;
 	const char *form; /* by its name in forms.c */
-	int turn;         /* of gated activations: of their choices */
+	int turn; /* of gated activations and ops on heads: of their choices; the latter have a norm from 8 on */
 };
 
 extern const struct gpu_kernel gpu_quick[];

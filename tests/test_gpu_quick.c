@@ -9,10 +9,11 @@
 #include "ops/glu/kernels/layout.h"
 #include "ops/norm/cuda.h"
 #include "ops/norm/policy.h"
+#include "ops/rope/kernels/layout.h"
 #include "support_recipe.h"
 #include "support_runner.h"
 
-enum { MOST_KERNELS = 112, MOST_ROWS = 64, ARCH = 90, SHARED_BYTES = 227 << 10 };
+enum { MOST_KERNELS = 132, MOST_ROWS = 64, ARCH = 90, SHARED_BYTES = 227 << 10 };
 
 static const struct ek_gpu_limits limits = {ARCH, 1, SHARED_BYTES};
 static struct listed_case *cases;
@@ -39,7 +40,6 @@ static void add_kernel(const struct ek_recipe *recipe, const struct test_case *c
 		kernels[kernel_count++] = (struct kernel){*recipe, c};
 }
 
-/* Whether a kernel is one of the norms or, else, of gated activations. */
 static bool is_norm(const struct kernel *kernel)
 {
 	return kernel->test_case->op->forward == &ek_norm_forward_op;
@@ -222,13 +222,19 @@ TEST(every_constant_has_all_its_values)
 
 /* ---- gated activations ---- */
 
-static int gated_with(int kind, const char *name, int value)
+static int others_with(const struct ek_op *op, int kind, const char *name, int value)
 {
 	int count = 0;
 	for (int i = 0; i < kernel_count; i++)
-		count += !is_norm(&kernels[i]) && recipe_constant(&kernels[i].recipe, "KIND") == kind &&
+		count += kernels[i].test_case->op->forward == op &&
+			 recipe_constant(&kernels[i].recipe, "KIND") == kind &&
 			 recipe_constant(&kernels[i].recipe, name) == value;
 	return count;
+}
+
+static int gated_with(int kind, const char *name, int value)
+{
+	return others_with(&ek_glu_forward_op, kind, name, value);
 }
 
 TEST(gated_activations_meet_every_constant)
@@ -263,6 +269,38 @@ TEST(gated_activations_meet_every_access_dtype_and_activation)
 		       "not forward and backward in %s", ek_dtype_name((ek_dtype)i));
 	for (int i = EK_SIGMOID; i <= EK_RELU_SQUARED; i++)
 		EXPECT(gated_with(KIND_GLU_FORWARD, "ACTIVATION", i) > 0, "forward has not activation %d", i);
+}
+
+/* ---- ops on heads ---- */
+
+TEST(ops_on_heads_meet_every_constant_and_kind)
+{
+	static const struct {
+		const char *name;
+		int least, most;
+	} constants[] = {{"ELEMENT", EK_F32, EK_F64},
+			 {"NORM", 0, 2},
+			 {"CENTRED", 0, 1},
+			 {"WEIGHT_OFFSET", 0, 1},
+			 {"INTERLEAVED", 0, 1},
+			 {"TRAILING", 0, 1},
+			 {"BYTES", 0, 1},
+			 {"HAS_BIAS", 0, 1},
+			 {"HAS_WEIGHT", 0, 1},
+			 {"HAS_POSITIONS", 0, 1},
+			 {"TABLE_ALIGNED", 0, 1},
+			 {"VECTOR_ALIGNED", 0, 1}};
+	for (int i = 0; i < COUNT_OF(constants); i++)
+		for (int value = constants[i].least; value <= constants[i].most; value++) {
+			int count = 0;
+			for (int kind = KIND_ROPE_FORWARD; kind <= KIND_ROPE_BIASES; kind++)
+				count += others_with(&ek_rope_forward_op, kind, constants[i].name, value);
+			EXPECT(count > 0, "no kernel has %s %d", constants[i].name, value);
+		}
+	for (int kind = KIND_ROPE_FORWARD; kind <= KIND_ROPE_BIASES; kind++)
+		EXPECT(others_with(&ek_rope_forward_op, kind, "INTERLEAVED", 0) > 0 &&
+			       others_with(&ek_rope_forward_op, kind, "INTERLEAVED", 1) > 0,
+		       "kernels of kind %d are not both interleaved and not", kind);
 }
 
 TEARDOWN()
