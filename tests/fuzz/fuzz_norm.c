@@ -297,10 +297,9 @@ static bool reaches_into_itself(const struct call *call, const struct ek_operand
 {
 	int64_t inside = dim_of(call, &output->dims[output->rank - 1]);
 	for (unsigned left = (1u << (output->rank - 1)) - 1; left;) {
-		int next = -1;
-		for (int dim = 0; dim < output->rank - 1; dim++)
-			if (left >> dim & 1 &&
-			    (next < 0 || stride_of(call, output, dim) < stride_of(call, output, next)))
+		int next = __builtin_ctz(left);
+		for (int dim = next + 1; dim < output->rank - 1; dim++)
+			if (left >> dim & 1 && stride_of(call, output, dim) < stride_of(call, output, next))
 				next = dim;
 		left &= ~(1u << next);
 		int64_t stride = stride_of(call, output, next), count = dim_of(call, &output->dims[next]);
