@@ -132,8 +132,13 @@ enum N(bias_form) { N(NO_BIAS), N(REAL_BIAS), N(SAME_BIAS) };
 				first[k] = V(fma)(a[k], cos, V(mul)(b[k], V(load)(t->sin + at)));                  \
 				second[k] = V(fma)(b[k], cos, V(mul)(a[k], V(load)(t->sin + half + at)));          \
 			}                                                                                          \
-			(nontemporal ? PASTE(d, store2_nontemporal) : PASTE(d, store2))(y + i, first);             \
-			(nontemporal ? PASTE(d, store2_nontemporal) : PASTE(d, store2))(y + half + i, second);     \
+			if (nontemporal) {                                                                         \
+				PASTE(d, store2_nontemporal)(y + i, first);                                        \
+				PASTE(d, store2_nontemporal)(y + half + i, second);                                \
+			} else {                                                                                   \
+				PASTE(d, store2)(y + i, first);                                                    \
+				PASTE(d, store2)(y + half + i, second);                                            \
+			}                                                                                          \
 		}                                                                                                  \
 	}                                                                                                          \
 	static void N(turn_##d)(const struct ek_rope_call *c, const struct N(angles) *t, const void *from,         \
