@@ -136,7 +136,7 @@ mutate: $(cmake_tools)
 golden: build
 	build/tests/test_golden --update
 	build/tests/test_math --update
-	$(PYTHON) tests/cli/run.py build/evenkeel --update
+	$(PYTHON) tests/cli/run.py build/evenkeel --standin build/tests --update
 	$(PYTHON) tools/cost_tables.py build/evenkeel --update
 
 install: $(cmake_tools)

@@ -3,9 +3,10 @@ and what it does on a terminal.
 
     python3 tests/cli/run.py build/evenkeel             run all; ends with "N passed, N failed"
     python3 tests/cli/run.py build/evenkeel --update    rewrite the sessions that differ, for a person to read
+    python3 tests/cli/run.py build/evenkeel --standin build/tests
 
-cuda.session and the checks on a GPU run on the stand-ins for CUDA's libraries (tests/standin), where they were
-built beside the program. A session is a list of commands with what they answer:
+With --standin cuda.session and the checks on a GPU run, too, on the stand-ins for CUDA's libraries (tests/standin);
+they take two minutes. A session is a list of commands with what they answer:
 
     $ evenkeel run layer_norm --rows 3     the command; it runs in a folder with the files of data/
     exit 0
@@ -668,10 +669,11 @@ def check_terminal(program, checks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("program", help="the program evenkeel")
-    parser.add_argument("--standin", type=Path, help="folder of the stand-ins (tests, beside the program)")
+    parser.add_argument("--standin", type=Path, help="folder of the stand-ins: also cuda.session, and checks on a GPU")
     parser.add_argument("--update", action="store_true", help="rewrite sessions that differ")
     options = parser.parse_args()
-    standin = options.standin or Path(options.program).resolve().parent / "tests"
+    if options.standin and not (options.standin / "libstandin_cuda.so").exists():
+        parser.error(f"--standin: {options.standin / 'libstandin_cuda.so'} is not there")
     checks = Checks()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -680,8 +682,8 @@ def main():
         program = Program(options.program, folder)
         values = machine_values(program)
         programs = {"cuda": None}
-        if (standin / "libstandin_cuda.so").exists():
-            programs["cuda"] = ProgramOnStandin(program.path, folder, standin)
+        if options.standin:
+            programs["cuda"] = ProgramOnStandin(program.path, folder, options.standin.absolute())
         for path in sorted(HERE.glob("*.session")):
             if programs.get(path.stem, program):
                 run_session(path, programs.get(path.stem, program), checks, values, options.update)

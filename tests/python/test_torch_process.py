@@ -88,7 +88,7 @@ def test_a_thousand_steps_leave_nothing():
         a_step(x, layer, rms)
     references_after, objects_after = count()
     assert references_after == references
-    assert abs(objects_after - objects) < 50
+    assert objects_after - objects < 50  # what tests before this one left may go meanwhile
     assert resident_bytes() - memory < 4 << 20
 
 
