@@ -37,8 +37,9 @@ SCALAR_WORDS(vd, double, fma)
 EK_PLAIN_WORDS(INLINE, SCALAR_F32, float, uint32_t, 23, 0x1p-126f)
 EK_PLAIN_WORDS(INLINE, SCALAR_F64, double, uint64_t, 52, 0x1p-1022)
 
-INLINE void vf_store(float *p, vf a) { *p = a; }
-INLINE void vd_store(double *p, vd a) { *p = a; }
+/* Some results are stored where they lie, at any alignment. */
+INLINE void vf_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
+INLINE void vd_store(double *p, vd a) { memcpy(p, &a, sizeof a); }
 
 /* widen and round are the dtype's; buffers may have any alignment, hence memcpy. */
 #define SCALAR_DTYPE(dtype, element, v, widen, round)                             \

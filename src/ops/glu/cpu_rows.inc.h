@@ -232,8 +232,10 @@ INLINE void N(read_inputs)(const struct N(inputs) * in, int64_t start, int64_t n
 	if (in->interleaved) {
 		const real *pairs = N(numbers_at)(&in->gate, &in->gate_bias, 2 * start, 2 * n, in->pairs);
 		for (int64_t i = 0; i < n; i++) {
-			in->gate_buffer[i] = pairs[2 * i];
-			in->value_buffer[i] = pairs[2 * i + 1];
+			real pair[2]; /* which may lie at any address */
+			memcpy(pair, pairs + 2 * i, sizeof pair);
+			in->gate_buffer[i] = pair[0];
+			in->value_buffer[i] = pair[1];
 		}
 		s->gate = in->gate_buffer;
 		s->value = in->value_buffer;
