@@ -4,7 +4,7 @@
 ## evenkeel: fused normalization kernels in C, the same bits everywhere
 ##
 ##   make run          build, verify bit for bit, benchmark on this machine, its CPU and its GPUs (minutes)
-##   make test         C, the program, Python and PyTorch, one sanitizer: eight minutes on two cores
+##   make test         C, the program, Python and PyTorch, one sanitizer: ten minutes on two cores
 ##   make install PREFIX=/usr/local
 ##
 ## More tests

@@ -235,9 +235,9 @@ class Entry(typing.NamedTuple):
 
 
 ENTRIES = {entry.function.__name__: entry for entry in (
-    Entry(build, 95, 0), Entry(docs, 3, 0), Entry(cli, 50, 150), Entry(python, 80, 180), Entry(c, 125, 555),
-    Entry(asan_short, 115, 0), Entry(consumers, 5, 60), Entry(report, 8, 65), Entry(package, 0, 95), Entry(asan, 0, 515),
-    Entry(tsan, 0, 40), Entry(clang, 0, 200), Entry(neon, 0, 240), Entry(fuzz, 0, 85))}
+    Entry(build, 125, 0), Entry(docs, 3, 0), Entry(cli, 60, 150), Entry(python, 120, 295), Entry(c, 155, 485),
+    Entry(asan_short, 160, 0), Entry(consumers, 5, 45), Entry(report, 8, 65), Entry(package, 0, 40), Entry(asan, 0, 460),
+    Entry(tsan, 0, 35), Entry(clang, 0, 240), Entry(neon, 0, 200), Entry(fuzz, 0, 85))}
 
 
 def chosen(options):
