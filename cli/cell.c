@@ -36,7 +36,7 @@ static void *make_buffer(const struct cell *cell, size_t bytes, bool *fine)
 	return memory;
 }
 
-/* Of packed tensors: the operand whose rows end in those of this one; -1: it is none of them. */
+/* The packed tensor that contains this operand; -1: the operand has a tensor of its own. */
 static int packed_into(const struct cell *cell, int number)
 {
 	static const char *const halves[][2] = {{"gate", "value"}, {"dgate", "dvalue"}};

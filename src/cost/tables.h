@@ -55,4 +55,12 @@ struct ek_activation_flops {
 struct ek_activation_flops ek_glu_flops(ek_activation activation);
 extern const struct ek_cost_op ek_glu_cost_op, ek_rope_cost_op;
 
+/* The rows of a variant, by forward and backward; those of evenkeel on the CPU come last. */
+static inline const struct ek_cost_row *ek_cost_table(const struct ek_cost_row *const tables[][2],
+						      ek_variant variant, ek_pass pass, ek_device device)
+{
+	int table = variant == EK_EVENKEEL && device == EK_CPU ? 3 : (int)variant - 1;
+	return tables[table][pass - 1];
+}
+
 #endif

@@ -6,11 +6,14 @@
 #include <math.h>
 
 #include "core/backend.h"
+#include "core/by_table.h"
 #include "core/check_op.h"
 #include "core/versions.h"
 #include "cpu/fpenv.h"
 #include "ops/choices.h"
 #include "plan.h"
+
+EK_BY_TABLE(ek_glu)
 
 /* ---- the tables ---- */
 
@@ -59,8 +62,6 @@ static const struct ek_operand forward_operands[EK_GLU_FORWARD_OPERANDS] = {
 	[EK_GLU_FORWARD_VALUE_BIAS] = {OPERAND(value_bias), VECTOR(COLS), WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
 				       APART, NEEDS(EK_GLU_FORWARD_VALUE)},
 };
-static ek_status call_forward(ek_context *ctx, const void *args);
-static ek_status prepare_forward(ek_context *ctx, const void *args);
 const struct ek_op ek_glu_forward_op = {
 	.function = "ek_glu_forward",
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_glu_forward_args,
@@ -90,9 +91,6 @@ static const struct ek_operand backward_operands[EK_GLU_BACKWARD_OPERANDS] = {
 	[EK_GLU_BACKWARD_VALUE_BIAS] = {OPERAND(value_bias), VECTOR(COLS), WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT,
 					APART, NEEDS(EK_GLU_BACKWARD_VALUE)},
 };
-static ek_status call_backward(ek_context *ctx, const void *args);
-static ek_status prepare_backward(ek_context *ctx, const void *args);
-static ek_status workspace_of_backward(const ek_context *ctx, const void *args, size_t *bytes);
 const struct ek_op ek_glu_backward_op = {
 	.function = "ek_glu_backward",
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_glu_backward_args,
@@ -267,21 +265,4 @@ ek_status ek_glu_backward(ek_context *ctx, const ek_glu_backward_args *args)
 ek_status ek_glu_backward_prepare(ek_context *ctx, const ek_glu_backward_args *args)
 {
 	return run_backward(ctx, args, EK_PREPARE);
-}
-
-/* ---- the same by the tables ---- */
-
-#define BY_TABLE(name, function)                                 \
-	static ek_status name(ek_context *ctx, const void *args) \
-	{                                                        \
-		return function(ctx, args);                      \
-	}
-BY_TABLE(call_forward, ek_glu_forward)
-BY_TABLE(prepare_forward, ek_glu_forward_prepare)
-BY_TABLE(call_backward, ek_glu_backward)
-BY_TABLE(prepare_backward, ek_glu_backward_prepare)
-
-static ek_status workspace_of_backward(const ek_context *ctx, const void *args, size_t *bytes)
-{
-	return ek_glu_backward_workspace(ctx, args, bytes);
 }

@@ -242,6 +242,5 @@ const struct ek_cost_row *ek_cost_rows(ek_variant variant, ek_pass pass, ek_devi
 		{evenkeel_forward, evenkeel_backward},
 		{evenkeel_forward_cpu, evenkeel_backward_cpu},
 	};
-	int table = variant == EK_EVENKEEL && device == EK_CPU ? 3 : (int)variant - 1;
-	return tables[table][pass - 1];
+	return ek_cost_table(tables, variant, pass, device);
 }

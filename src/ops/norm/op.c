@@ -5,9 +5,12 @@
 #include <string.h>
 
 #include "core/backend.h"
+#include "core/by_table.h"
 #include "core/check_op.h"
 #include "core/versions.h"
 #include "plan.h"
+
+EK_BY_TABLE(ek_norm)
 
 /* ---- the tables ---- */
 
@@ -70,8 +73,6 @@ static const struct ek_operand forward_operands[EK_FORWARD_OPERANDS] = {
 			     .excludes = 1u << EK_FORWARD_X_BIAS | 1u << EK_FORWARD_RESIDUAL | 1u << EK_FORWARD_RESIDUAL_AFTER,
 			     .with_choice = EK_CHOICE_ACTIVATION + 1},
 };
-static ek_status call_forward(ek_context *ctx, const void *args);
-static ek_status prepare_forward(ek_context *ctx, const void *args);
 const struct ek_op ek_norm_forward_op = {
 	.function = "ek_norm_forward",
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_norm_forward_args,
@@ -113,9 +114,6 @@ static const struct ek_operand backward_operands[EK_BACKWARD_OPERANDS] = {
 					  1u << EK_BACKWARD_DH,
 			      .with_choice = EK_CHOICE_ACTIVATION + 1},
 };
-static ek_status call_backward(ek_context *ctx, const void *args);
-static ek_status prepare_backward(ek_context *ctx, const void *args);
-static ek_status workspace_of_backward(const ek_context *ctx, const void *args, size_t *bytes);
 const struct ek_op ek_norm_backward_op = {
 	.function = "ek_norm_backward",
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_norm_backward_args,
@@ -323,21 +321,4 @@ ek_status ek_norm_backward(ek_context *ctx, const ek_norm_backward_args *args)
 ek_status ek_norm_backward_prepare(ek_context *ctx, const ek_norm_backward_args *args)
 {
 	return run_backward(ctx, args, EK_PREPARE);
-}
-
-/* ---- the same by the tables ---- */
-
-#define BY_TABLE(name, function)                                 \
-	static ek_status name(ek_context *ctx, const void *args) \
-	{                                                        \
-		return function(ctx, args);                      \
-	}
-BY_TABLE(call_forward, ek_norm_forward)
-BY_TABLE(prepare_forward, ek_norm_forward_prepare)
-BY_TABLE(call_backward, ek_norm_backward)
-BY_TABLE(prepare_backward, ek_norm_backward_prepare)
-
-static ek_status workspace_of_backward(const ek_context *ctx, const void *args, size_t *bytes)
-{
-	return ek_norm_backward_workspace(ctx, args, bytes);
 }

@@ -156,8 +156,7 @@ static const struct ek_cost_row *rows(const ek_cost_args *a)
 		{evenkeel_forward, evenkeel_backward},
 		{evenkeel_forward_cpu, evenkeel_backward_cpu},
 	};
-	int table = a->variant == EK_EVENKEEL && a->device == EK_CPU ? 3 : (int)a->variant - 1;
-	return tables[table][a->pass - 1];
+	return ek_cost_table(tables, a->variant, a->pass, a->device);
 }
 
 /* ---- arguments ---- */

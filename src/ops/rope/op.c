@@ -5,10 +5,13 @@
 #include <inttypes.h>
 
 #include "core/backend.h"
+#include "core/by_table.h"
 #include "core/check_op.h"
 #include "core/versions.h"
 #include "ops/choices.h"
 #include "plan.h"
+
+EK_BY_TABLE(ek_rope)
 
 /* ---- the tables ---- */
 
@@ -83,8 +86,6 @@ static const struct ek_operand forward_operands[EK_ROPE_FORWARD_OPERANDS] = {
 	[EK_ROPE_FORWARD_K_WEIGHT] = {OPERAND(k_weight), OF_HEAD, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT, OF_NORM,
 				      NEEDS(EK_ROPE_FORWARD_K)},
 };
-static ek_status call_forward(ek_context *ctx, const void *args);
-static ek_status prepare_forward(ek_context *ctx, const void *args);
 const struct ek_op ek_rope_forward_op = {
 	.function = "ek_rope_forward",
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_rope_forward_args,
@@ -128,9 +129,6 @@ static const struct ek_operand backward_operands[EK_ROPE_BACKWARD_OPERANDS] = {
 	[EK_ROPE_BACKWARD_K_WEIGHT] = {OPERAND(k_weight), OF_HEAD, WEIGHT, .flags = EK_OPTIONAL | EK_CONSTANT, OF_NORM,
 				       NEEDS(EK_ROPE_BACKWARD_K)},
 };
-static ek_status call_backward(ek_context *ctx, const void *args);
-static ek_status prepare_backward(ek_context *ctx, const void *args);
-static ek_status workspace_of_backward(const ek_context *ctx, const void *args, size_t *bytes);
 const struct ek_op ek_rope_backward_op = {
 	.function = "ek_rope_backward",
 	.args_size = sizeof(ARGS), .first_args_size = EK_FIRST_SIZE_ek_rope_backward_args,
@@ -376,21 +374,4 @@ ek_status ek_rope_backward(ek_context *ctx, const ek_rope_backward_args *args)
 ek_status ek_rope_backward_prepare(ek_context *ctx, const ek_rope_backward_args *args)
 {
 	return run_backward(ctx, args, EK_PREPARE);
-}
-
-/* ---- the same by the tables ---- */
-
-#define BY_TABLE(name, function)                                 \
-	static ek_status name(ek_context *ctx, const void *args) \
-	{                                                        \
-		return function(ctx, args);                      \
-	}
-BY_TABLE(call_forward, ek_rope_forward)
-BY_TABLE(prepare_forward, ek_rope_forward_prepare)
-BY_TABLE(call_backward, ek_rope_backward)
-BY_TABLE(prepare_backward, ek_rope_backward_prepare)
-
-static ek_status workspace_of_backward(const ek_context *ctx, const void *args, size_t *bytes)
-{
-	return ek_rope_backward_workspace(ctx, args, bytes);
 }
