@@ -3,6 +3,7 @@
     python bench/block.py                           both orders, two sizes on a GPU, a small one on a CPU
     python bench/block.py --orders reordered --sizes 4x2048x1024x16x4096
     python bench/block.py --modes evenkeel,eager --json block.json
+    python bench/block.py --orders pre --kernels    also the kernels between products and attention, by their time
 
 The three are one block with the same parameters (evenkeel.torch.ReorderedNormBlock and PreNormBlock, fused or not, in
 bf16 with a bias in every product), forward and backward of a given gradient. Their values are held against float64
@@ -151,8 +152,19 @@ def parts_of(kernels: Iterable[tuple[str, float]], steps: int) -> dict[str, floa
     return parts
 
 
-def profiled(step: Step) -> dict[str, float]:
-    """On a GPU; memsets and copies count among the rest."""
+def between(kernels: Iterable[tuple[str, float]], steps: int) -> list[list]:
+    """Those of the rest: [microseconds a step, launches a step, name], the longest first."""
+    found: dict[str, list] = {}
+    for name, microseconds in kernels:
+        if kind_of(name) == "rest":
+            entry = found.setdefault(name, [0.0, 0.0, name])
+            entry[0] += microseconds / steps
+            entry[1] += 1 / steps
+    return sorted(found.values(), reverse=True)
+
+
+def profiled(step: Step) -> list[tuple[str, float]]:
+    """Kernels, memsets and copies of PROFILED steps on a GPU, and their microseconds."""
     step()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -160,7 +172,7 @@ def profiled(step: Step) -> dict[str, float]:
             step()
         torch.cuda.synchronize()
     events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
-    return parts_of(((event.name, event.time_range.elapsed_us()) for event in events), PROFILED)
+    return [(event.name, event.time_range.elapsed_us()) for event in events]
 
 
 # ---- the run ----
@@ -170,18 +182,28 @@ def measure(order: str, size: Size, modes: tuple[str, ...], device: str, dtype: 
     steps = steps_of(order, size, device, dtype, modes)
     error = errors(steps)
     seconds = times_of(steps, device, rounds)
-    parts = {mode: profiled(step) if device == "cuda" else {} for mode, step in steps.items()}
-    what = {"order": order, "size": str(size), "dtype": str(dtype).removeprefix("torch.")}
-    return [{**what, "mode": mode, "seconds": seconds[mode], "error": error[mode], **parts[mode]} for mode in modes]
+    rows = []
+    for mode, step in steps.items():
+        row = {"order": order, "size": str(size), "dtype": str(dtype).removeprefix("torch."), "mode": mode}
+        row |= {"seconds": seconds[mode], "error": error[mode]}
+        if device == "cuda":
+            kernels = profiled(step)
+            row |= parts_of(kernels, PROFILED) | {"between": between(kernels, PROFILED)}
+        rows.append(row)
+    return rows
 
 
-def show(rows: list[dict]) -> None:
+def show(rows: list[dict], kernels: bool) -> None:
     print(f"\n{rows[0]['order']} {rows[0]['size']} {rows[0]['dtype']}")
     names = ("products", "attention", "rest", "kernels")
     print(f"  {'':<10}{'step ms':>10}" + "".join(f"{name:>11}" for name in names) + f"{'error':>11}")
     for row in rows:
         figures = "".join(f"{row[name]:>11.3f}" if name in row else f"{'–':>11}" for name in names)
         print(f"  {row['mode']:<10}{row['seconds'] * 1e3:>10.3f}{figures}{row['error']:>11.2e}")
+    for row in rows if kernels else []:
+        print(f"  between products and attention, {row['mode']}: us a step, launches, kernel")
+        for microseconds, launches, name in row.get("between", []):
+            print(f"  {microseconds:>10.1f}{launches:>6.0f}  {name[:110]}")
 
 
 def is_close(rows: list[dict]) -> bool:
@@ -198,6 +220,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=parse_sizes, metavar="S,S", help="BATCHxSEQxD_MODELxHEADSxFFN")
     parser.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="turns of each mode; medians (9)")
+    parser.add_argument("--kernels", action="store_true", help="list the kernels of rest, on a GPU")
     parser.add_argument("--json", metavar="FILE", help="what was found")
     options = parser.parse_args()
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -209,7 +232,7 @@ def main() -> int:
     for size in options.sizes or SIZES[device]:
         for order in options.orders:
             rows = measure(order, size, options.modes, device, dtype, options.rounds)
-            show(rows)
+            show(rows, options.kernels)
             close = close and is_close(rows)
             results += rows
     if options.json:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from comparison.backends.base import TORCH_DTYPES, Autograd, Backend, Done, Operands
 from comparison.case import Case
-from comparison.composition import from_heads, to_heads
+from comparison.composition import from_heads
 from comparison.ops import OPS
 
 GELU = {"gelu": "none", "gelu_tanh": "tanh"}
@@ -31,7 +31,7 @@ class Evenkeel(Autograd):
             return self.library.swiglu(x, value, x_bias, value_bias)
         if case.spec.form == "rope":
             weights = (weight, k_weight, case.eps) if case.norm else ()
-            heads = (to_heads(x, case.head_dim), to_heads(k, case.head_dim))
+            heads = (tensor.view(1, case.rows, -1, case.head_dim) for tensor in (x, k))
             q_out, k_out = getattr(self.library, case.op)(*heads, cos, sin, *weights)
             return from_heads(q_out), from_heads(k_out)
         tensors = (x,) if residual is None and gate is None else (x, gate if residual is None else residual)
