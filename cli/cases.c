@@ -313,10 +313,10 @@ static void append_shapes(struct list *list, const struct options *options, bool
 static struct options choices_in_turn(const struct options *options, const struct ek_op_entry *op, int turn)
 {
 	enum { GATE_ORDERS = 2, FLAVOURS = 5, LIMITS = 3, TENSORS = 4 };
-	bool relus = op && op->activations >> EK_RELU_SQUARED & 1, limited = turn % LIMITS == 1;
+	bool all = op && op->activations >> EK_IDENTITY & 1, limited = turn % LIMITS == 1;
 	const int in_turn[EK_CHOICES] = {
 		[EK_CHOICE_GATE_FIRST] = turn % GATE_ORDERS,
-		[EK_CHOICE_ACTIVATION] = 1 + turn / GATE_ORDERS % (relus ? EK_RELU_SQUARED : EK_GELU_TANH),
+		[EK_CHOICE_ACTIVATION] = 1 + turn / GATE_ORDERS % (all ? EK_IDENTITY : EK_GELU_TANH),
 		[EK_CHOICE_WEIGHT_OFFSET] = turn % FLAVOURS == 1,
 		[EK_CHOICE_ROUNDING] = turn % FLAVOURS == 1 ? EK_ROUND_EACH : EK_ROUND_ONCE,
 		[EK_CHOICE_INTERLEAVED] = turn % TENSORS == 3,
@@ -422,13 +422,13 @@ static void append_gpu_quick(struct list *list, const struct options *options)
 
 /* ---- verify --quick on a CPU, all ops ---- */
 
-/* All forms of a small shape; of a large one the form whose turn it is. */
+/* All forms of a small shape; of a large one the form whose turn it is. Choices have turns of their own. */
 static void append_fused(struct list *list, const struct options *options, const struct model *model,
-			 struct shape shape, int turn)
+			 struct shape shape, int turn, int choice)
 {
 	struct listed_case forms[MOST_FORMS];
 	struct head_sizes sizes;
-	struct options chosen = choices_in_turn(options, model->op, turn);
+	struct options chosen = choices_in_turn(options, model->op, choice);
 	if (is_on_heads(model->op) && !heads_of(&chosen, shape, &sizes))
 		return;
 	struct test_case plain = case_with(&chosen, model->op, model->pass, model->dtypes, shape);
@@ -455,11 +455,13 @@ static void append_cpu_quick(struct list *list, const struct options *options)
 				continue;
 			append_shape(list, options, false, &model, shapes[k].shape);
 			model.op = &ek_ops[NORMS + turn % FUSED];
-			append_fused(list, options, &model, shapes[k].shape, turn / FUSED + i);
+			append_fused(list, options, &model, shapes[k].shape, turn / FUSED + i,
+				     turn / FUSED + i);
 			model.op = turn % OTHERS_TURN ? &ek_ops[EK_ROW_NAMES + turn % ON_HEADS]
 						      : &ek_ops[EK_NORM_OPS + turn % OTHERS];
 			if (turn % OTHERS_TURN < 2 && has_groups(options, model.op, shapes[k].shape.cols))
-				append_fused(list, options, &model, shapes[k].shape, turn / OTHERS_TURN);
+				append_fused(list, options, &model, shapes[k].shape, turn / OTHERS_TURN,
+					     turn / OTHERS_TURN + (int)model.pass);
 			turn++;
 		}
 	}

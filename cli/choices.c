@@ -32,8 +32,8 @@ static const char *const scalar_options[EK_SCALARS] = {
 	[EK_LIMIT] = "--limit", [EK_ALPHA] = "--alpha", [EK_VALUE_OFFSET] = "--value-offset"};
 
 const char *const rounding_names[2] = {"once", "each"};
-const char *const activation_names[EK_RELU_SQUARED + 1] = {"none",      "sigmoid", "silu",        "gelu",
-							   "gelu_tanh", "relu",    "relu_squared"};
+const char *const activation_names[EK_IDENTITY + 1] = {"",          "sigmoid", "silu",         "gelu",
+						       "gelu_tanh", "relu",    "relu_squared", "none"};
 
 static const struct ek_choice *choice_at(int number)
 {

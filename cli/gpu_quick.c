@@ -102,6 +102,7 @@ const struct gpu_kernel gpu_quick[] = {
 	{GLU, BACKWARD, 4, 500, "dgate_bias alone", 3},
 	{GLU, BACKWARD, 4, 1023, "plain", 15},
 	{GLU, BACKWARD, 8, 300, "plain", 1},
+	{GLU, FORWARD, 4, 1000, "plain", 12},
 
 	/* ops on heads, without and with a norm: heads of 128, of 64, one odd or long one; by units of 16 bytes and by
 	 * elements */

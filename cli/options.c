@@ -298,9 +298,9 @@ static const char *set_rounding(struct options *options, const char *value)
 
 static const char *set_activation(struct options *options, const char *value)
 {
-	int activation = index_of(value, activation_names, EK_RELU_SQUARED + 1);
+	int activation = index_of(value, activation_names, EK_IDENTITY + 1);
 	options->choices[EK_CHOICE_ACTIVATION] = activation;
-	return activation < 1 ? "sigmoid, silu, gelu, gelu_tanh, relu or relu_squared" : NULL;
+	return activation < 1 ? "sigmoid, silu, gelu, gelu_tanh, relu, relu_squared or none" : NULL;
 }
 
 static const char *set_order(struct options *options, const char *value)
@@ -464,7 +464,7 @@ static const struct option table[] = {
 	{"--rounding", "once|each", TO_KERNELS | TO_EXPLAIN, BY(set_rounding),
 	 "each: the normalized x rounds before weight multiplies it, as in Llama's code (once)"},
 	{"--activation", "NAME", TO_KERNELS | TO_EXPLAIN, BY(set_activation),
-	 "sigmoid, silu, gelu or gelu_tanh; of glu and bias_act also relu or relu_squared (gelu; of a gate silu)"},
+	 "sigmoid, silu, gelu or gelu_tanh; of glu and bias_act also relu, relu_squared or none (gelu; of a gate silu)"},
 	{"--norm", "NAME", TO_KERNELS, BY(set_norm), "of qk_norm_rope: layer_norm or rms_norm (rms_norm)"},
 	{"--norm-last", "0|1", TO_KERNELS, BY(set_norm_last),
 	 "1: the norm of heads comes after they turn (0)"},

@@ -23,7 +23,7 @@ enum { MAX_SHAPES = 64, MAX_ARCHS = 16 };
 /* Of EK_ROUND_ONCE and EK_ROUND_EACH. */
 extern const char *const rounding_names[2];
 /* Of EK_NO_ACTIVATION and so on. */
-extern const char *const activation_names[EK_RELU_SQUARED + 1];
+extern const char *const activation_names[EK_IDENTITY + 1];
 struct options {
 	enum command command;
 	const struct ek_op_entry *ops[EK_OP_NAMES]; /* in the order given */

@@ -246,8 +246,9 @@ typedef enum ek_activation {
 	EK_GELU = 3,      /* t Phi(t), Phi the normal distribution */
 	EK_GELU_TANH = 4, /* its form with tanh */
 	/* Added after 0.1, of ek_glu alone. */
-	EK_RELU = 5,        /* max(t, 0) */
-	EK_RELU_SQUARED = 6 /* max(t, 0)^2 */
+	EK_RELU = 5,         /* max(t, 0) */
+	EK_RELU_SQUARED = 6, /* max(t, 0)^2 */
+	EK_IDENTITY = 7      /* t: no activation; "none" in Python and in the program */
 } ek_activation;
 
 /* ---- normalization, forward ----
@@ -405,8 +406,8 @@ EK_API ek_status ek_norm_backward_prepare(ek_context *ctx, const ek_norm_backwar
  *     t = gate + gate_bias, and no more than limit
  *     v = value + value_bias, in -limit to limit, then plus value_offset
  *     y = activation(t) * v; without a value y = activation(t)
- * SwiGLU is EK_SILU, GEGLU is EK_GELU; without a value this is a bias and an activation. All is computed in binary32 (EK_F64:
- * binary64) and rounded once, to y.
+ * SwiGLU is EK_SILU, GEGLU is EK_GELU, EK_IDENTITY the bilinear one; without a value this is a bias and an activation. All is
+ * computed in binary32 (EK_F64: binary64) and rounded once, to y.
  *
  * A packed tensor [rows][2 cols] is gate and value with the same stride, value cols elements behind gate. With interleaved,
  * gate holds gate and value in turn, [rows][cols][2], gate_bias and the gradients likewise, and value is NULL.

@@ -83,6 +83,10 @@ struct math_exact math_exact_of(enum math_function f, double t)
 		return sum_of(fmax(t, 0) * fmax(t, 0), 0);
 	case MATH_relu_squared_slope:
 		return sum_of(2 * fmax(t, 0), 0);
+	case MATH_identity:
+		return sum_of(t, 0);
+	case MATH_identity_slope:
+		return sum_of(1, 0);
 	case MATH_reciprocal:
 		return sum_of(1 / clamped(t), 0);
 	default:
@@ -203,6 +207,12 @@ static void put_value(enum math_function f)
 	case MATH_relu_squared:
 	case MATH_relu_squared_slope:
 		put_relu(f);
+		break;
+	case MATH_identity:
+		mpfr_set(value, t_exact, ROUND);
+		break;
+	case MATH_identity_slope:
+		mpfr_set_ui(value, 1, ROUND);
 		break;
 	case MATH_reciprocal:
 		mpfr_set_d(a, clamped(mpfr_get_d(t_exact, ROUND)), ROUND);

@@ -17,7 +17,9 @@
 	X(relu_squared, v = M(relu_squared)(t))                               \
 	X(relu_squared_slope, (void)M(relu_squared_and_slope)(t, &v))         \
 	X(reciprocal, v = M(at_least)(M(magnitude)(t), M(splat)(MATH_LEAST)); \
-	  v = M(reciprocal)(M(at_most)(v, M(splat)(MATH_MOST))))
+	  v = M(reciprocal)(M(at_most)(v, M(splat)(MATH_MOST))))              \
+	X(identity, v = M(identity)(t))                                       \
+	X(identity_slope, (void)M(identity_and_slope)(t, &v))
 /* Normal numbers, with reciprocals that are subnormal in binary32. */
 #define MATH_LEAST 0x1p-126f
 #define MATH_MOST 0x1.fp127f

@@ -27,8 +27,8 @@ const struct ek_op_entry open_glu = {.name = "any_glu",
 				     .in_backward = {~UINT32_C(0), 0},
 				     .open_choices = ~UINT32_C(0),
 				     .usual = {[EK_CHOICE_ACTIVATION] = EK_SILU},
-				     .activations =
-					     EK_NORM_ACTIVATIONS | 1 << EK_RELU | 1 << EK_RELU_SQUARED};
+				     .activations = EK_NORM_ACTIVATIONS | 1 << EK_RELU |
+						    1 << EK_RELU_SQUARED | 1 << EK_IDENTITY};
 
 struct test_case case_of(bool backward, ek_norm norm, struct dtype_pair dtypes, int64_t rows, int64_t cols)
 {

@@ -98,6 +98,17 @@ TEST(pytorch_takes_three_kernels_for_the_derivative_of_a_square)
 	EXPECT(squared == list_of(ek_glu_cost, &args)->kernel_count + 3, "%d kernels", squared);
 }
 
+TEST(pytorch_launches_nothing_for_no_activation)
+{
+	static const ek_pass passes[] = {EK_FORWARD, EK_BACKWARD};
+	for (int i = 0; i < COUNT_OF(passes); i++) {
+		ek_cost_args args = swiglu(passes[i], EK_PYTORCH, 0);
+		int activated = list_of(ek_glu_cost, &args)->kernel_count;
+		args.activation = EK_IDENTITY;
+		EXPECT(activated == list_of(ek_glu_cost, &args)->kernel_count + 1, "%d kernels", activated);
+	}
+}
+
 /* ---- RoPE ---- */
 
 static ek_cost_args rope(ek_pass pass, ek_variant variant, int with, ek_norm norm)

@@ -65,9 +65,8 @@ TEST(every_op_meets_every_shape)
 TEST(every_activation_meets_every_op_and_order_of_a_gate)
 {
 	for (int op = 0; op < EK_OP_COUNT; op++)
-		for (int choice = 0; choice < EK_RELU_SQUARED * 2; choice++) {
-			int activation = 1 + choice % EK_RELU_SQUARED, first = choice / EK_RELU_SQUARED,
-			    count = 0;
+		for (int choice = 0; choice < EK_IDENTITY * 2; choice++) {
+			int activation = 1 + choice % EK_IDENTITY, first = choice / EK_IDENTITY, count = 0;
 			bool gated = ek_ops[op].open_choices >> EK_CHOICE_GATE_FIRST & 1;
 			if (!(ek_ops[op].open_choices >> EK_CHOICE_ACTIVATION & 1) || (first && !gated) ||
 			    !(ek_ops[op].activations >> activation & 1))

@@ -465,16 +465,16 @@ static void list_gated(int first, int step)
 		     {"value gate_bias dgate dgate_bias", false, true},
 		     {"value value_bias dvalue dvalue_bias", false, false}};
 	enum { FORMS = COUNT_OF(forms), LIES = AT_A_BYTE + 1 };
-	enum { CALLS = PASS_COUNT * DTYPE_PAIRS * EK_RELU_SQUARED * FORMS * LIES };
+	enum { CALLS = PASS_COUNT * DTYPE_PAIRS * EK_IDENTITY * FORMS * LIES };
 	kernel_count = 0;
 	for (int i = first; i < CALLS; i += step) {
 		const int form = i / PASS_COUNT % FORMS, k = i / PASS_COUNT / FORMS;
 		struct test_case c = case_make(&open_glu, i % PASS_COUNT ? BACKWARD : FORWARD,
 					       dtype_pairs[k % DTYPE_PAIRS], 1 << 20, 4096);
-		const enum lie lie = (enum lie)(k / DTYPE_PAIRS / EK_RELU_SQUARED);
+		const enum lie lie = (enum lie)(k / DTYPE_PAIRS / EK_IDENTITY);
 		union op_args args;
 		struct ek_recipe recipes[MOST_OF_A_CALL];
-		c.activation = 1 + k / DTYPE_PAIRS % EK_RELU_SQUARED;
+		c.activation = 1 + k / DTYPE_PAIRS % EK_IDENTITY;
 		c.interleaved = forms[form].interleaved;
 		c.limit = forms[form].limited ? 7 : 0;
 		case_set(&c, forms[form].words);

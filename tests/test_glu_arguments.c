@@ -108,8 +108,8 @@ TEST(numbers_and_options)
 		WRONG_BACKWARD(APART, EK_ERROR_ARGUMENT, b->value_offset = offsets[i], "value_offset (");
 	}
 	WRONG_FORWARD(APART, EK_ERROR_ARGUMENT, f->activation = EK_NO_ACTIVATION, "activation (0)");
-	WRONG_FORWARD(APART, EK_ERROR_ARGUMENT, f->activation = (ek_activation)(EK_RELU_SQUARED + 1),
-		      "activation (7)");
+	WRONG_FORWARD(APART, EK_ERROR_ARGUMENT, f->activation = (ek_activation)(EK_IDENTITY + 1),
+		      "activation (8)");
 	WRONG_BACKWARD(APART, EK_ERROR_ARGUMENT, b->activation = (ek_activation)-1, "activation (-1)");
 	WRONG_FORWARD(APART, EK_ERROR_ARGUMENT, (f->alpha = 1.702, f->activation = EK_GELU), "alpha (1.702)",
 		      "EK_SILU");

@@ -168,10 +168,12 @@ TEST(the_reference_equals_a_second_writing)
 
 static const enum math_function values
 	[] = {[EK_SIGMOID] = MATH_sigmoid,     [EK_SILU] = MATH_silu, [EK_GELU] = MATH_gelu,
-	      [EK_GELU_TANH] = MATH_gelu_tanh, [EK_RELU] = MATH_relu, [EK_RELU_SQUARED] = MATH_relu_squared},
-  slopes[] = {[EK_SIGMOID] = MATH_sigmoid_slope, [EK_SILU] = MATH_silu_slope,
-	      [EK_GELU] = MATH_gelu_slope,       [EK_GELU_TANH] = MATH_gelu_tanh_slope,
-	      [EK_RELU] = MATH_relu_slope,       [EK_RELU_SQUARED] = MATH_relu_squared_slope};
+	      [EK_GELU_TANH] = MATH_gelu_tanh, [EK_RELU] = MATH_relu, [EK_RELU_SQUARED] = MATH_relu_squared,
+	      [EK_IDENTITY] = MATH_identity},
+  slopes[] = {[EK_SIGMOID] = MATH_sigmoid_slope,  [EK_SILU] = MATH_silu_slope,
+	      [EK_GELU] = MATH_gelu_slope,        [EK_GELU_TANH] = MATH_gelu_tanh_slope,
+	      [EK_RELU] = MATH_relu_slope,        [EK_RELU_SQUARED] = MATH_relu_squared_slope,
+	      [EK_IDENTITY] = MATH_identity_slope};
 
 struct exact {
 	long double y, dgate, dvalue, tolerance; /* tolerance: of y, in ulp of which 6 are allowed */
@@ -221,7 +223,7 @@ static struct test_case accuracy_case(enum pass pass, int activation, int turn)
 
 TEST(y_is_within_6_ulp)
 {
-	for (int activation = EK_SIGMOID; activation <= EK_RELU_SQUARED; activation++)
+	for (int activation = EK_SIGMOID; activation <= EK_IDENTITY; activation++)
 		for (int turn = 0; turn < 8; turn++) {
 			struct test_case c = accuracy_case(FORWARD, activation, turn);
 			long double worst = 0;
@@ -252,7 +254,7 @@ static void add_error(struct norm *norm, double actual, long double exact)
 TEST(gradients_have_relative_errors_below_1e_6)
 {
 	static const char *const names[] = {"dgate", "dvalue", "dgate_bias", "dvalue_bias"};
-	for (int activation = EK_SIGMOID; activation <= EK_RELU_SQUARED; activation++)
+	for (int activation = EK_SIGMOID; activation <= EK_IDENTITY; activation++)
 		for (int turn = 0; turn < 8; turn++) {
 			struct test_case c = accuracy_case(BACKWARD, activation, turn);
 			struct norm norms[4] = {{0}};

@@ -232,6 +232,21 @@ static int glu_cases(struct golden *cases, int count, int room)
 	return count;
 }
 
+/* Every third of these with the identity; appended. */
+static int identity_cases(struct golden *cases, int first, int count, int room)
+{
+	const int end = count;
+	for (int i = first; i < end && count < room; i++) {
+		struct test_case c = cases[i].c;
+		if (i % 3 || !(c.op->activations >> EK_IDENTITY & 1))
+			continue;
+		c.activation = EK_IDENTITY;
+		c.alpha = 0;
+		cases[count++].c = c;
+	}
+	return count;
+}
+
 static uint64_t digest_case(const struct test_case *c, const char *level)
 {
 	ek_context *ctx = context_of((struct setting){level, strcmp(level, "reference") == 0 ? 1 : 2, PLAIN});
@@ -285,7 +300,9 @@ SETUP()
 	count = group_cases(cases, count, COUNT_OF(cases));
 	count = added_cases(cases, count, COUNT_OF(cases));
 	count = rope_cases(cases, count, COUNT_OF(cases));
+	const int gated_activations = count;
 	count = glu_cases(cases, count, COUNT_OF(cases));
+	count = identity_cases(cases, gated_activations, count, COUNT_OF(cases));
 	if (test_update)
 		write_file();
 }

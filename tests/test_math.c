@@ -242,6 +242,8 @@ TEST(infinities_give_the_limits)
 		{MATH_relu_slope, 0.0f, 1.0f},
 		{MATH_relu_squared, 0.0f, INFINITY},
 		{MATH_relu_squared_slope, 0.0f, INFINITY},
+		{MATH_identity, -INFINITY, INFINITY},
+		{MATH_identity_slope, 1.0f, 1.0f},
 	};
 	for (int i = 0; i < COUNT_OF(limits); i++) {
 		const float ends[2] = {-INFINITY, INFINITY}, large[2] = {-3e38f, 3e38f};
@@ -256,7 +258,8 @@ TEST(infinities_give_the_limits)
 		EXPECT(math_same_f64(at64[0], limits[i].at_minus) &&
 			       math_same_f64(at64[1], limits[i].at_plus),
 		       "%s is %a and %a at the infinities", math_names[limits[i].f], at64[0], at64[1]);
-		EXPECT(math_same_f32(before[0], at[0]) && (isinf(at[1]) || math_same_f32(before[1], at[1])),
+		EXPECT((isinf(at[0]) || math_same_f32(before[0], at[0])) &&
+			       (isinf(at[1]) || math_same_f32(before[1], at[1])),
 		       "%s is %a and %a at 3e38", math_names[limits[i].f], (double)before[0],
 		       (double)before[1]);
 	}
@@ -264,7 +267,7 @@ TEST(infinities_give_the_limits)
 
 TEST(zeros_keep_their_sign)
 {
-	static const enum math_function odd[] = {MATH_silu, MATH_gelu, MATH_gelu_tanh};
+	static const enum math_function odd[] = {MATH_silu, MATH_gelu, MATH_gelu_tanh, MATH_identity};
 	for (int i = 0; i < COUNT_OF(odd); i++) {
 		const float zeros[2] = {0.0f, -0.0f};
 		const double zeros64[2] = {0.0, -0.0};
@@ -277,10 +280,10 @@ TEST(zeros_keep_their_sign)
 	}
 }
 
-/* relu's derivative is 1 where t is not at most 0, and a NaN is not. */
+/* relu's derivative is 1 where t is not at most 0, and a NaN is not; that of the identity is 1. */
 static bool gives_nan(int f, double t)
 {
-	return isnan(t) && f != MATH_relu_slope;
+	return isnan(t) && f != MATH_relu_slope && f != MATH_identity_slope;
 }
 
 TEST(nan_gives_nan_and_nothing_else_does)

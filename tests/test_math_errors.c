@@ -33,6 +33,8 @@ static const struct bound bounds32[MATH_FUNCTION_COUNT] = {
 	[MATH_relu_slope] = {0, 0, -1200},
 	[MATH_relu_squared] = {0.5, 0, -1200},
 	[MATH_relu_squared_slope] = {0, 0, -1200},
+	[MATH_identity] = {0, 0, -1200},
+	[MATH_identity_slope] = {0, 0, -1200},
 	[MATH_reciprocal] = {0.5, 0, -126},
 };
 static const struct bound bounds64[MATH_FUNCTION_COUNT] = {
@@ -51,6 +53,8 @@ static const struct bound bounds64[MATH_FUNCTION_COUNT] = {
 	[MATH_relu_slope] = {0, 0, -1200},
 	[MATH_relu_squared] = {0.5, 0, -1200},
 	[MATH_relu_squared_slope] = {0, 0, -1200},
+	[MATH_identity] = {0, 0, -1200},
+	[MATH_identity_slope] = {0, 0, -1200},
 	[MATH_reciprocal] = {0.5, 0, -1100},
 };
 

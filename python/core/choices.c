@@ -13,7 +13,7 @@ static const struct {
 } named[] = {
 	{"rounding", EK_ROUND_ONCE, {"once", "each"}},
 	{"norm", EK_LAYER_NORM, {"layer", "rms"}},
-	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh", "relu", "relu_squared"}},
+	{"activation", EK_SIGMOID, {"sigmoid", "silu", "gelu", "gelu_tanh", "relu", "relu_squared", "none"}},
 };
 
 /* Whether a text starts with a value in one of these forms: its digits are from *begin to *end. */

@@ -134,11 +134,12 @@ def glu(
     Without value, gate is one array of both: its last dimension has all of gate, then all of value, or interleaved the
     two in turn. gate_bias then has both biases in the same order.
 
-    The activation is "silu", "gelu", "gelu_tanh", "relu", "relu_squared" or "sigmoid". With a limit the gate is clamped
-    from above and the value on both sides, after their biases. alpha is for silu: t * sigmoid(alpha * t). value_offset
-    is added to the clamped value. gate and value have one dtype; biases have that too, or are f32 with 16-bit arrays.
-    The result goes into `out` if given; gate and value themselves are allowed, unless they are one array. threads: of
-    the CPU, 0 is as many as there are. stream: of CUDA, by default the one on which gate's framework works.
+    The activation is "silu", "gelu", "gelu_tanh", "relu", "relu_squared", "sigmoid" or "none". With a limit the gate is
+    clamped from above and the value on both sides, after their biases. alpha is for silu: t * sigmoid(alpha * t).
+    value_offset is added to the clamped value. gate and value have one dtype; biases have that too, or are f32 with
+    16-bit arrays. The result goes into `out` if given; gate and value themselves are allowed, unless they are one
+    array. threads: of the CPU, 0 is as many as there are. stream: of CUDA, by default the one on which gate's framework
+    works.
     """
     options = options_of(value, value_bias, activation, limit, alpha, value_offset, interleaved)
     inputs = {"gate": gate, "value": value, "gate_bias": gate_bias, "value_bias": value_bias}
@@ -228,7 +229,7 @@ def bias_act(
     stream: int | None = None,
 ) -> Any:
     """activation(x + bias), as glu without a value: the feed-forward of GPT-2 ("gelu_tanh") or Nemotron
-    ("relu_squared")."""
+    ("relu_squared"); x + bias with "none"."""
     _core.check_glu(activation, None)
     return _forward(BIAS_ACT, {"x": x, "bias": bias}, Options(activation), out, threads, stream)
 

@@ -11,9 +11,10 @@
 	X(EK_GELU_TANH, gelu_tanh)
 
 /* Those of a gated feed-forward; the norms have the first ones alone. */
-#define EK_GLU_ACTIVATIONS(X) \
-	EK_ACTIVATIONS(X)     \
-	X(EK_RELU, relu)      \
-	X(EK_RELU_SQUARED, relu_squared)
+#define EK_GLU_ACTIVATIONS(X)            \
+	EK_ACTIVATIONS(X)                \
+	X(EK_RELU, relu)                 \
+	X(EK_RELU_SQUARED, relu_squared) \
+	X(EK_IDENTITY, identity)
 
 #endif

@@ -16,7 +16,7 @@
  *     power(m)               2^k, where m = ROUND + k: the bits of m shifted left by those of the significand; k from -127
  *                            (-1023), which gives +0, to 127 (1023)
  * Makes: M(exp), M(normal_density), M(normal_cdf) and, each with its derivative, M(NAME) and M(NAME_and_slope) for sigmoid,
- * silu, gelu, gelu_tanh, relu and relu_squared. SPDX-License-Identifier: MIT */
+ * silu, gelu, gelu_tanh, relu, relu_squared and identity. SPDX-License-Identifier: MIT */
 
 #define MATH_JOIN(a, b) a##_##b
 #define MATH_NAME(a, b) MATH_JOIN(a, b)
@@ -179,6 +179,12 @@ MATH M(num) M(relu_squared_and_slope)(M(num) t, M(num) *slope)
 	return r * r;
 }
 
+MATH M(num) M(identity_and_slope)(M(num) t, M(num) *slope)
+{
+	*slope = K(ONE);
+	return t;
+}
+
 #define ACTIVATION_ALONE(name)                           \
 	MATH M(num) M(name)(M(num) t)                    \
 	{                                                \
@@ -191,6 +197,7 @@ ACTIVATION_ALONE(gelu)
 ACTIVATION_ALONE(gelu_tanh)
 ACTIVATION_ALONE(relu)
 ACTIVATION_ALONE(relu_squared)
+ACTIVATION_ALONE(identity)
 
 #undef ACTIVATION_ALONE
 #undef SERIES

@@ -12,7 +12,7 @@ const struct ek_choice ek_choices[EK_CHOICES] = {
 				      .follows = EK_CHOICE_WEIGHT_DTYPE + 1},
 	[EK_CHOICE_WEIGHT_OFFSET] = {.name = "weight_offset", .most = 1},
 	[EK_CHOICE_ROUNDING] = {.name = "rounding", .most = EK_ROUND_EACH},
-	[EK_CHOICE_ACTIVATION] = {.name = "activation", .most = EK_RELU_SQUARED},
+	[EK_CHOICE_ACTIVATION] = {.name = "activation", .most = EK_IDENTITY},
 	[EK_CHOICE_GATE_FIRST] = {.name = "gate_first", .most = 1, .operand = "gate"},
 	[EK_CHOICE_INTERLEAVED] = {.name = "interleaved", .most = 1},
 	[EK_CHOICE_TABLE_DTYPE] = {.name = "table_dtype", .is_dtype = true},

@@ -59,7 +59,7 @@ enum {
 #define GLU(name, usual, allowed, more)                                                                                    \
 	{name, &ek_glu_forward_op, &ek_glu_backward_op, 0, {~UINT32_C(0), BIT(EK_GLU_FORWARD_VALUE)},                      \
 	 {~UINT32_C(0), BIT(EK_GLU_BACKWARD_VALUE)}, GLU_CHOICES | (more), {[EK_CHOICE_ACTIVATION] = (usual)}, allowed}
-#define RELUS (BIT(EK_RELU) | BIT(EK_RELU_SQUARED))
+#define GLU_ACTIVATIONS (EK_NORM_ACTIVATIONS | BIT(EK_RELU) | BIT(EK_RELU_SQUARED) | BIT(EK_IDENTITY))
 #define GELUS (BIT(EK_GELU) | BIT(EK_GELU_TANH))
 
 /* ---- rotary position embedding ---- */
@@ -85,9 +85,9 @@ const struct ek_op_entry ek_ops[EK_OP_NAMES] = {
 	ACT("rms_norm_act", EK_RMS_NORM, EK_NORM_ACTIVATIONS),
 	GATED("layer_norm_gated", EK_LAYER_NORM),
 	GATED("rms_norm_gated", EK_RMS_NORM),
-	GLU("glu", EK_SILU, EK_NORM_ACTIVATIONS | RELUS, BIT(EK_CHOICE_INTERLEAVED)),
+	GLU("glu", EK_SILU, GLU_ACTIVATIONS, BIT(EK_CHOICE_INTERLEAVED)),
 	{"bias_act", &ek_glu_forward_op, &ek_glu_backward_op, 0, {BIAS_ACT_FORWARD, 0}, {BIAS_ACT_BACKWARD, 0},
-	 GLU_CHOICES, {[EK_CHOICE_ACTIVATION] = EK_GELU}, EK_NORM_ACTIVATIONS | RELUS},
+	 GLU_CHOICES, {[EK_CHOICE_ACTIVATION] = EK_GELU}, GLU_ACTIVATIONS},
 	/* fewer activations of one above */
 	ACT("layer_norm_gelu", EK_LAYER_NORM, GELUS),
 	GLU("swiglu", EK_SILU, BIT(EK_SILU), 0),

@@ -46,7 +46,11 @@ ACTIVATIONS = {
 }
 
 # Of gated activations and feed-forwards alone.
-RELUS = {"relu": lambda t: np.maximum(t, 0), "relu_squared": lambda t: np.maximum(t, 0) ** 2}
+GLU_ALONE = {
+    "relu": lambda t: np.maximum(t, 0),
+    "relu_squared": lambda t: np.maximum(t, 0) ** 2,
+    "none": lambda t: t,
+}
 
 SLOPES = {
     "sigmoid": lambda t: _logistic(t) * _logistic(-t),
@@ -55,7 +59,11 @@ SLOPES = {
     "gelu_tanh": _gelu_tanh_slope,
 }
 
-RELU_SLOPES = {"relu": lambda t: (t > 0) * 1.0, "relu_squared": lambda t: 2 * np.maximum(t, 0)}
+GLU_ALONE_SLOPES = {
+    "relu": lambda t: (t > 0) * 1.0,
+    "relu_squared": lambda t: 2 * np.maximum(t, 0),
+    "none": np.ones_like,
+}
 
 
 def array(shape, dtype="f32", seed=0, scale=1.0, offset=0.0):

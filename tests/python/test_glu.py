@@ -9,9 +9,9 @@ import pytest
 
 import evenkeel
 from processes import run_python
-from reference import ACTIVATIONS, DTYPES, RELU_SLOPES, RELUS, SLOPES, array, close, wide
+from reference import ACTIVATIONS, DTYPES, GLU_ALONE, GLU_ALONE_SLOPES, SLOPES, array, close, wide
 
-VALUES, SLOPES = ACTIVATIONS | RELUS, SLOPES | RELU_SLOPES
+VALUES, SLOPES = ACTIVATIONS | GLU_ALONE, SLOPES | GLU_ALONE_SLOPES
 SHAPES = (1, 1), (7, 33), (2, 3, 129), (70, 16)
 LIMITED = {"limit": 0.7, "value_offset": 1.0}
 OPTIONS = [{"activation": name} for name in VALUES] + [{"activation": name, **LIMITED} for name in VALUES]
@@ -188,7 +188,7 @@ def test_arrays_of_the_buffer_protocol_alone():
 # ---- mistakes ----
 
 X = array((4, 8))
-ACTIVATION = "expected 'sigmoid', 'silu', 'gelu', 'gelu_tanh', 'relu' or 'relu_squared'"
+ACTIVATION = "expected 'sigmoid', 'silu', 'gelu', 'gelu_tanh', 'relu', 'relu_squared' or 'none'"
 MISTAKES = {
     "gate has shape (4, 7): its last dimension must be even": (ValueError, lambda: evenkeel.glu(X[:, :7])),
     "gate has shape (): it must have 1 dimension or more": (ValueError, lambda: evenkeel.glu(np.float32(1))),

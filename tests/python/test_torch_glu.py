@@ -43,6 +43,7 @@ VALUES = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "relu_squared": lambda t: F.relu(t).square(),
+    "none": lambda t: t,
 }
 CLAMPED = {"limit": 0.7, "alpha": 1.702, "value_offset": 1.0}
 OPTIONS = [{"activation": name} for name in VALUES] + [CLAMPED, {"activation": "gelu", "limit": 0.5}]
@@ -507,7 +508,7 @@ def test_the_way_of_an_older_pytorch_has_the_same_bits(form, monkeypatch):
 # ---- mistakes ----
 
 FLOATS = "expected float32, float16, bfloat16 or float64"
-ACTIVATION = "expected 'sigmoid', 'silu', 'gelu', 'gelu_tanh', 'relu' or 'relu_squared'"
+ACTIVATION = "expected 'sigmoid', 'silu', 'gelu', 'gelu_tanh', 'relu', 'relu_squared' or 'none'"
 MISTAKES = {
     "gate is None; expected a tensor": (TypeError, lambda x: ek.glu(None)),
     "gate is of type list; expected a tensor": (TypeError, lambda x: ek.glu([1.0])),

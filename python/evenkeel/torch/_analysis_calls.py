@@ -14,7 +14,7 @@ from evenkeel.torch._analysis_kernel import Kernel
 
 _WITH = {"residual": 1, "x_bias": 2, "residual_after": 4, "gate": 8, "value": 16, "biases": 32, "positions": 128}
 _ABSENT = {"weight": 1, "bias": 2, "statistics": 4}
-_ACTIVATIONS = {None: 0, "sigmoid": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4, "relu": 5, "relu_squared": 6}
+_ACTIVATIONS = {None: 0, "sigmoid": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4, "relu": 5, "relu_squared": 6, "none": 7}
 _DTYPES = {torch.float32: _core.F32, torch.float16: _core.F16, torch.bfloat16: _core.BF16, torch.float64: _core.F64}
 
 

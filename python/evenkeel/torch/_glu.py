@@ -29,6 +29,7 @@ _VALUES: dict[str, Callable[[Tensor], Tensor]] = {
     **{name: activation.value for name, activation in ACTIVATIONS.items()},
     "relu": F.relu,
     "relu_squared": lambda t: F.relu(t).square(),
+    "none": lambda t: t,
 }
 
 
@@ -160,9 +161,9 @@ def glu(
     Without value, gate is one tensor of both, as of one linear layer: its last dimension has all of gate, then all of
     value, or interleaved the two in turn. gate_bias then has both biases in the same order, and each gets one gradient.
 
-    The activation is "silu", "gelu", "gelu_tanh", "relu", "relu_squared" or "sigmoid". With a limit the gate is clamped
-    from above and the value on both sides, after their biases; as of torch.clamp, the gradient is zero beyond. alpha is
-    for silu: t * sigmoid(alpha * t). value_offset is added to the clamped value. The result has the dtype of
+    The activation is "silu", "gelu", "gelu_tanh", "relu", "relu_squared", "sigmoid" or "none". With a limit the gate is
+    clamped from above and the value on both sides, after their biases; as of torch.clamp, the gradient is zero beyond.
+    alpha is for silu: t * sigmoid(alpha * t). value_offset is added to the clamped value. The result has the dtype of
     gate * value; biases may be float32 with 16-bit tensors. Kept for backward are the arguments alone.
     """
     tensors, options = (gate, value, gate_bias, value_bias), (activation, limit, alpha, value_offset, interleaved)
@@ -194,7 +195,8 @@ def geglu(
 def bias_act(x: Tensor, bias: Tensor | None = None, activation: str = "gelu") -> Tensor:
     """activation(x + bias), in one pass over memory and rounded once; the activations are those of glu.
 
-    As in the feed-forward of GPT-2 ("gelu_tanh") or Nemotron ("relu_squared"). Kept for backward are x and bias.
+    As in the feed-forward of GPT-2 ("gelu_tanh") or Nemotron ("relu_squared"); x + bias with "none". Kept for backward
+    are x and bias.
     """
     run: Callable[..., Tensor] = _bias_act_outside if is_dynamo_compiling() else _bias_act
     return run(x, bias, activation)

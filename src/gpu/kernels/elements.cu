@@ -19,6 +19,7 @@
 #define ACTIVATION_GELU_TANH 4
 #define ACTIVATION_RELU 5
 #define ACTIVATION_RELU_SQUARED 6
+#define ACTIVATION_IDENTITY 7
 
 #if ELEMENT == DTYPE_F64
 typedef double real;
@@ -276,4 +277,7 @@ DEVICE real fold_array(real *a, int n)
 #elif ACTIVATION == ACTIVATION_RELU_SQUARED
 #define ACTIVATE M(relu_squared)
 #define ACTIVATE_AND_SLOPE M(relu_squared_and_slope)
+#elif ACTIVATION == ACTIVATION_IDENTITY
+#define ACTIVATE M(identity)
+#define ACTIVATE_AND_SLOPE M(identity_and_slope)
 #endif

@@ -27,7 +27,7 @@
 	     "elements", "elements*a + columns*w", "elements*a"),                                                    \
 	STEP(VALUE_BIAS, "elementwise", "torch.add", "value_bias",                                                   \
 	     "elements", "elements*a + columns*w", "elements*a"),                                                    \
-	STEP(ACTIVATION, "elementwise", "torch.nn.functional.silu or its like", "1",                                 \
+	STEP(ACTIVATION, "elementwise", "torch.nn.functional.silu or its like", "activated",                         \
 	     "(value_flops - squared)*elements", "elements*a", "elements*a"),                                        \
 	STEP(SQUARE, "elementwise", "torch.square", "squared",                                                       \
 	     "elements", "elements*a", "elements*a"),                                                                \
@@ -41,7 +41,7 @@
 	     "elements", "2*elements*a", "elements*a"),                                                              \
 	STEP(DSQUARE, "elementwise", "torch.mul", "squared",                                                         \
 	     SQUARE_FLOPS, "2*elements*a", "elements*a"),                                                            \
-	STEP(DGATE, "elementwise", "torch.ops.aten.silu_backward or its like", "1",                                  \
+	STEP(DGATE, "elementwise", "torch.ops.aten.silu_backward or its like", "activated",                          \
 	     "(1 + slope_flops - 2*squared)*elements", "2*elements*a", "elements*a"),                                \
 	STEP(DGATE_BIAS, "reduction", "torch.sum", "gate_bias",                                                      \
 	     "elements", "elements*a", "columns*g"),                                                                 \
@@ -128,9 +128,9 @@ static ek_status check(ek_cost_args *a)
 	REQUIRE((a->with & ~with) == 0, EK_ERROR_ARGUMENT,
 		"with (%d) has bits beyond EK_WITH_VALUE (%d) and EK_WITH_BIASES (%d)", a->with,
 		(int)EK_WITH_VALUE, (int)EK_WITH_BIASES);
-	REQUIRE((unsigned)a->activation - 1 < EK_RELU_SQUARED, EK_ERROR_ARGUMENT,
-		"activation (%d) is not in EK_SIGMOID (%d) to EK_RELU_SQUARED (%d)", (int)a->activation,
-		(int)EK_SIGMOID, (int)EK_RELU_SQUARED);
+	REQUIRE((unsigned)a->activation - 1 < EK_IDENTITY, EK_ERROR_ARGUMENT,
+		"activation (%d) is not in EK_SIGMOID (%d) to EK_IDENTITY (%d)", (int)a->activation,
+		(int)EK_SIGMOID, (int)EK_IDENTITY);
 	PASS_ON(ek_cost_check_size("ffn_size", a->ffn_size, EK_MAX_COLS, "EK_MAX_COLS"));
 	return ek_cost_check_memory(a, "ffn_size", a->ffn_size);
 }
@@ -143,7 +143,8 @@ struct ek_activation_flops ek_glu_flops(ek_activation activation)
 {
 	static const struct ek_activation_flops flops[] = {
 		[EK_SIGMOID] = {3, 5},    [EK_SILU] = {4, 8}, [EK_GELU] = {5, 11},
-		[EK_GELU_TANH] = {9, 17}, [EK_RELU] = {0, 0}, [EK_RELU_SQUARED] = {1, 2}};
+		[EK_GELU_TANH] = {9, 17}, [EK_RELU] = {0, 0}, [EK_RELU_SQUARED] = {1, 2},
+		[EK_IDENTITY] = {0, 0}};
 	return flops[activation];
 }
 
@@ -158,6 +159,7 @@ static void add_numbers(struct ek_facts *facts, const ek_cost_args *a)
 		       {"value_bias", value && biases},
 		       {"sums", biases + (value && biases)},
 		       {"any_sums", biases},
+		       {"activated", a->activation != EK_IDENTITY},
 		       {"squared", a->activation == EK_RELU_SQUARED},
 		       {"value_flops", ek_glu_flops(a->activation).value},
 		       {"slope_flops", ek_glu_flops(a->activation).slope}};

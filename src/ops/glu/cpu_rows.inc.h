@@ -117,7 +117,7 @@ struct N(loops) {
 #define ROW(number, name)                                                    \
 	[number] = {{N(forward_##name##_plain), N(backward_##name##_plain)}, \
 		    {N(forward_##name##_limited), N(backward_##name##_limited)}},
-static const struct N(loops) N(loops_of)[EK_RELU_SQUARED + 1][2] = {EK_GLU_ACTIVATIONS(ROW)};
+static const struct N(loops) N(loops_of)[EK_IDENTITY + 1][2] = {EK_GLU_ACTIVATIONS(ROW)};
 #undef ROW
 
 /* ---- a row without biases and limits, of gate and value: no buffers ---- */
@@ -197,7 +197,7 @@ struct N(direct_loops) {
 
 #define DIRECT_ROW(name, d) [dtype_##d] = {N(forward_##name##_of_##d), N(backward_##name##_of_##d)},
 #define ROW(number, name) [number] = {DTYPES_OF(DIRECT_ROW, name)},
-static const struct N(direct_loops) N(direct_of)[EK_RELU_SQUARED + 1][dtype_end] = {EK_GLU_ACTIVATIONS(ROW)};
+static const struct N(direct_loops) N(direct_of)[EK_IDENTITY + 1][dtype_end] = {EK_GLU_ACTIVATIONS(ROW)};
 #undef ROW
 #undef DIRECT_ROW
 

@@ -153,9 +153,9 @@ EK_INLINE ek_status check_numbers(double limit, double alpha, double value_offse
 
 EK_INLINE ek_status check_activation(ek_activation activation, double alpha)
 {
-	REQUIRE((unsigned)activation - 1 < EK_RELU_SQUARED, EK_ERROR_ARGUMENT,
-		"activation (%d) is not in EK_SIGMOID (%d) to EK_RELU_SQUARED (%d)", (int)activation,
-		(int)EK_SIGMOID, (int)EK_RELU_SQUARED);
+	REQUIRE((unsigned)activation - 1 < EK_IDENTITY, EK_ERROR_ARGUMENT,
+		"activation (%d) is not in EK_SIGMOID (%d) to EK_IDENTITY (%d)", (int)activation,
+		(int)EK_SIGMOID, (int)EK_IDENTITY);
 	REQUIRE(activation == EK_SILU || alpha == 1, EK_ERROR_ARGUMENT,
 		"alpha (%g) goes with EK_SILU (%d) alone, and activation is %d; expected 0 or 1", alpha,
 		(int)EK_SILU, (int)activation);
