@@ -229,13 +229,12 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 		ek_facts_add_operands(facts, &ek_glu_backward_op, &backward, &symbols);
 }
 
-/* As sums.cu cuts: SUM_WARPS slots a partial sum. */
 static void add_cuts(struct ek_facts *facts, const ek_cost_args *a)
 {
 	int64_t rows = a->batch_size * a->seq_len, slots = ek_slot_count(rows, a->ffn_size),
 		padded = GROUP_PITCH_OF(a->ffn_size, a->dtype == EK_F64 ? 8 : 4);
 	ek_facts_add_symbol(facts, "slots", EK_SYMBOL_SLOTS, slots);
-	ek_facts_add_folds(facts, quotient_up(slots, SUM_WARPS));
+	ek_facts_add_folds(facts, ek_glu_partials(a->dtype, rows, a->ffn_size));
 	ek_facts_add_symbol(facts, "padded",
 			    padded == a->ffn_size ? EK_SYMBOL_FFN_SIZE : EK_SYMBOL_PADDED_SIZE, padded);
 }

@@ -23,7 +23,7 @@ struct glu_key {
 	uint8_t kind;  /* KIND_GLU_… of kernels/layout.h */
 	uint8_t dtype, weight_dtype, activation;
 	uint8_t access, bytes, bias_quads, pairs, limited;
-	uint8_t unused[2];
+	uint8_t whole, one_row;
 	uint32_t operands; /* the EK_CONSTANT operands that are there, a bit each by number */
 };
 
@@ -48,9 +48,15 @@ static void define_operands(struct ek_recipe *recipe, const struct ek_op *op, ui
 	}
 }
 
+/* Elements of 16 bytes. */
+static int quad_of(ek_dtype dtype)
+{
+	return 16 / (int)ek_bytes_of_dtype(dtype);
+}
+
 static int unit_of(const struct glu_key *key)
 {
-	return key->access == ACCESS_QUADS ? 16 / (int)ek_bytes_of_dtype((ek_dtype)key->dtype) : 1;
+	return key->access == ACCESS_QUADS ? quad_of((ek_dtype)key->dtype) : 1;
 }
 
 /* Of the gradients of biases, those in turn of pairs counted twice. */
@@ -69,14 +75,31 @@ static int sums_shared(const struct glu_key *key)
 	return sums_of(key) * unit_of(key) * threads * real_bytes((ek_dtype)key->dtype) + ring;
 }
 
-/* Blocks of sums.cu that fit a multiprocessor by their registers. Slots (rule 6) are so many that an H200 has 512 blocks of common
- * shapes: four a multiprocessor are one wave, three would be 1.3 of them. Wide biases, limits and GELU in f16 take more registers than
- * the 64 which that leaves. */
-static int blocks_of(const struct glu_key *key)
+/* How a kernel is cut. */
+struct cut {
+	int threads, blocks; /* of a block; that shall fit a multiprocessor */
+	int units;           /* rows.cu: of a thread */
+};
+
+/* Of sums.cu: slots (rule 6) are so many that an H200 has 512 blocks of common shapes: four a multiprocessor are one wave, three would
+ * be 1.3 of them. Wide biases, limits and GELU in f16 take more registers than the 64 which that leaves. */
+static int blocks_of_sums(const struct glu_key *key)
 {
 	bool wide = key->weight_dtype != key->dtype || key->limited ||
 		    (key->dtype == EK_F16 && key->activation == EK_GELU);
 	return key->dtype == EK_F64 ? 2 : wide ? 3 : 4;
+}
+
+static struct cut cut_of(const struct glu_key *key)
+{
+	bool forward = key->kind == KIND_GLU_FORWARD;
+	uint32_t value = 1u << (forward ? (int)EK_GLU_FORWARD_VALUE : (int)EK_GLU_BACKWARD_VALUE);
+	bool few = forward && (key->pairs ? 2 : 1) + ((key->operands & value) != 0) < 3;
+	struct cut cut = {
+		.threads = 256, .blocks = 1, .units = key->access == ACCESS_QUADS ? (few ? 2 : 1) : 4};
+	if (key->kind == KIND_GLU_SUMS)
+		cut = (struct cut){.threads = 32 * SUM_WARPS, .blocks = blocks_of_sums(key)};
+	return cut;
 }
 
 #define NAME_ROW(number, name) [number] = #name,
@@ -89,6 +112,7 @@ static void write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *r
 					    [KIND_GLU_SUMS] = "backward_sums"};
 	struct glu_key key;
 	memcpy(&key, packed, sizeof key);
+	const struct cut cut = cut_of(&key);
 	const char *const texts[] = {
 		ek_text_words,        ek_text_math_constants,
 		ek_text_math_words,   ek_text_math,
@@ -110,7 +134,11 @@ static void write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *r
 	ek_recipe_define(recipe, "BIAS_QUADS", key.bias_quads);
 	ek_recipe_define(recipe, "PAIRS", key.pairs);
 	ek_recipe_define(recipe, "LIMITED", key.limited);
-	ek_recipe_define(recipe, "BLOCKS", blocks_of(&key));
+	ek_recipe_define(recipe, "WHOLE", key.whole);
+	ek_recipe_define(recipe, "ONE_ROW", key.one_row);
+	ek_recipe_define(recipe, "THREADS", cut.threads);
+	ek_recipe_define(recipe, "BLOCKS", cut.blocks);
+	ek_recipe_define(recipe, "UNITS", cut.units);
 	define_operands(recipe, key.kind == KIND_GLU_FORWARD ? &ek_glu_forward_op : &ek_glu_backward_op,
 			key.operands);
 }
@@ -138,7 +166,7 @@ static bool is_dense(const struct ek_op *op, const void *args)
 }
 
 /* The lowest bits of all addresses and strides tell the access; strides of dense tensors do not count. */
-static struct glu_key key_of(const struct ek_op *op, const void *args, int kind, bool limited)
+static struct glu_key key_of(const struct ek_op *op, const void *args, int kind, int64_t cols, bool limited)
 {
 	const bool dense = is_dense(op, args);
 	uintptr_t matrices = 0, biases = 0;
@@ -165,6 +193,8 @@ static struct glu_key key_of(const struct ek_op *op, const void *args, int kind,
 	}
 	key.access = matrices % 16 ? ACCESS_ELEMENTS : ACCESS_QUADS;
 	key.bias_quads = biases % 16 == 0;
+	key.one_row = dense && kind != KIND_GLU_SUMS;
+	key.whole = cols % unit_of(&key) == 0;
 	return key;
 }
 
@@ -202,17 +232,15 @@ static void advance(void *arguments, int64_t rows, int64_t unused)
 /* The step of rows.cu; UNITS is its own. */
 static void add_rows(struct ek_plan *plan, const struct glu_key *key, struct glu_arguments a)
 {
-	bool forward = key->kind == KIND_GLU_FORWARD;
-	uint32_t value = 1u << (forward ? (int)EK_GLU_FORWARD_VALUE : (int)EK_GLU_BACKWARD_VALUE);
-	bool few = forward && (key->pairs ? 2 : 1) + ((key->operands & value) != 0) < 3;
-	int together = key->access == ACCESS_QUADS ? (few ? 2 : 1) : 4;
+	const struct cut cut = cut_of(key);
 	set_units(&a, unit_of(key));
-	int64_t block_units = (int64_t)GLU_THREADS * together, launch_rows = a.launch_rows,
+	a.launch_rows = key->one_row ? 1 : a.launch_rows;
+	int64_t block_units = (int64_t)cut.threads * cut.units, launch_rows = a.launch_rows,
 		full = a.rows / launch_rows, rest = a.rows % launch_rows,
 		launch_blocks = quotient_up(launch_rows * a.units, block_units);
 	struct ek_kernel_key packed = pack_key(key);
 	struct ek_launch launch = {.blocks = full * launch_blocks + quotient_up(rest * a.units, block_units),
-				   .threads = GLU_THREADS,
+				   .threads = cut.threads,
 				   .cluster = 1};
 	struct ek_step *step = ek_plan_add(plan, write_recipe, &packed, launch, &a, sizeof a);
 	step->advance = advance;
@@ -278,7 +306,7 @@ void ek_glu_plan_forward(const ek_glu_forward_args *args, struct ek_plan *plan)
 					  .cols = a->cols,
 					  .rows = a->rows};
 	set_numbers(&arguments, &numbers);
-	const struct glu_key key = key_of(&ek_glu_forward_op, args, KIND_GLU_FORWARD, limited);
+	const struct glu_key key = key_of(&ek_glu_forward_op, args, KIND_GLU_FORWARD, a->cols, limited);
 	start_plan(plan);
 	(is_dense(&ek_glu_forward_op, args) ? add_dense : add_rows)(plan, &key, arguments);
 }
@@ -294,13 +322,46 @@ static struct ek_columns columns_of(const ek_glu_backward_args *a)
 				   .sums = (a->dgate_bias != NULL) + (a->dvalue_bias != NULL)};
 }
 
+static int64_t strips_of(int64_t cols, int unit)
+{
+	return quotient_up(cols, (int64_t)32 * unit);
+}
+
+/* Whether a warp for each slot and strip leaves a quarter of an H200 idle, and more: narrow rows, and widths far from a power of two. */
+static bool are_few(int64_t strips, int64_t cols)
+{
+	return strips * quotient_up(ek_slot_target(cols), SUM_WARPS) < 384;
+}
+
+/* Warps that share a slot, a chunk each: as many as chunks, where that leaves no more than a quarter of them without one. */
+static int64_t parts_of(int64_t rows, int64_t cols, int unit)
+{
+	const int64_t chunks = quotient_up(ek_slot_rows(rows, cols), CHUNK_ROWS);
+	int64_t parts = 1;
+	while (parts < chunks)
+		parts *= 2;
+	return are_few(strips_of(cols, unit), cols) && parts <= SUM_WARPS && 4 * chunks >= 3 * parts ? parts
+												     : 1;
+}
+
+static int64_t partials_of(int64_t rows, int64_t cols, int64_t parts)
+{
+	return quotient_up(ek_slot_count(rows, cols) * parts, SUM_WARPS);
+}
+
+int64_t ek_glu_partials(ek_dtype dtype, int64_t rows, int64_t cols)
+{
+	return partials_of(rows, cols, parts_of(rows, cols, quad_of(dtype)));
+}
+
 size_t ek_glu_plan_workspace(const ek_glu_backward_args *args)
 {
 	const struct ek_columns columns = columns_of(args);
 	if (columns.sums == 0)
 		return 0;
 	int64_t slots = larger(1, ek_most_slots(args->rows, args->cols));
-	return ek_partials_bytes(&columns, quotient_up(slots, SUM_WARPS));
+	bool few = are_few(strips_of(args->cols, quad_of(args->dtype)), args->cols);
+	return ek_partials_bytes(&columns, few ? slots : quotient_up(slots, SUM_WARPS));
 }
 
 /* Slots whose sums have partial sums, and their folds. */
@@ -311,15 +372,16 @@ static void add_sums(struct ek_plan *plan, struct glu_key key, struct glu_argume
 	struct ek_columns one = columns;
 	void *const gradients[MOST_SUMS] = {args->dgate_bias ? args->dgate_bias : args->dvalue_bias,
 					    args->dgate_bias ? args->dvalue_bias : NULL};
-	const int64_t slots = ek_slot_count(args->rows, args->cols), partials = quotient_up(slots, SUM_WARPS);
 	one.sums = 1;
 	set_units(a, unit_of(&key));
 	a->slot_rows = ek_slot_rows(args->rows, args->cols);
+	a->slot_parts = (unsigned)parts_of(args->rows, args->cols, unit_of(&key));
+	const int64_t partials = partials_of(args->rows, args->cols, a->slot_parts);
 	a->partials = args->workspace;
 	a->pitch = (int64_t)ek_partial_bytes(&one) / real_bytes(args->dtype);
 	struct ek_kernel_key packed = pack_key(&key);
-	struct ek_launch launch = {.blocks = quotient_up(a->units, 32) * partials,
-				   .threads = 32 * SUM_WARPS,
+	struct ek_launch launch = {.blocks = strips_of(args->cols, unit_of(&key)) * partials,
+				   .threads = cut_of(&key).threads,
 				   .cluster = 1,
 				   .shared_bytes = sums_shared(&key)};
 	(void)ek_plan_add(plan, write_recipe, &packed, launch, a, sizeof *a);
@@ -350,7 +412,7 @@ void ek_glu_plan_backward(const ek_glu_backward_args *args, bool any_rows, struc
 					  .cols = a->cols,
 					  .rows = a->rows};
 	const struct glu_key key =
-		key_of(&ek_glu_backward_op, args, sums ? KIND_GLU_SUMS : KIND_GLU_BACKWARD, limited);
+		key_of(&ek_glu_backward_op, args, sums ? KIND_GLU_SUMS : KIND_GLU_BACKWARD, a->cols, limited);
 	set_numbers(&arguments, &numbers);
 	start_plan(plan);
 	plan->workspace_bytes = ek_glu_plan_workspace(args);

@@ -12,6 +12,9 @@ void ek_glu_plan_backward(const ek_glu_backward_args *args, bool any_rows, struc
 /* Enough for any number of rows up to args->rows. */
 size_t ek_glu_plan_workspace(const ek_glu_backward_args *args);
 
+/* Partial sums of aligned tensors, which the last kernels of column sums fold. */
+int64_t ek_glu_partials(ek_dtype dtype, int64_t rows, int64_t cols);
+
 /* For the tables of op.c. */
 void ek_glu_list_forward(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan);
 void ek_glu_list_backward(const void *args, const struct ek_gpu_limits *limits, struct ek_plan *plan);

@@ -4,6 +4,7 @@
  * Constants, given as -D, beside those of gpu/kernels/elements.cu:
  *   KERNEL_NAME     of the function
  *   KIND            of the kernel, and ACCESS: layout.h
+ *   WHOLE           1: rows have whole units; a unit of columns is there or not
  *   BIAS_QUADS      1: biases start at multiples of 16 bytes
  *   PAIRS           1: the gate holds gate and value in turn, and so do its bias and its gradients
  *   LIMITED         1: with a limit, alpha or offset
@@ -31,12 +32,12 @@ struct piece {
 	quad q[2];
 };
 
-/* `count` columns are in the row, 1 to UNIT. */
+/* `count` columns are in the row, 0 to UNIT; of whole units all are read. */
 DEVICE struct piece load_piece(const u8 *from, const int each, int count)
 {
 	struct piece p;
 	p.q[0] = p.q[1] = no_quad();
-	if (ACCESS == ACCESS_QUADS && count == UNIT) {
+	if (ACCESS == ACCESS_QUADS && (WHOLE || count == UNIT)) {
 		p.q[0] = each == 2 ? load_shared_by_all(from) : load_once(from);
 		if (each == 2)
 			p.q[1] = load_shared_by_all(from + 16);
@@ -44,7 +45,7 @@ DEVICE struct piece load_piece(const u8 *from, const int each, int count)
 	}
 	UNROLL
 	for (int e = 0; e < each * UNIT; e++)
-		if (e < each * count)
+		if (WHOLE || e < each * count)
 			p.q[e / PER_QUAD] = put_bits(p.q[e / PER_QUAD], e % PER_QUAD, load_bits(from + e * ELEMENT_BYTES, ELEMENT_BYTES));
 	return p;
 }
@@ -70,7 +71,9 @@ DEVICE void store_piece(u8 *to, const int each, const real *x, int count)
 		of_quads[e] = e < each * UNIT ? x[e] : 0;
 	q[0] = narrow(of_quads);
 	q[1] = each * UNIT > PER_QUAD ? narrow(of_quads + PER_QUAD) : no_quad();
-	if (ACCESS == ACCESS_QUADS && count == UNIT) {
+	if (ACCESS == ACCESS_QUADS && (WHOLE || count == UNIT)) {
+		if (count == 0)
+			return;
 		store_once(to, q[0]);
 		if (each == 2)
 			store_once(to + 16, q[1]);
@@ -97,7 +100,7 @@ DEVICE void widen_bias(quad v, real *b)
 DEVICE void load_bias(const u8 *bias, const int each, i64 col, int count, real *b)
 {
 	const u8 *from = bias + each * col * WEIGHT_BYTES;
-	if (ACCESS == ACCESS_QUADS && BIAS_QUADS && count == UNIT) {
+	if (ACCESS == ACCESS_QUADS && BIAS_QUADS && (WHOLE || count == UNIT)) {
 		UNROLL
 		for (int i = 0; i < each * UNIT * WEIGHT_BYTES / 16; i++) {
 			quad q = load_shared_by_all(from + 16 * i);
@@ -107,7 +110,7 @@ DEVICE void load_bias(const u8 *bias, const int each, i64 col, int count, real *
 	}
 	UNROLL
 	for (int e = 0; e < each * UNIT; e++)
-		b[e] = e < each * count ? load_weight(from, e) : 0;
+		b[e] = WHOLE || e < each * count ? load_weight(from, e) : 0;
 }
 
 /* t and v of a unit before the limits. */
@@ -184,7 +187,7 @@ DEVICE void gradients_of(const struct glu_arguments *a, real t, real v, real dy,
 }
 
 /* Both gradients of a unit as memory has them: dgate, of pairs with dvalue between. */
-DEVICE void store_gradients(const struct glu_arguments *a, i64 row, i64 col, int count, const real *dgate, const real *dvalue)
+DEVICE void store_gradients(u8 *to_dgate, u8 *to_dvalue, int count, const real *dgate, const real *dvalue)
 {
 	real pairs[2 * UNIT];
 	UNROLL
@@ -194,7 +197,7 @@ DEVICE void store_gradients(const struct glu_arguments *a, i64 row, i64 col, int
 			pairs[2 * e + 1] = dvalue[e];
 	}
 	if (HAS_DGATE)
-		store_piece(a->dgate + row * a->dgate_stride + GATE_EACH * col * ELEMENT_BYTES, GATE_EACH, pairs, count);
+		store_piece(to_dgate, GATE_EACH, pairs, count);
 	if (HAS_DVALUE)
-		store_piece(a->dvalue + row * a->dvalue_stride + col * ELEMENT_BYTES, 1, dvalue, count);
+		store_piece(to_dvalue, 1, dvalue, count);
 }

@@ -13,9 +13,9 @@
 #define ACCESS_ELEMENTS 2
 
 enum {
-	GLU_THREADS = 256, /* of a block of rows.cu */
-	SUM_WARPS = 8,     /* of a block of sums.cu: as many slots of 32 units, whose sums it folds */
-	SUM_STAGES = 3     /* rows that a thread of sums.cu has on their way or in hand */
+	SUM_WARPS =
+		8, /* of a block of sums.cu: as many slots of 32 units, or chunks of them, whose sums it folds */
+	SUM_STAGES = 3 /* rows that a thread of sums.cu has on their way or in hand */
 };
 
 /* Strides in bytes; pointers of absent operands NULL. */
@@ -27,6 +27,7 @@ struct glu_arguments {
 	long long cols, rows;
 	double limit, value_limit, alpha, inverse, value_offset;
 	long long slot_rows, pitch; /* sums.cu; pitch: numbers of a sum of all columns */
+	unsigned slot_parts;        /* sums.cu: warps that share a slot, a chunk each; a power of two */
 	unsigned units;             /* of a row */
 	unsigned magic, shift;      /* unit / units == unit * magic >> shift, for units below 2^31 */
 	unsigned launch_rows;       /* rows.cu: rows of this launch and of each that follows it, at most */

@@ -1,10 +1,9 @@
-/* Backward of gated activations with the gradients of biases: rule 6. Follows elements.cu. A warp walks the rows of a slot in a
- * strip of 32 units, a lane a unit. The SUM_WARPS warps of a block walk neighbouring slots; it folds their sums, and writes one
- * partial sum. Rows are fetched into shared memory ahead; a thread reads there what it has fetched itself, so no
- * thread waits for another before the end. SPDX-License-Identifier: MIT */
+/* Backward of gated activations with the gradients of biases: rule 6. Follows elements.cu. A warp walks the rows of a slot, or of one
+ * chunk of it where slots are few, in a strip of 32 units, a lane a unit. The SUM_WARPS warps of a block have neighbouring rows; it
+ * folds their sums, and writes one partial sum. Rows are fetched into shared memory ahead; a thread reads there what it has fetched
+ * itself, so no thread waits for another before the end. SPDX-License-Identifier: MIT */
 
 enum {
-	THREADS = 32 * SUM_WARPS,
 	THREAD_SUMS = SUMS_EACH * UNIT,
 	PIECES = GATE_EACH + HAS_VALUE + 1, /* quads of a row that a thread fetches */
 	VALUE_PIECE = GATE_EACH,
@@ -24,34 +23,72 @@ DEVICE u8 *fetched_at(int stage, int piece)
 	return ring + ((stage * PIECES + piece) * THREADS + thread_index()) * 16;
 }
 
-/* A unit of a row, from memory to the ring; bytes past the row's end are zeros. */
-DEVICE void fetch_row(const struct glu_arguments *a, i64 row, int col, int count, int stage)
+/* Where a thread's unit is in every tensor. */
+struct walk {
+	const u8 *gate, *value, *dy;
+	u8 *dgate, *dvalue;
+};
+
+DEVICE struct walk walk_from(const struct glu_arguments *a, i64 row, i64 col)
 {
-	const int bytes = col * ELEMENT_BYTES;
+	struct walk w;
+	const i64 bytes = col * ELEMENT_BYTES;
+	w.gate = a->gate + row * a->gate_stride + GATE_EACH * bytes;
+	w.value = a->value + row * a->value_stride + bytes;
+	w.dy = a->dy + row * a->dy_stride + bytes;
+	w.dgate = a->dgate + row * a->dgate_stride + GATE_EACH * bytes;
+	w.dvalue = a->dvalue + row * a->dvalue_stride + bytes;
+	return w;
+}
+
+/* To the next row, in the tensors that are read, or in those that are written. */
+DEVICE void read_on(struct walk *w, const struct glu_arguments *a)
+{
+	w->gate += a->gate_stride;
+	w->value += a->value_stride;
+	w->dy += a->dy_stride;
+}
+
+DEVICE void write_on(struct walk *w, const struct glu_arguments *a)
+{
+	w->dgate += a->dgate_stride;
+	w->dvalue += a->dvalue_stride;
+}
+
+/* A unit of a row, from memory to the ring; bytes past the row's end are zeros. */
+DEVICE void fetch_unit(u8 *to, const u8 *from, int bytes)
+{
+	if (WHOLE)
+		fetch(to, from);
+	else
+		fetch_some(to, from, bytes < 0 ? 0 : bytes < 16 ? bytes : 16);
+}
+
+DEVICE void fetch_row(const struct walk *w, int count, int stage)
+{
+	const int bytes = count * ELEMENT_BYTES;
 	UNROLL
 	for (int i = 0; i < GATE_EACH; i++) {
-		const int left = GATE_EACH * count * ELEMENT_BYTES - 16 * i;
-		fetch_some(fetched_at(stage, i), a->gate + row * a->gate_stride + GATE_EACH * bytes + (left > 0 ? 16 * i : 0),
-			   left < 0 ? 0 : left < 16 ? left : 16);
+		const int left = GATE_EACH * bytes - 16 * i;
+		fetch_unit(fetched_at(stage, i), w->gate + (WHOLE || left > 0 ? 16 * i : 0), left);
 	}
 	if (HAS_VALUE)
-		fetch_some(fetched_at(stage, VALUE_PIECE), a->value + row * a->value_stride + bytes, count * ELEMENT_BYTES);
-	fetch_some(fetched_at(stage, DY_PIECE), a->dy + row * a->dy_stride + bytes, count * ELEMENT_BYTES);
+		fetch_unit(fetched_at(stage, VALUE_PIECE), w->value, bytes);
+	fetch_unit(fetched_at(stage, DY_PIECE), w->dy, bytes);
 }
 
 struct row {
 	struct piece gate, value, dy;
 };
 
-DEVICE struct row row_of(const struct glu_arguments *a, i64 row, int col, int count, int stage)
+DEVICE struct row row_of(const struct walk *w, int count, int stage)
 {
 	struct row r;
-	const int bytes = col * ELEMENT_BYTES;
 	if (!FETCHES) {
-		r.gate = load_piece(a->gate + row * a->gate_stride + GATE_EACH * bytes, GATE_EACH, count);
+		r.gate = load_piece(w->gate, GATE_EACH, count);
 		if (HAS_VALUE)
-			r.value = load_piece(a->value + row * a->value_stride + bytes, 1, count);
-		r.dy = load_piece(a->dy + row * a->dy_stride + bytes, 1, count);
+			r.value = load_piece(w->value, 1, count);
+		r.dy = load_piece(w->dy, 1, count);
 		return r;
 	}
 	UNROLL
@@ -64,7 +101,7 @@ DEVICE struct row row_of(const struct glu_arguments *a, i64 row, int col, int co
 }
 
 /* Adds a row's gradients to the sums of its chunk, in the order of the partial sums. */
-DEVICE void add_row(const struct glu_arguments *a, const struct row *r, i64 row, int col, int count, real *sums)
+DEVICE void add_row(const struct glu_arguments *a, const struct row *r, const struct walk *w, int col, int count, real *sums)
 {
 	const struct point p = point_of(a, r->gate, r->value, col, count);
 	real dy[UNIT], dgate[UNIT], dvalue[UNIT];
@@ -82,30 +119,33 @@ DEVICE void add_row(const struct glu_arguments *a, const struct row *r, i64 row,
 				sums[GATE_SUMS * UNIT + e] = sums[GATE_SUMS * UNIT + e] + dvalue[e];
 		}
 	}
-	store_gradients(a, row, col, count, dgate, dvalue);
+	store_gradients(w->dgate, w->dvalue, count, dgate, dvalue);
 }
 
-/* `rows` rows of a slot, from `first` on; their sums are then on the board. */
-DEVICE void walk_slot(const struct glu_arguments *a, i64 first, int rows, int col, int count)
+/* `rows` rows from `first` on; their sums are then on the board. */
+DEVICE void walk_rows(const struct glu_arguments *a, i64 first, int rows, int col, int count)
 {
+	struct walk w = walk_from(a, first, col);
 	real sums[THREAD_SUMS];
 	UNROLL
 	for (int i = 0; i < THREAD_SUMS; i++)
 		sums[i] = 0;
 	UNROLL
-	for (int i = 0; i < SUM_STAGES - 1; i++) {
-		if (FETCHES && i < rows)
-			fetch_row(a, first + i, col, count, i);
+	for (int i = 0; FETCHES && i < SUM_STAGES - 1; i++) {
+		if (i < rows)
+			fetch_row(&w, count, i);
+		read_on(&w, a);
 		fetch_close();
 	}
 	int stage = 0;
 	NO_UNROLL
 	for (int i = 0; i < rows; i++) {
 		if (FETCHES && i + SUM_STAGES - 1 < rows)
-			fetch_row(a, first + i + SUM_STAGES - 1, col, count, (stage + SUM_STAGES - 1) % SUM_STAGES);
+			fetch_row(&w, count, (stage + SUM_STAGES - 1) % SUM_STAGES);
 		fetch_close();
 		FETCH_WAIT(SUM_STAGES - 1);
-		const struct row r = row_of(a, first + i, col, count, stage);
+		const struct row r = row_of(&w, count, stage);
+		read_on(&w, a);
 		stage = (stage + 1) % SUM_STAGES;
 		if (i > 0 && i % CHUNK_ROWS == 0) {
 			UNROLL
@@ -114,7 +154,8 @@ DEVICE void walk_slot(const struct glu_arguments *a, i64 first, int rows, int co
 				sums[k] = 0;
 			}
 		}
-		add_row(a, &r, first + i, col, count, sums);
+		add_row(a, &r, &w, col, count, sums);
+		write_on(&w, a);
 	}
 	UNROLL
 	for (int i = 0; i < THREAD_SUMS; i++)
@@ -124,27 +165,33 @@ DEVICE void walk_slot(const struct glu_arguments *a, i64 first, int rows, int co
 KERNEL(KERNEL_NAME, THREADS, BLOCKS, glu_arguments)
 {
 	const i64 strips = (a.units + 31) / 32, strip = block_index() % strips, block = block_index() / strips;
-	const int lane = thread_index() % 32, warp = thread_index() / 32;
-	const i64 first = (block * SUM_WARPS + warp) * a.slot_rows;
+	const int lane = thread_index() % 32, warp = thread_index() / 32, parts = (int)a.slot_parts;
+	const i64 part = block * SUM_WARPS + warp, slot = part / parts;
+	const i64 first = slot * a.slot_rows + part % parts * CHUNK_ROWS;
+	const i64 end = (slot + 1) * a.slot_rows < a.rows ? (slot + 1) * a.slot_rows : a.rows;
 	const int unit = (int)strip * 32 + lane, col = unit * UNIT;
-	const i64 left = a.rows - first, rows = left < a.slot_rows ? left : a.slot_rows;
-	const int count = unit >= (int)a.units ? 0 : a.cols - col < UNIT ? (int)(a.cols - col) : UNIT;
+	const i64 rows = parts > 1 && end - first > CHUNK_ROWS ? CHUNK_ROWS : end - first;
+	const int count = unit >= (int)a.units ? 0 : WHOLE || a.cols - col >= UNIT ? UNIT : (int)(a.cols - col);
 
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	walk_slot(&a, first, count > 0 && rows > 0 ? (int)rows : 0, col, count);
+	walk_rows(&a, first, count > 0 && rows > 0 ? (int)rows : 0, col, count);
 	sync_block();
-	/* The tree over the slots of the block; one that has no rows is 0. A warp folds some of the numbers. */
+	/* The chunks of a slot in their order, then the tree over the slots of the block; one that has no rows is 0. A warp folds some of
+	 * the numbers. */
 	real *board = (real *)shared_memory();
 	for (int i = warp; i < THREAD_SUMS; i += SUM_WARPS) {
-		real of_slots[SUM_WARPS];
+		real of_slots[SUM_WARPS], sum = 0;
 		UNROLL
-		for (int k = 0; k < SUM_WARPS; k++)
-			of_slots[k] = load_one(real, board + i * THREADS + k * 32 + lane);
-		const int sum = PAIRS ? 0 : i / UNIT;
+		for (int k = 0; k < SUM_WARPS; k++) {
+			const real own = load_one(real, board + i * THREADS + k * 32 + lane);
+			sum = k % parts == 0 ? own : sum + own;
+			of_slots[k] = (k + 1) % parts == 0 ? sum : 0;
+		}
+		const int of = PAIRS ? 0 : i / UNIT;
 		const i64 at = PAIRS ? 2 * col + i : col + i % UNIT;
-		real *to = (real *)a.partials + (block * (PAIRS ? 1 : SUMS_EACH) + sum) * a.pitch + at;
-		if (count > 0 && (PAIRS ? i / 2 : i % UNIT) < count)
+		real *to = (real *)a.partials + (block * (PAIRS ? 1 : SUMS_EACH) + of) * a.pitch + at;
+		if (count > 0 && (WHOLE || (PAIRS ? i / 2 : i % UNIT) < count))
 			store_one(real, to, fold_array(of_slots, SUM_WARPS));
 	}
 }
