@@ -11,6 +11,7 @@
 #include "kernels/layout.h"
 #include "op.h"
 #include "ops/choices.h"
+#include "plan.h"
 
 #define END                  \
 	{                    \
