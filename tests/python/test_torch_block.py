@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import evenkeel
 import evenkeel.torch as ek
 from block_cases import FORMS, block_of, example, step, twin
+from evenkeel.torch._block_bias import copy_and_sum
 from evenkeel.torch._block_heads import packed_heads
 from evenkeel.torch._block_tables import tables
 from torch_cases import DEVICE
@@ -157,7 +158,7 @@ def graph_of(y):
 KERNELS = {  # the nodes of evenkeel, and how many gradients autograd adds
     "reordered": ({"RecomputedBackward": 2, "NormResidualBackward": 2}, 2),
     "reordered rms without biases": ({"RecomputedBackward": 2, "NormResidualBackward": 2}, 2),
-    "pre-norm": ({"RecomputedBackward": 2, "AddNormBackward": 2}, 0),
+    "pre-norm": ({"RecomputedBackward": 3, "AddNormBackward": 2}, 0),  # one for the bias of the last product
     "pre-norm rms": ({"RecomputedBackward": 2, "AddNormBackward": 2}, 0),
     "input norms": ({"RecomputedBackward": 2, "AddNormBackward": 2, "NormResidualBackward": 2}, 0),
 }
@@ -183,6 +184,30 @@ def test_heads_lie_where_the_products_around_attention_read_and_write(form):
     assert heads[2].data_ptr() == qkv[..., -block._cut.columns[2] :].data_ptr()  # v is not copied
     (gradient,) = torch.autograd.grad(heads, qkv, [torch.ones_like(part) for part in heads])
     assert gradient.is_contiguous() and torch.equal(gradient[..., -8:], torch.ones(2, 9, 8, device=DEVICE))
+
+
+@pytest.mark.parametrize("layout", ["rows", "heads first", "every third element"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_gradient_of_v_is_copied_and_its_columns_are_summed_as_by_bias_act(dtype, layout):
+    dy = example((2, 70, 2, 24), dtype)[..., ::3] if "third" in layout else example((2, 70, 2, 8), dtype)
+    dy = dy.transpose(1, 2).contiguous().transpose(1, 2) if "heads" in layout else dy
+    packed, sums = torch.zeros(2, 70, 24, dtype=dtype, device=DEVICE), torch.empty(16, dtype=dtype, device=DEVICE)
+    copy_and_sum(dy, packed[..., 8:].unflatten(-1, (2, 8)), sums)
+    assert torch.equal(packed[..., 8:], dy.flatten(2)) and not packed[..., :8].any()
+    alone = torch.empty_like(sums)
+    copy_and_sum(dy, None, alone)
+    bias = torch.zeros_like(sums, requires_grad=True)
+    (expected,) = torch.autograd.grad(ek.bias_act(packed[..., 8:], bias, "none"), bias, packed[..., 8:])
+    assert torch.equal(sums, expected) and torch.equal(alone, expected)
+
+
+def test_the_bias_of_the_last_product_of_a_pre_norm_block_has_a_gradient_of_every_order():
+    block, x = block_of("pre-norm", torch.float64), example((2, 9, 32), torch.float64)
+    dy = example((2, 9, 32), torch.float64, seed=2).requires_grad_()
+    (gradient,) = torch.autograd.grad(block(x), block.down.bias, dy, create_graph=True)
+    torch.testing.assert_close(gradient, dy.sum((0, 1)), rtol=1e-13, atol=1e-13)
+    (again,) = torch.autograd.grad(gradient @ gradient.detach(), dy)
+    torch.testing.assert_close(again, gradient.detach().expand_as(dy), rtol=0, atol=0)
 
 
 def test_a_carried_residual_is_added_by_a_kernel(no_fallback):

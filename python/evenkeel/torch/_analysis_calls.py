@@ -80,7 +80,8 @@ def _glu(tensors: Any, others: Any, is_backward: bool) -> tuple[str, dict[str, i
     activation = next(o for o in others if isinstance(o, str))
     cols = y.shape[-1]
     is_pair = gate.shape[-1] == 2 * cols
-    biases = bias is not None or value_bias is not None
+    sums = [o for o in others if isinstance(o, Tensor) and o.dim() == 1 and o.dtype is not torch.uint8]
+    biases = bias is not None or value_bias is not None or (is_backward and len(sums) > 0)
     return "glu", {
         "batch_size": 1,
         "seq_len": y.numel() // cols,

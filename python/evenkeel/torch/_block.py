@@ -176,7 +176,7 @@ class PreNormBlock(_Block):
         else:
             y, h = parts.add_norm(x, None, residual, self.norm1)
         y, h = parts.add_norm(*self._attend(parts, y, rope, mask), h, self.norm2)
-        f = self.down(self._activated(parts, y))
+        f = parts.product_and_bias(self._activated(parts, y), self.down)
         return (f, h) if carry else f + h
 
 

@@ -15,6 +15,7 @@ from torch.nn import Linear, Module
 
 from evenkeel._core import is_plain
 from evenkeel.torch._autograd import APPLY, Refused, attempt
+from evenkeel.torch._block_bias import added
 from evenkeel.torch._block_heads import packed_heads
 from evenkeel.torch._block_options import Feedforward, Heads, Rotation
 from evenkeel.torch._call import ADD_NORM, LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, options_of
@@ -39,6 +40,14 @@ def _is_bare(linear: Module) -> bool:
 
 def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
     return (F.linear(x, linear.weight), linear.bias) if _is_bare(linear) else (linear(x), None)
+
+
+def product_and_bias(x: Tensor, linear: Linear) -> Tensor:
+    """The product adds the bias, whose gradient is summed by a kernel."""
+    bias = linear.bias if _is_bare(linear) else None
+    if bias is None or is_compiling() or _is_any_autocast_enabled():
+        return linear(x)  # type: ignore[no-any-return]
+    return added(F.linear(x, linear.weight, bias.detach()), bias)
 
 
 def _is_layer_norm(module: Any) -> bool:

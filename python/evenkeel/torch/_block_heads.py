@@ -15,6 +15,7 @@ from torch.nn import LayerNorm
 from evenkeel import _core
 from evenkeel._rope import Norm, Turn, turn_of
 from evenkeel.torch import _block_plain
+from evenkeel.torch._block_bias import copy_and_sum
 from evenkeel.torch._block_options import Heads, Rotation
 from evenkeel.torch._block_wide_norm import NormedHeads, WideNorm
 from evenkeel.torch._call import LAYER_NORM, RMS_NORM
@@ -77,9 +78,7 @@ class _Packed(NamedTuple):
         dbias, *dweights = (_like(t, need) for t, need in zip((bias, *weights), (needs[1], *needs[4:]), strict=True))
         dq_bias, dk_bias, dv_bias = (None,) * 3 if dbias is None else torch.split(dbias, self.cut.columns)
         self._turn_back(dq_out, dk_out, kept, (dq, dk, dq_bias, dk_bias, *dweights))
-        dv.copy_(dv_out)
-        if dv_bias is not None:
-            torch.sum(dv, (0, 1), dtype=dv_bias.dtype, out=dv_bias.view(dv.shape[2:]))
+        copy_and_sum(dv_out, dv, dv_bias)
         return packed, dbias, None, None, *dweights
 
     def _turn_back(self, dq_out: Tensor, dk_out: Tensor, kept: Tensors, made: Tensors) -> None:

@@ -20,6 +20,10 @@ def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
     return linear(x), None
 
 
+def product_and_bias(x: Tensor, linear: Linear) -> Tensor:
+    return linear(x)  # type: ignore[no-any-return]
+
+
 def norm_of(is_layer: bool, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float | None, offset: float) -> Tensor:
     """LayerNorm or RMSNorm by PyTorch's function."""
     if weight is not None and offset:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from evenkeel.torch import _block_plain, _kernels, _only_memory
+from evenkeel.torch._block_bias import copy_and_sum
 from evenkeel.torch._call import LAYER_NORM, Call, Flavour, Gradients, Inputs
 from evenkeel.torch._ledger import is_estimated
 from evenkeel.torch._recompute import Tensors
@@ -77,7 +78,9 @@ class NormedHeads(NamedTuple):
         for dx, x, weight, stats, need in zip(made, parts, weights, self.stats, needs[4:], strict=True):
             dweights.append(torch.empty_like(weight) if weight is not None and need else None)
             self.norm.backward(dx, x, weight, stats, dweights[-1])
-        dbias = packed.sum((0, 1), dtype=bias.dtype) if bias is not None and needs[1] else None
+        dbias = torch.empty_like(bias) if bias is not None and needs[1] else None
+        if dbias is not None:
+            copy_and_sum(packed, None, dbias)
         return packed, dbias, None, None, *dweights
 
     def composed(self, *inputs: Any) -> tuple[Tensor | None, ...]:
