@@ -11,8 +11,9 @@ before they are timed: `error` is the larger one of the output and of the gradie
 
 step      milliseconds of a step, the modes by turns: on a GPU a CUDA graph of it, replayed between events
 products, attention, rest
-          the device's milliseconds by the names of kernels, from a profile of single steps; rest is everything between
-          products and attention, the additions of autograd included
+          the device's milliseconds by the names of kernels, from profiles of single steps, the modes by turns; rest is
+          everything between products and attention, the additions of autograd included. A kernel counts from where the
+          ones that began before it have ended: one of a programmatic dependent launch begins early, and waits inside
 kernels   that a step launches
 
 SPDX-License-Identifier: MIT
@@ -21,6 +22,8 @@ SPDX-License-Identifier: MIT
 import argparse
 import json
 import re
+import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -36,10 +39,11 @@ from comparison import timing
 ORDERS = {"reordered": ek.ReorderedNormBlock, "pre": ek.PreNormBlock}
 MODES = ("evenkeel", "compile", "eager")
 TOLERANCE, SMALL = 1.1, 1e-5  # of the eager block's error: what a fused block's may be; in f32 one below 1e-5
-PROFILED = 3  # steps
-# Kernels of the vendor's libraries, and what splits a product's sums.
+PROFILED, PROFILES = 3, 5  # steps of a profile, and profiles of a mode
+# Kernels of the vendor's libraries, and what splits a product's sums; cuDNN's fusions belong to attention's backward.
+# torch.compile names its own after the operations around them.
 PRODUCT = re.compile(r"gemm|nvjet|xmma|cutlass(?!.*fmha)|splitk|cublas", re.IGNORECASE)
-ATTENTION = re.compile(r"flash|fmha|attention|sdpa", re.IGNORECASE)
+ATTENTION = re.compile(r"^(?!triton_(?:poi|red|per)_).*(?:flash|fmha|attention|sdpa|cudnn::fusion)", re.IGNORECASE)
 
 
 class Size(NamedTuple):
@@ -143,8 +147,23 @@ def kind_of(kernel: str) -> str:
     return "attention" if ATTENTION.search(kernel) else "products" if PRODUCT.search(kernel) else "rest"
 
 
+class Kernel(NamedTuple):
+    """A kernel, memset or copy of a GPU, in microseconds."""
+
+    name: str
+    begin: float
+    end: float
+
+
+def own_times(kernels: Iterable[Kernel]) -> list[tuple[str, float]]:
+    """What each adds to the time in which the GPU works, in the order in which they begin: (name, microseconds)."""
+    ordered = sorted(kernels, key=lambda kernel: (kernel.begin, kernel.end))
+    added = timing.additions((kernel.begin, kernel.end) for kernel in ordered)
+    return [(kernel.name, microseconds) for kernel, microseconds in zip(ordered, added, strict=True)]
+
+
 def parts_of(kernels: Iterable[tuple[str, float]], steps: int) -> dict[str, float]:
-    """Milliseconds a step of each kind, and how many kernels it launches, from (name, microseconds)."""
+    """Milliseconds a step of each kind, and how many kernels it launches, from own_times."""
     parts = dict.fromkeys(("products", "attention", "rest", "kernels"), 0.0)
     for name, microseconds in kernels:
         parts[kind_of(name)] += microseconds / 1e3 / steps
@@ -152,19 +171,27 @@ def parts_of(kernels: Iterable[tuple[str, float]], steps: int) -> dict[str, floa
     return parts
 
 
-def between(kernels: Iterable[tuple[str, float]], steps: int) -> list[list]:
-    """Those of the rest: [microseconds a step, launches a step, name], the longest first."""
-    found: dict[str, list] = {}
-    for name, microseconds in kernels:
-        if kind_of(name) == "rest":
-            entry = found.setdefault(name, [0.0, 0.0, name])
-            entry[0] += microseconds / steps
-            entry[1] += 1 / steps
-    return sorted(found.values(), reverse=True)
+def medians(profiles: list[dict[str, float]]) -> dict[str, float]:
+    """Of each number; 0 where a profile does not have it."""
+    names = dict.fromkeys(name for profile in profiles for name in profile)
+    return {name: statistics.median(profile.get(name, 0.0) for profile in profiles) for name in names}
+
+
+def between(profiles: list[list[tuple[str, float]]], steps: int) -> list[list]:
+    """Those of the rest: [microseconds a step that it adds, launches a step, name], the longest first; medians."""
+    added: list[dict[str, float]] = [defaultdict(float) for _ in profiles]
+    launches: list[dict[str, float]] = [defaultdict(float) for _ in profiles]
+    for i, kernels in enumerate(profiles):
+        for name, microseconds in kernels:
+            if kind_of(name) == "rest":
+                added[i][name] += microseconds / steps
+                launches[i][name] += 1 / steps
+    count = medians(launches)
+    return sorted(([microseconds, count[name], name] for name, microseconds in medians(added).items()), reverse=True)
 
 
 def profiled(step: Step) -> list[tuple[str, float]]:
-    """Kernels, memsets and copies of PROFILED steps on a GPU, and their microseconds."""
+    """The own times of PROFILED steps on a GPU; the one before them is not counted."""
     step()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -172,7 +199,16 @@ def profiled(step: Step) -> list[tuple[str, float]]:
             step()
         torch.cuda.synchronize()
     events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
-    return [(event.name, event.time_range.elapsed_us()) for event in events]
+    return own_times(Kernel(e.name, e.time_range.start, e.time_range.end) for e in events)
+
+
+def profiles_of(steps: dict[str, Step]) -> dict[str, list[list[tuple[str, float]]]]:
+    """Of each mode, by turns: the clock of a GPU drifts."""
+    found: dict[str, list] = {mode: [] for mode in steps}
+    for _ in range(PROFILES):
+        for mode, step in steps.items():
+            found[mode].append(profiled(step))
+    return found
 
 
 # ---- the run ----
@@ -182,13 +218,14 @@ def measure(order: str, size: Size, modes: tuple[str, ...], device: str, dtype: 
     steps = steps_of(order, size, device, dtype, modes)
     error = errors(steps)
     seconds = times_of(steps, device, rounds)
+    profiles = profiles_of(steps) if device == "cuda" else {}
     rows = []
-    for mode, step in steps.items():
+    for mode in steps:
         row = {"order": order, "size": str(size), "dtype": str(dtype).removeprefix("torch."), "mode": mode}
         row |= {"seconds": seconds[mode], "error": error[mode]}
-        if device == "cuda":
-            kernels = profiled(step)
-            row |= parts_of(kernels, PROFILED) | {"between": between(kernels, PROFILED)}
+        if mode in profiles:
+            row |= medians([parts_of(kernels, PROFILED) for kernels in profiles[mode]])
+            row["between"] = between(profiles[mode], PROFILED)
         rows.append(row)
     return rows
 
@@ -201,7 +238,7 @@ def show(rows: list[dict], kernels: bool) -> None:
         figures = "".join(f"{row[name]:>11.3f}" if name in row else f"{'–':>11}" for name in names)
         print(f"  {row['mode']:<10}{row['seconds'] * 1e3:>10.3f}{figures}{row['error']:>11.2e}")
     for row in rows if kernels else []:
-        print(f"  between products and attention, {row['mode']}: us a step, launches, kernel")
+        print(f"  between products and attention, {row['mode']}: us a step that it adds, launches, kernel")
         for microseconds, launches, name in row.get("between", []):
             print(f"  {microseconds:>10.1f}{launches:>6.0f}  {name[:110]}")
 

@@ -5,7 +5,7 @@ the same tensors has its turns between them. Used by worker.py and bench/pytorch
 import ctypes
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -104,14 +104,18 @@ class Graph:
         return begin.elapsed_time(end) / 1e3 / self.count / self.replays
 
 
+def additions(ordered: Iterable[tuple[float, float]]) -> Iterator[float]:
+    """What each interval, in order of begin, adds to the union of those before it."""
+    reached = float("-inf")
+    for begin, end in ordered:
+        yield max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+
+
 def union_length(intervals: Iterable[tuple[float, float]]) -> float:
     """Of the time that is in at least one of them. Their sum would count twice where one begins before another ends: a
     kernel of a programmatic dependent launch starts early, and waits inside."""
-    length, reached = 0.0, float("-inf")
-    for begin, end in sorted(intervals):
-        length += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return length
+    return sum(additions(sorted(intervals)))
 
 
 class Loop:
