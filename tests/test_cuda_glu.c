@@ -179,17 +179,18 @@ static void plan_of(const struct test_case *c, int64_t rows, int64_t cols, struc
 
 enum { LEAST_SHARED = 99 << 10 }; /* of a block, on compute capability 8.6, 8.9 and 12.0 */
 
-/* A kernel is for any number of rows and columns, as far as they lie alike, and for every GPU. */
+/* A kernel is for any number of rows and, of rows of whole units that are not few, of columns, as far as they lie alike, and for
+ * every GPU. */
 TEST(sizes_need_no_kernel_of_their_own)
 {
 	static const int64_t sizes[][2] = {
-		{0, 64}, {1, 64}, {70000, 64}, {3, 4096}, {INT64_C(1) << 33, 512}, {5, 1 << 24}};
+		{0, 1024}, {1, 1024}, {70000, 1024}, {3, 4096}, {INT64_C(1) << 33, 2048}, {5, 1 << 24}};
 	for (int k = 0; k < GLU_CASES; k++)
 		for (int words = 0; words < 5; words++) {
-			struct test_case c = glu_case(k, 8, 64);
+			struct test_case c = glu_case(k, 8, 1024);
 			struct ek_plan first, plan;
 			set_words(&c, words);
-			plan_of(&c, 8, 64, &first);
+			plan_of(&c, 8, 1024, &first);
 			for (int s = 0; s < COUNT_OF(sizes); s++) {
 				plan_of(&c, sizes[s][0], sizes[s][1], &plan);
 				for (int i = 0; i < plan.count; i++)

@@ -295,12 +295,13 @@ TEST(many_tokens_are_several_launches)
 	int64_t left = tokens;
 	(void)plan_of(&c, &plan);
 	struct ek_step *step = &plan.steps[0];
+	const int64_t threads = step->launch.threads;
 	struct rope_arguments *a = (struct rope_arguments *)(void *)step->arguments;
 	for (int64_t blocks = step->launch.blocks; blocks > 0; blocks -= step->launch_blocks) {
 		const int64_t here = left < a->launch_tokens ? left : a->launch_tokens;
 		int64_t wanted = 0;
 		for (int i = 0; i < 2; i++)
-			wanted += (here * a->sides[i].units + 255) / 256;
+			wanted += (here * a->sides[i].units + threads - 1) / threads;
 		EXPECT(a->first == tokens - left, "a launch starts at token %lld, not %lld", a->first,
 		       (long long)(tokens - left));
 		EXPECT(wanted == (blocks < step->launch_blocks ? blocks : step->launch_blocks),

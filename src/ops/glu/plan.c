@@ -23,7 +23,8 @@ struct glu_key {
 	uint8_t kind;  /* KIND_GLU_… of kernels/layout.h */
 	uint8_t dtype, weight_dtype, activation;
 	uint8_t access, bytes, bias_quads, pairs, limited;
-	uint8_t whole, one_row;
+	uint8_t whole, one_row, few;
+	uint8_t unused[3];
 	uint32_t operands; /* the EK_CONSTANT operands that are there, a bit each by number */
 };
 
@@ -59,6 +60,17 @@ static int unit_of(const struct glu_key *key)
 	return key->access == ACCESS_QUADS ? quad_of((ek_dtype)key->dtype) : 1;
 }
 
+static int64_t strips_of(int64_t cols, int unit)
+{
+	return quotient_up(cols, (int64_t)32 * unit);
+}
+
+/* Whether a warp for each slot and strip leaves a quarter of an H200 idle, and more: narrow rows, and widths far from a power of two. */
+static bool are_few(int64_t strips, int64_t cols)
+{
+	return strips * quotient_up(ek_slot_target(cols), SUM_WARPS) < 384;
+}
+
 /* Of the gradients of biases, those in turn of pairs counted twice. */
 static int sums_of(const struct glu_key *key)
 {
@@ -81,25 +93,36 @@ struct cut {
 	int units;           /* rows.cu: of a thread */
 };
 
-/* Of sums.cu: slots (rule 6) are so many that an H200 has 512 blocks of common shapes: four a multiprocessor are one wave, three would
- * be 1.3 of them. Wide biases, limits and GELU in f16 take more registers than the 64 which that leaves. */
-static int blocks_of_sums(const struct glu_key *key)
+/* Slots (rule 6) are so many that an H200 has 512 blocks of common shapes: four a multiprocessor are one wave, three would be 1.3 of
+ * them; where they are few, the other way round. Wide biases, limits and GELU of 16 bits take more than the 64 registers of four blocks. */
+static struct cut cut_of_sums(const struct glu_key *key)
 {
 	bool wide = key->weight_dtype != key->dtype || key->limited ||
-		    (key->dtype == EK_F16 && key->activation == EK_GELU);
-	return key->dtype == EK_F64 ? 2 : wide ? 3 : 4;
+		    (ek_bytes_of_dtype((ek_dtype)key->dtype) == 2 && key->activation == EK_GELU);
+	return (struct cut){.threads = 32 * SUM_WARPS,
+			    .blocks = key->dtype == EK_F64 ? 2
+				      : wide || key->few   ? 3
+							   : 4};
+}
+
+/* 16 bytes of each tensor that is read, 32 where it is one, and many warps: 40 registers forward, where the activation leaves it at
+ * that. SwiGLU 4096x4096: forward 1.07 of the copy, two units of 256 threads 1.03; with biases 1.02 and .95. */
+static struct cut cut_of_rows(const struct glu_key *key)
+{
+	bool forward = key->kind == KIND_GLU_FORWARD;
+	uint32_t value = 1u << (forward ? (int)EK_GLU_FORWARD_VALUE : (int)EK_GLU_BACKWARD_VALUE);
+	bool one = forward && !key->pairs && !(key->operands & value);
+	bool short_of = key->limited || key->weight_dtype != key->dtype || key->activation == EK_GELU;
+	return (struct cut){.threads = 128,
+			    .blocks = key->dtype == EK_F64   ? 4
+				      : forward && !short_of ? 12
+							     : 8,
+			    .units = key->access == ACCESS_QUADS ? (one ? 2 : 1) : 4};
 }
 
 static struct cut cut_of(const struct glu_key *key)
 {
-	bool forward = key->kind == KIND_GLU_FORWARD;
-	uint32_t value = 1u << (forward ? (int)EK_GLU_FORWARD_VALUE : (int)EK_GLU_BACKWARD_VALUE);
-	bool few = forward && (key->pairs ? 2 : 1) + ((key->operands & value) != 0) < 3;
-	struct cut cut = {
-		.threads = 256, .blocks = 1, .units = key->access == ACCESS_QUADS ? (few ? 2 : 1) : 4};
-	if (key->kind == KIND_GLU_SUMS)
-		cut = (struct cut){.threads = 32 * SUM_WARPS, .blocks = blocks_of_sums(key)};
-	return cut;
+	return key->kind == KIND_GLU_SUMS ? cut_of_sums(key) : cut_of_rows(key);
 }
 
 #define NAME_ROW(number, name) [number] = #name,
@@ -145,7 +168,7 @@ static void write_recipe(const struct ek_kernel_key *packed, struct ek_recipe *r
 
 static struct ek_kernel_key pack_key(const struct glu_key *key)
 {
-	_Static_assert(sizeof *key == 16 && sizeof *key <= sizeof(struct ek_kernel_key), "a key has padding");
+	_Static_assert(sizeof *key == 20 && sizeof *key <= sizeof(struct ek_kernel_key), "a key has padding");
 	struct ek_kernel_key packed = {{0}};
 	memcpy(&packed, key, sizeof *key);
 	return packed;
@@ -195,6 +218,7 @@ static struct glu_key key_of(const struct ek_op *op, const void *args, int kind,
 	key.bias_quads = biases % 16 == 0;
 	key.one_row = dense && kind != KIND_GLU_SUMS;
 	key.whole = cols % unit_of(&key) == 0;
+	key.few = kind == KIND_GLU_SUMS && are_few(strips_of(cols, unit_of(&key)), cols);
 	return key;
 }
 
@@ -320,17 +344,6 @@ static struct ek_columns columns_of(const ek_glu_backward_args *a)
 				   .cols = a->interleaved ? 2 * a->cols : a->cols,
 				   .groups = 1,
 				   .sums = (a->dgate_bias != NULL) + (a->dvalue_bias != NULL)};
-}
-
-static int64_t strips_of(int64_t cols, int unit)
-{
-	return quotient_up(cols, (int64_t)32 * unit);
-}
-
-/* Whether a warp for each slot and strip leaves a quarter of an H200 idle, and more: narrow rows, and widths far from a power of two. */
-static bool are_few(int64_t strips, int64_t cols)
-{
-	return strips * quotient_up(ek_slot_target(cols), SUM_WARPS) < 384;
 }
 
 /* Warps that share a slot, a chunk each: as many as chunks, where that leaves no more than a quarter of them without one. */

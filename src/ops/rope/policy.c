@@ -6,7 +6,7 @@
 #include "core/sizes.h"
 #include "kernels/layout.h"
 
-enum { WARP = 32, BLOCK = 256, SMALL_BLOCK = 128, MOST_HEADS = 4 };
+enum { WARP = 32, BLOCK = 256, SMALL_BLOCK = 128 };
 
 static bool has_sums(const struct ek_rope_form *form)
 {
@@ -45,33 +45,41 @@ static int row_threads_of(const struct ek_rope_form *form, int unit)
 	return threads;
 }
 
-/* Loads of several heads are on their way at once, and share cos, sin and weights: as many as 64 registers of numbers hold, half
- * of that for each of backward with a norm, LayerNorm or a bias, and parts that do not turn or units of one element. A row of column sums is one head. */
+/* With a norm several heads share their statistics' steps, cos, sin and weights: as many as 32 numbers hold, fewer of backward,
+ * LayerNorm or a bias, and of parts that do not turn or units of one element. Without, many threads of one head are faster (RoPE
+ * 4096x4096, bf16: 1.04 of the copy; four heads a thread .99). A row of column sums is one head. */
 static int heads_of(const struct ek_rope_form *form, int unit, int held)
 {
-	int most = form->dtype == EK_F64 ? 32 : 64, heads = MOST_HEADS;
-	if (has_sums(form))
+	int most = form->dtype == EK_F64 ? 32 : 64, heads = 2;
+	if (has_sums(form) || !form->norm)
 		return 1;
-	most /= form->norm && form->kind != KIND_ROPE_FORWARD ? 2 : 1;
-	most /= form->norm && (form->centred || form->bias) ? 2 : 1;
-	most /= form->rotary_dim < form->head_dim || (form->norm && unit == 1) ? 2 : 1;
+	most /= form->kind != KIND_ROPE_FORWARD ? 2 : 1;
+	most /= form->centred || form->bias ? 2 : 1;
+	most /= form->rotary_dim < form->head_dim || unit == 1 ? 2 : 1;
 	while (heads > 1 && heads * held > most)
 		heads /= 2;
 	return heads;
 }
 
-/* 80 registers are enough where all there is to hold are heads that turn as a whole; 128 in most cases. */
+/* Whether 80 registers are enough for heads with a norm, that turn as a whole. */
+static bool is_plain(const struct ek_rope_form *form)
+{
+	return !has_sums(form) && !form->bias && !form->centred && form->kind == KIND_ROPE_FORWARD &&
+	       form->rotary_dim == form->head_dim && form->dtype != EK_F64;
+}
+
+/* 128 registers in most cases. */
 static int blocks_of(const struct ek_rope_form *form, int held)
 {
-	bool plain = !form->norm && !has_sums(form) && !form->bias;
-	if (plain && form->rotary_dim == form->head_dim && form->dtype != EK_F64)
-		return 3;
+	if (is_plain(form))
+		return form->norm ? 3 : 6;
 	return held * (form->dtype == EK_F64 ? 2 : 1) > 16 && (form->norm || has_sums(form)) ? 1 : 2;
 }
 
 struct ek_rope_policy ek_rope_policy(const struct ek_rope_form *form)
 {
-	struct ek_rope_policy p = {.unit = unit_of(form), .threads = BLOCK};
+	struct ek_rope_policy p = {.unit = unit_of(form),
+				   .threads = form->norm || has_sums(form) ? BLOCK : SMALL_BLOCK};
 	p.row_threads = row_threads_of(form, p.unit);
 	int units = ek_rope_units(form, p.unit, p.row_threads), held = units * p.unit;
 	p.heads = heads_of(form, p.unit, held);

@@ -4,13 +4,27 @@
 
 enum { STRIP_HEADS = 32 / ROW_THREADS };
 
-/* The rows of a slot; its sums are then on the board. All threads of a warp take the same steps. */
-DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *side, i64 first, i64 end, i64 head, int t)
+/* cos and sin come from the L2: those of the next token are loaded before this one is computed; beside a norm there are no
+ * registers for that. */
+enum { TURN_AHEAD = !NORM };
+
+/* Of the token after that of w, or, without a branch, once more of that one where none is left. */
+DEVICE void load_next_turn(const struct rope_arguments *a, const struct walk *w, int t, int is_left, struct packed_turn *by)
+{
+	const int wraps = w->seq + 1 == a->seq;
+	const i64 batch = is_left && wraps ? w->batch + 1 : w->batch, seq = !is_left ? w->seq : wraps ? 0 : w->seq + 1;
+	load_packed_turn(a, batch, seq, t, 1, by);
+}
+
+/* `rows` rows of a slot; its sums are then on the board. All threads of a warp take the same steps. */
+DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *side, i64 first, int rows, i64 head, int t)
 {
 	const int there = head < side->heads;
-	struct walk now = walk_to(a, side, first < end ? first : 0, there ? head : 0), ahead = now;
+	struct walk now = walk_to(a, side, rows > 0 ? first : 0, there ? head : 0), ahead = now;
 	real weight[HELD], sums[HELD], g[1][HELD];
-	int stage = 0;
+	struct packed_turn next;
+	struct turn by;
+	u32 stage = 0;
 	if (!LATE)
 		load_weights(side, t, weight);
 	UNROLL
@@ -18,23 +32,29 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 		sums[i] = 0;
 	UNROLL
 	for (int i = 0; i < STAGES - 1; i++) {
-		fetch_row(side, &ahead, t, there && first + i < end, i);
+		fetch_row(side, &ahead, t, there && i < rows, i);
 		walk_on(a, side, &ahead);
 	}
+	if (TURN_AHEAD)
+		load_packed_turn(a, now.batch, now.seq, t, rows > 0, &next);
 	NO_UNROLL
-	for (i64 row = first; row < end; row++) {
-		const int in_slot = (int)(row - first);
-		fetch_row(side, &ahead, t, there && row + STAGES - 1 < end, (stage + STAGES - 1) % STAGES);
+	for (int row = 0; row < rows; row++) {
+		fetch_row(side, &ahead, t, there && row + STAGES - 1 < rows, (stage + STAGES - 1) % STAGES);
 		walk_on(a, side, &ahead);
 		FETCH_WAIT(STAGES - 1);
-		if (in_slot > 0 && in_slot % CHUNK_ROWS == 0) {
+		if (row > 0 && row % CHUNK_ROWS == 0) {
 			UNROLL
 			for (int i = 0; i < HELD; i++) {
-				*board_of(i) = in_slot == CHUNK_ROWS ? sums[i] : *board_of(i) + sums[i];
+				*board_of(i) = row == CHUNK_ROWS ? sums[i] : *board_of(i) + sums[i];
 				sums[i] = 0;
 			}
 		}
-		compute_row(a, side, &now, weight, t, there, stage, g, (real *)0);
+		if (!TURN_AHEAD)
+			load_packed_turn(a, now.batch, now.seq, t, there, &next);
+		unpack_turn(&next, &by);
+		if (TURN_AHEAD)
+			load_next_turn(a, &now, t, row + 1 < rows, &next);
+		compute_row(a, side, &now, &by, weight, t, there, stage, g, (real *)0);
 		UNROLL
 		for (int i = 0; i < HELD; i++)
 			sums[i] = sums[i] + g[0][i];
@@ -43,7 +63,7 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 	}
 	UNROLL
 	for (int i = 0; i < HELD; i++)
-		*board_of(i) = end - first > CHUNK_ROWS ? *board_of(i) + sums[i] : sums[i];
+		*board_of(i) = rows > CHUNK_ROWS ? *board_of(i) + sums[i] : sums[i];
 }
 
 KERNEL(KERNEL_NAME, THREADS, BLOCKS, rope_arguments)
@@ -55,11 +75,11 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, rope_arguments)
 	const int lane = thread_index() % 32, warp = thread_index() / 32, t = lane % ROW_THREADS;
 	const i64 head = (i64)strip * STRIP_HEADS + lane / ROW_THREADS;
 	const i64 first = ((i64)block * (THREADS / 32) + warp) * side.slot_rows;
-	const i64 end = first + side.slot_rows < a.tokens ? first + side.slot_rows : a.tokens;
+	const i64 left = a.tokens - first, rows = left < side.slot_rows ? left : side.slot_rows;
 
 	wait_for_kernels_before();
 	let_next_kernel_start();
-	walk_slot(&a, &side, first, end, head, t);
+	walk_slot(&a, &side, first, rows > 0 ? (int)rows : 0, head, t);
 	sync_block();
 	/* The tree over the slots of the block; one that has no rows is 0. A warp folds some of the numbers. */
 	for (int i = warp; i < HELD; i += THREADS / 32) {

@@ -134,17 +134,26 @@ DEVICE real number_of(u64 bits, const int element)
 #endif
 }
 
-/* n neighbours, in accesses as wide as they are where `aligned` says so. */
-DEVICE void load_numbers(const u8 *from, const int element, const int n, const int aligned, real *x)
+/* Words of n neighbours as they lie in memory. */
+#define WORDS_OF(element, n) ((BYTES_OF_ELEMENT(element) * (n) + 3) / 4)
+
+/* In accesses as wide as they are where `aligned` says so. */
+DEVICE void load_words(const u8 *from, const int element, const int n, const int aligned, u32 *w)
 {
 	const int bytes = BYTES_OF_ELEMENT(element);
 	if (!aligned || (n * bytes) % 8 != 0) {
 		UNROLL
-		for (int i = 0; i < n; i++)
-			x[i] = number_of(load_bits(from + i * bytes, bytes), element);
+		for (int i = 0; i < n; i++) {
+			const u64 bits = load_bits(from + i * bytes, bytes);
+			if (bytes == 2)
+				w[i / 2] = i % 2 ? w[i / 2] | (u32)bits << 16 : (u32)bits;
+			else
+				w[i * bytes / 4] = (u32)bits;
+			if (bytes == 8)
+				w[2 * i + 1] = (u32)(bits >> 32);
+		}
 		return;
 	}
-	u32 w[16 + 4];
 	UNROLL
 	for (int k = 0; k < n * bytes / 16; k++) {
 		const quad q = load_shared_by_all(from + 16 * k);
@@ -157,12 +166,24 @@ DEVICE void load_numbers(const u8 *from, const int element, const int n, const i
 		w[n * bytes / 16 * 4] = (u32)bits;
 		w[n * bytes / 16 * 4 + 1] = (u32)(bits >> 32);
 	}
+}
+
+DEVICE void widen_words(const u32 *w, const int element, const int n, real *x)
+{
+	const int bytes = BYTES_OF_ELEMENT(element);
 	UNROLL
 	for (int i = 0; i < n; i++)
 		x[i] = number_of(bytes == 2   ? w[i / 2] >> 16 * (i % 2)
 				 : bytes == 4 ? w[i]
 					      : (u64)w[2 * i + 1] << 32 | w[2 * i],
 				 element);
+}
+
+DEVICE void load_numbers(const u8 *from, const int element, const int n, const int aligned, real *x)
+{
+	u32 w[WORDS_OF(DTYPE_F64, PER_QUAD)];
+	load_words(from, element, n, aligned, w);
+	widen_words(w, element, n, x);
 }
 
 /* A bias or the weights of a head; `missing` where there are none. */
@@ -203,47 +224,80 @@ DEVICE void load_weights(const struct rope_side *side, int t, real *weight)
 
 /* ---- the turn ---- */
 
-/* cos and sin of a thread's pairs. */
-struct turn {
-	real cos[PAIRS], sin[PAIRS];
-};
-
 /* Where a pair of slice k is: the places of its two elements among those of the thread. */
 #define WITHIN (INTERLEAVED && !SINGLE)
 #define PAIR_A(k, i) (2 * (k) * UNIT + (WITHIN ? 2 * (i) : (i)))
 #define PAIR_B(k, i) (WITHIN ? PAIR_A(k, i) + 1 : PAIR_A(k, i) + UNIT)
 
-DEVICE void load_columns(const u8 *row, int t, real *x)
+/* A slice's pairs are runs of columns of the tables, two where it has interleaved ones. */
+enum {
+	TURN_RUN = WITHIN ? UNIT / 2 : UNIT,
+	TURN_RUNS = PAIRS / TURN_RUN,
+	RUN_WORDS = WORDS_OF(TABLE_ELEMENT, TURN_RUN)
+};
+
+/* cos and sin of a thread's pairs, and as they lie in memory. */
+struct turn {
+	real cos[PAIRS], sin[PAIRS];
+};
+struct packed_turn {
+	u32 cos[TURN_RUNS * RUN_WORDS], sin[TURN_RUNS * RUN_WORDS];
+};
+
+DEVICE void load_runs(const u8 *row, int t, u32 *w)
 {
-	const int bytes = BYTES_OF_ELEMENT(TABLE_ELEMENT), run = WITHIN ? UNIT / 2 : UNIT;
 	UNROLL
-	for (int k = 0; k < SLICES; k++) {
-		const int first = (t + k * ROW_THREADS) * run;
-		if (!WHOLE && t + k * ROW_THREADS >= PAIR_UNITS)
-			continue;
-		load_numbers(row + first * bytes, TABLE_ELEMENT, run, TABLE_ALIGNED, x + k * UNIT);
-		if (WITHIN) /* of the second unit */
-			load_numbers(row + (HALF / 2 + first) * bytes, TABLE_ELEMENT, run, TABLE_ALIGNED, x + k * UNIT + run);
+	for (int i = 0; i < TURN_RUNS; i++) {
+		const int slice = WITHIN ? i / 2 : i, in_pairs = t + slice * ROW_THREADS;
+		const int first = in_pairs * TURN_RUN + (WITHIN && i % 2 ? HALF / 2 : 0);
+		if (WHOLE || in_pairs < PAIR_UNITS)
+			load_words(row + first * BYTES_OF_ELEMENT(TABLE_ELEMENT), TABLE_ELEMENT, TURN_RUN, TABLE_ALIGNED,
+				   w + i * RUN_WORDS);
 	}
 }
 
+/* Words of NaN. */
+DEVICE u32 not_a_number(int word)
+{
+	return TABLE_ELEMENT == DTYPE_F64   ? (word % 2 ? 0x7ff80000u : 0)
+	       : TABLE_ELEMENT == DTYPE_F32 ? 0x7fc00000u
+	       : TABLE_ELEMENT == DTYPE_F16 ? 0x7e007e00u
+					    : 0x7fc07fc0u;
+}
+
 /* The row of the tables for a token; that of a position in memory is NaN where there is no such row. */
-DEVICE void load_turn(const struct rope_arguments *a, i64 batch, i64 seq, int t, int there, struct turn *by)
+DEVICE void load_packed_turn(const struct rope_arguments *a, i64 batch, i64 seq, int t, int there, struct packed_turn *by)
 {
 	i64 row = batch * a->table_step + a->offset + seq;
-	real none = 0;
+	int outside = 0;
 	if (HAS_POSITIONS && there) {
 		row = (i64)load_bits(a->positions + batch * a->positions_stride + seq * 8, 8);
 		there = (u64)row < (u64)a->table_rows;
-		none = there ? none : (real)f32_of_bits(0x7fc00000u);
+		outside = !there;
 	}
 	UNROLL
-	for (int i = 0; i < PAIRS; i++)
-		by->cos[i] = by->sin[i] = none;
+	for (int i = 0; i < TURN_RUNS * RUN_WORDS; i++)
+		by->cos[i] = by->sin[i] = outside ? not_a_number(i) : 0;
 	if (there) {
-		load_columns(a->cos + row * a->cos_stride, t, by->cos);
-		load_columns(a->sin + row * a->sin_stride, t, by->sin);
+		load_runs(a->cos + row * a->cos_stride, t, by->cos);
+		load_runs(a->sin + row * a->sin_stride, t, by->sin);
 	}
+}
+
+DEVICE void unpack_turn(const struct packed_turn *packed, struct turn *by)
+{
+	UNROLL
+	for (int i = 0; i < TURN_RUNS; i++) {
+		widen_words(packed->cos + i * RUN_WORDS, TABLE_ELEMENT, TURN_RUN, by->cos + i * TURN_RUN);
+		widen_words(packed->sin + i * RUN_WORDS, TABLE_ELEMENT, TURN_RUN, by->sin + i * TURN_RUN);
+	}
+}
+
+DEVICE void load_turn(const struct rope_arguments *a, i64 batch, i64 seq, int t, int there, struct turn *by)
+{
+	struct packed_turn packed;
+	load_packed_turn(a, batch, seq, t, there, &packed);
+	unpack_turn(&packed, by);
 }
 
 DEVICE void turn_head(real *x, const struct turn *by)

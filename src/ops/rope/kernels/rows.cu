@@ -134,22 +134,20 @@ DEVICE void take_gradient(const struct rope_side *side, const struct walk *w, in
 }
 
 /* The gradient of a row that is there or not, in g; sums gets the terms of a weight's. */
-DEVICE void compute_row(const struct rope_arguments *a, const struct rope_side *side, const struct walk *w, const real *weight,
-			int t, int there, int stage, real (*g)[HELD], real *sums)
+DEVICE void compute_row(const struct rope_arguments *a, const struct rope_side *side, const struct walk *w, const struct turn *by,
+			const real *weight, int t, int there, int stage, real (*g)[HELD], real *sums)
 {
 	real x[1][HELD];
-	struct turn by;
-	load_turn(a, w->batch, w->seq, t, there, &by);
 #if NORM == 2
 	struct statistics s[1];
 	take_x(side, w, t, there, stage, x[0]);
-	compute_turned(x, &by, s, (real)a->eps, t);
+	compute_turned(x, by, s, (real)a->eps, t);
 	take_gradient(side, w, t, there, stage, g[0]);
 	norm_backward(g, x, s, t);
-	turn_back(g[0], &by);
+	turn_back(g[0], by);
 #else
 	take_gradient(side, w, t, there, stage, g[0]);
-	turn_back(g[0], &by);
+	turn_back(g[0], by);
 	if (NORM) {
 		if (LATE)
 			sync_warp();

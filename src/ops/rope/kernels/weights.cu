@@ -24,7 +24,9 @@ DEVICE void walk_chunk(const struct rope_arguments *a, const struct rope_side *s
 			  (stage + STAGES - 1) % STAGES);
 		walk_heads(a, side, &ahead);
 		FETCH_WAIT(STAGES - 1);
-		compute_row(a, side, &now, weight, t, first + i < end, stage, g, sums);
+		struct turn by;
+		load_turn(a, now.batch, now.seq, t, first + i < end, &by);
+		compute_row(a, side, &now, &by, weight, t, first + i < end, stage, g, sums);
 		walk_heads(a, side, &now);
 		stage = (stage + 1) % STAGES;
 	}
