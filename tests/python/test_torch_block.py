@@ -14,6 +14,7 @@ import evenkeel
 import evenkeel.torch as ek
 from block_cases import FORMS, block_of, example, step, twin
 from evenkeel.torch._block_bias import copy_and_sum
+from evenkeel.torch._block_fork import fork
 from evenkeel.torch._block_heads import packed_heads
 from evenkeel.torch._block_tables import tables
 from torch_cases import DEVICE
@@ -156,8 +157,8 @@ def graph_of(y):
 
 
 KERNELS = {  # the nodes of evenkeel, and how many gradients autograd adds
-    "reordered": ({"RecomputedBackward": 2, "NormResidualBackward": 2}, 2),
-    "reordered rms without biases": ({"RecomputedBackward": 2, "NormResidualBackward": 2}, 2),
+    "reordered": ({"RecomputedBackward": 2, "NormResidualBackward": 2, "ForkBackward": 2}, 0),
+    "reordered rms without biases": ({"RecomputedBackward": 2, "NormResidualBackward": 2, "ForkBackward": 2}, 0),
     "pre-norm": ({"RecomputedBackward": 3, "AddNormBackward": 2}, 0),  # one for the bias of the last product
     "pre-norm rms": ({"RecomputedBackward": 2, "AddNormBackward": 2}, 0),
     "input norms": ({"RecomputedBackward": 2, "AddNormBackward": 2, "NormResidualBackward": 2}, 0),
@@ -199,6 +200,64 @@ def test_the_gradient_of_v_is_copied_and_its_columns_are_summed_as_by_bias_act(d
     bias = torch.zeros_like(sums, requires_grad=True)
     (expected,) = torch.autograd.grad(ek.bias_act(packed[..., 8:], bias, "none"), bias, packed[..., 8:])
     assert torch.equal(sums, expected) and torch.equal(alone, expected)
+
+
+# ---- a product and its input past it ----
+
+
+def forked(kind=None):
+    """x, weight, and the sum of both ways of a fork, after kind has seen what it gave."""
+    x, weight = example((2, 9, 32)).requires_grad_(), example((48, 32), seed=2).requires_grad_()
+    y, past = fork(x, weight, torch.ones(48, device=DEVICE))
+    past = past * 3  # its gradient is new memory
+    if kind is not None:
+        kind(past)
+    return x, weight, y.sum(-1, keepdim=True) + past
+
+
+def test_a_fork_gives_the_product_and_x_and_the_sum_of_their_gradients():
+    x, weight, result = forked()
+    torch.testing.assert_close(result, (x @ weight.t() + 1).sum(-1, keepdim=True) + x * 3)
+    dy = example((2, 9, 32), seed=3)
+    expected = torch.autograd.grad((x @ weight.t()).sum(-1, keepdim=True) + x * 3, (x, weight), dy)
+    for found, wanted in zip(torch.autograd.grad(result, (x, weight), dy), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_product_of_backward_adds_in_memory_that_nothing_else_refers_to(kept):
+    x, _, result = forked()
+    found, (mul,) = [], [node for node, _ in result.grad_fn.next_functions if node.name() == "MulBackward0"]
+
+    def see(inputs, _):
+        found.append(inputs[0] if kept else inputs[0].data_ptr())
+
+    mul.register_hook(see)
+    dy = torch.ones(2, 9, 32, device=DEVICE)
+    (dx,) = torch.autograd.grad(result, x, dy)
+    if kept:
+        assert found[0].data_ptr() != dx.data_ptr() and torch.equal(found[0], dy * 3)
+    else:
+        assert found[0] == dx.data_ptr()
+
+
+def test_the_gradient_that_a_user_gives_is_not_written():
+    x, weight = example((2, 9, 32)).requires_grad_(), example((48, 32), seed=2)
+    y, past = fork(x, weight, None)
+    given = torch.ones(2, 9, 32, device=DEVICE)
+    torch.autograd.grad((y, past), x, (torch.ones_like(y), given))
+    assert torch.equal(given, torch.ones_like(given))
+
+
+def test_a_fork_has_gradients_of_gradients():
+    x, weight = (example(shape, torch.float64).requires_grad_() for shape in ((2, 3, 4), (5, 4)))
+    assert torch.autograd.gradcheck(lambda *given: fork(*given, None), (x, weight))
+    assert torch.autograd.gradgradcheck(lambda *given: fork(*given, None), (x, weight))
+    for first in (True, False):  # one of the ways alone
+        y, past = fork(x, weight, None)
+        (dx,) = torch.autograd.grad((y if first else past).sum(), x)
+        expected = weight.sum(0).expand_as(x) if first else torch.ones_like(x)
+        torch.testing.assert_close(dx, expected)
 
 
 def test_the_bias_of_the_last_product_of_a_pre_norm_block_has_a_gradient_of_every_order():

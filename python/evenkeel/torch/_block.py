@@ -120,17 +120,21 @@ class _Block(Module):
             raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, seq, {self.d_model})")
         return _block_fused if self.fused else _block_plain
 
-    def _attend(self, parts: Any, x: Tensor, rope: _Tables | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The attention of x before its bias, and that bias, where it is still to be added."""
+    def _attend(
+        self, parts: Any, x: Tensor, rope: _Tables | None, mask: Tensor | None, forks: bool = False
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The attention of x before its bias, that bias, where it is still to be added, and x, which forks there."""
         if rope is None and self._rotation is not None:
             rope = tables(self._rotation, x.shape[1], x.device, x.dtype)
         norms = self.q_norm, self.k_norm
-        q, k, v = parts.heads(x, self.qkv, self._cut, norms, self._rotation, rope)
-        return parts.product(_attention(q, k, v, mask, self.causal, self.scale), self.out)  # type: ignore[no-any-return]
+        q, k, v, past = parts.heads(x, self.qkv, self._cut, norms, self._rotation, rope, forks)
+        y, bias, _ = parts.product(_attention(q, k, v, mask, self.causal, self.scale), self.out)
+        return y, bias, past
 
-    def _activated(self, parts: Any, x: Tensor) -> Tensor:
-        """What the last product of the feed-forward layer is of."""
-        return parts.activate(*parts.product(x, self.up), FEEDFORWARDS[self.activation])  # type: ignore[no-any-return]
+    def _activated(self, parts: Any, x: Tensor, forks: bool = False) -> tuple[Tensor, Tensor]:
+        """What the last product of the feed-forward layer is of, and x."""
+        y, bias, past = parts.product(x, self.up, forks)
+        return parts.activate(y, bias, FEEDFORWARDS[self.activation]), past
 
     def extra_repr(self) -> str:
         heads = f"heads={self._cut.heads}, kv_heads={self._cut.kv_heads}, head_dim={self._cut.head_dim}"
@@ -175,8 +179,9 @@ class PreNormBlock(_Block):
             y, h = parts.norm_and_residual(x, self.norm1)
         else:
             y, h = parts.add_norm(x, None, residual, self.norm1)
-        y, h = parts.add_norm(*self._attend(parts, y, rope, mask), h, self.norm2)
-        f = parts.product_and_bias(self._activated(parts, y), self.down)
+        f, bias, _ = self._attend(parts, y, rope, mask)
+        y, h = parts.add_norm(f, bias, h, self.norm2)
+        f = parts.product_and_bias(self._activated(parts, y)[0], self.down)
         return (f, h) if carry else f + h
 
 
@@ -191,15 +196,17 @@ class ReorderedNormBlock(_Block):
         self.input_norms = bool(input_norms)
         super().__init__(d_model, heads, ffn, **options)
 
-    def _of_input(self, parts: Any, x: Tensor, norm: str) -> tuple[Tensor, Tensor]:
-        """What goes into a sublayer, and what its result is added to."""
-        return parts.norm_and_residual(x, getattr(self, norm)) if self.input_norms else (x, x)
+    def _of_input(self, parts: Any, x: Tensor, norm: str) -> tuple[Tensor, Tensor | None]:
+        """What goes into a sublayer, and what its result is added to; None: that itself."""
+        return parts.norm_and_residual(x, getattr(self, norm)) if self.input_norms else (x, None)
 
     def forward(self, x: Tensor, *, rope: _Tables | None = None, mask: Tensor | None = None) -> Tensor:
         """The block of x, [batch, seq, d_model]; rope and mask as for PreNormBlock."""
-        parts = self._parts_for(x)
-        y, h = self._of_input(parts, x, "input_norm1")
-        h = parts.norm_add(*self._attend(parts, y, rope, mask), h, self.norm1)
-        y, h = self._of_input(parts, h, "input_norm2")
-        f = parts.product(self._activated(parts, y), self.down)
-        return parts.norm_add(*f, h, self.norm2)  # type: ignore[no-any-return]
+        parts, forks = self._parts_for(x), not self.input_norms
+        y, residual = self._of_input(parts, x, "input_norm1")
+        f, bias, past = self._attend(parts, y, rope, mask, forks)
+        h = parts.norm_add(f, bias, past if residual is None else residual, self.norm1)
+        y, residual = self._of_input(parts, h, "input_norm2")
+        activated, past = self._activated(parts, y, forks)
+        f, bias, _ = parts.product(activated, self.down)
+        return parts.norm_add(f, bias, past if residual is None else residual, self.norm2)  # type: ignore[no-any-return]

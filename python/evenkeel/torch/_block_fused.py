@@ -16,6 +16,7 @@ from torch.nn import Linear, Module
 from evenkeel._core import is_plain
 from evenkeel.torch._autograd import APPLY, Refused, attempt
 from evenkeel.torch._block_bias import added
+from evenkeel.torch._block_fork import fork
 from evenkeel.torch._block_heads import packed_heads
 from evenkeel.torch._block_options import Feedforward, Heads, Rotation
 from evenkeel.torch._call import ADD_NORM, LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, options_of
@@ -38,8 +39,19 @@ def _is_bare(linear: Module) -> bool:
     return type(linear) is Linear and not any(hooks) and "forward" not in vars(linear)
 
 
-def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
-    return (F.linear(x, linear.weight), linear.bias) if _is_bare(linear) else (linear(x), None)
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, forks: bool) -> tuple[Tensor, Tensor]:
+    """The product, and x past it: with forks backward adds up the gradients of both ways in the product."""
+    watched = is_compiling() or _is_any_autocast_enabled() or not is_plain(x, weight, bias)
+    if forks and not watched and torch.is_grad_enabled() and x.requires_grad:
+        return fork(x, weight, bias)
+    return F.linear(x, weight, bias), x
+
+
+def product(x: Tensor, linear: Linear, forks: bool = False) -> tuple[Tensor, Tensor | None, Tensor]:
+    if not _is_bare(linear):
+        return linear(x), None, x
+    y, past = _multiply(x, linear.weight, None, forks)
+    return y, linear.bias, past
 
 
 def product_and_bias(x: Tensor, linear: Linear) -> Tensor:
@@ -116,15 +128,20 @@ def heads(
     norms: tuple[Any, Any],
     rotation: Rotation | None,
     tables: tuple[Tensor, Tensor] | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    forks: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The product adds the bias, that of v too; its gradient is summed by the kernel that makes those of q and k."""
     if rotation is None or tables is None:
-        return _heads_without_rope(x, linear, cut, norms)
-    bias = linear.bias if _is_bare(linear) else None
-    qkv = linear(x) if bias is None else F.linear(x, linear.weight, bias.detach())
+        return *_heads_without_rope(x, linear, cut, norms), x
+    bias, past = None, x
+    if _is_bare(linear):
+        bias = linear.bias
+        qkv, past = _multiply(x, linear.weight, None if bias is None else bias.detach(), forks)
+    else:
+        qkv = linear(x)
     run = _packed_heads_outside if is_compiling() else packed_heads
     made: tuple[Tensor, Tensor, Tensor] = run(qkv, bias, cut, norms, rotation, tables)
-    return made
+    return *made, past
 
 
 def _heads_without_rope(x: Tensor, linear: Linear, cut: Heads, norms: tuple[Any, Any]) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,9 +15,9 @@ from evenkeel.torch._block_options import Feedforward, Heads, Rotation
 from evenkeel.torch._composed import ACTIVATIONS
 
 
-def product(x: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
-    """x times the weight, and the bias that is still to be added."""
-    return linear(x), None
+def product(x: Tensor, linear: Linear, forks: bool = False) -> tuple[Tensor, Tensor | None, Tensor]:
+    """x times the weight, the bias that is still to be added, and x; forks: that is used past the product."""
+    return linear(x), None, x
 
 
 def product_and_bias(x: Tensor, linear: Linear) -> Tensor:
@@ -80,17 +80,18 @@ def heads(
     norms: tuple[Any, Any],
     rotation: Rotation | None,
     tables: tuple[Tensor, Tensor] | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v as [batch, heads, seq, head_dim], from one product: the norms of q and k, then RoPE.
+    forks: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q, k and v as [batch, heads, seq, head_dim], from one product: the norms of q and k, then RoPE. And x.
 
     The norms are None, of a head, or of all heads of a token; without a rotation and its tables nothing turns.
     """
     qkv, made = linear(x), []
-    for x, module in zip(torch.split(qkv, cut.columns, -1), (*norms, None), strict=True):
+    for part, module in zip(torch.split(qkv, cut.columns, -1), (*norms, None), strict=True):
         is_full = module is not None and module.normalized_shape != (cut.head_dim,)
-        x = cut.of(norm(x, module) if is_full else x)
-        made.append(x if module is None or is_full else norm(x, module))
+        part = cut.of(norm(part, module) if is_full else part)
+        made.append(part if module is None or is_full else norm(part, module))
     if rotation is not None and tables is not None:
-        made[:2] = [turned(x, *tables, rotation.rotary_dim, rotation.interleaved) for x in made[:2]]
-    q, k, v = (x.transpose(1, 2) for x in made)
-    return q, k, v
+        made[:2] = [turned(part, *tables, rotation.rotary_dim, rotation.interleaved) for part in made[:2]]
+    q, k, v = (part.transpose(1, 2) for part in made)
+    return q, k, v, x
