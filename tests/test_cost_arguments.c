@@ -58,7 +58,7 @@ TEST(bad_arguments_are_refused_by_name)
 	REFUSED(compute_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "compute_dtype (9)");
 	REFUSED(stats_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "stats_dtype (9)");
 	REFUSED(intermediate_dtype, (ek_dtype)9, EK_ERROR_DTYPE, "intermediate_dtype (9)");
-	REFUSED(absent, 16, EK_ERROR_ARGUMENT, "absent (16)");
+	REFUSED(absent, 32, EK_ERROR_ARGUMENT, "absent (32)");
 	REFUSED(with, 16, EK_ERROR_ARGUMENT, "with (16) has bits beyond");
 	REFUSED(with, EK_WITH_GATE, EK_ERROR_ARGUMENT, "with (8) has EK_WITH_GATE, activation is 0");
 	REFUSED(gate_first, 1, EK_ERROR_ARGUMENT, "gate_first (1) must be 0");

@@ -293,9 +293,9 @@ TEST(a_block_contains_its_ops)
 	of.head_dim = 64;
 	of.with = EK_WITH_VALUE | EK_WITH_BIASES;
 	const ek_cost_list *glu = list_of(ek_glu_cost, &of);
-	EXPECT(strcmp(own[3].name, "activation/backward_sums") == 0, "%s", own[3].name);
+	EXPECT(strcmp(own[4].name, "activation/backward_sums") == 0, "%s", own[4].name);
 	for (int i = 0; i < glu->kernel_count; i++)
-		expect_numbers(&own[3 + i], kernels[i].flops, kernels[i].read_bytes, kernels[i].write_bytes);
+		expect_numbers(&own[4 + i], kernels[i].flops, kernels[i].read_bytes, kernels[i].write_bytes);
 	of.with = EK_WITH_RESIDUAL;
 	of.activation = EK_NO_ACTIVATION;
 	const ek_cost *norm = cost_of(&of);
@@ -303,6 +303,24 @@ TEST(a_block_contains_its_ops)
 	for (int i = 0; i < norm->kernel_count; i++)
 		expect_numbers(&own[last + i], norm->kernels[i].flops, norm->kernels[i].read_bytes,
 			       norm->kernels[i].write_bytes);
+}
+
+TEST(a_packed_block_copies_the_gradient_of_v)
+{
+	static const int64_t elements = 8192 * 1024;
+	for (int biases = 0; biases < 2; biases++) {
+		ek_cost_args args = block(EK_REORDERED, EK_BACKWARD, EK_EVENKEEL);
+		const char *name = biases ? "v_proj/dbias" : "v_gradient";
+		int found = 0;
+		args.with = EK_WITH_PACKED | (biases ? EK_WITH_BIASES : 0);
+		const ek_cost_list *list = list_of(ek_block_cost, &args);
+		for (int i = 0; i < list->kernel_count; i++)
+			if (strcmp(kernels[i].name, name) == 0) {
+				expect_numbers(&kernels[i], biases * elements, 2 * elements, 2 * elements);
+				found++;
+			}
+		EXPECT(found == 1, "%d kernels %s", found, name);
+	}
 }
 
 TEST(a_step_is_forward_and_backward)

@@ -72,7 +72,8 @@ static ek_cost_args glu_args(const struct call *call)
 	args.ffn_size = call->c->cols;
 	args.activation = (ek_activation)call->c->activation;
 	args.with = (case_has(call->c, "value") ? EK_WITH_VALUE : 0) |
-		    (case_has(call->c, "gate_bias") ? EK_WITH_BIASES : 0);
+		    (case_has(call->c, "gate_bias") || case_has(call->c, "dgate_bias") ? EK_WITH_BIASES : 0);
+	args.absent = case_has(call->c, "dgate") || call->c->pass == FORWARD ? 0 : EK_NO_DGATE;
 	return args;
 }
 
@@ -93,6 +94,23 @@ TEST(gated_activations_move_what_the_model_says)
 			continue;
 		if (turn / 4 % 2)
 			case_drop(&c, "gate_bias value_bias dgate_bias dvalue_bias");
+		case_normalise(&c);
+		check(&c, glu_args, ek_glu_cost);
+	}
+}
+
+/* dgate is dy: the gate, which must be there, is not read. */
+TEST(without_an_activation_backward_moves_dy_alone)
+{
+	static const char *const operands[] = {"dgate", "dgate dgate_bias", "dgate gate_bias dgate_bias",
+					       "dgate_bias"};
+	static const int64_t shapes[][2] = {{70, 8}, {33, 100}, {5, 1001}, {300, 768}};
+	for (int i = 0; i < COUNT_OF(shapes) * COUNT_OF(operands); i++) {
+		struct test_case c =
+			case_make(&ek_ops[EK_NORM_OPS + 1], BACKWARD, dtype_pairs[i % DTYPE_PAIRS],
+				  shapes[i / 4][0], shapes[i / 4][1]);
+		c.activation = EK_IDENTITY;
+		case_set(&c, operands[i % 4]);
 		case_normalise(&c);
 		check(&c, glu_args, ek_glu_cost);
 	}

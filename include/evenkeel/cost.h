@@ -41,7 +41,8 @@ typedef enum ek_absent {
 	EK_NO_WEIGHT = 1,     /* backward: no dweight either */
 	EK_NO_BIAS = 2,       /* backward: no dbias */
 	EK_NO_STATISTICS = 4, /* EK_EVENKEEL: forward returns none, backward recomputes them */
-	EK_NO_MEAN_LO = 8     /* EK_EVENKEEL: mean and rstd alone */
+	EK_NO_MEAN_LO = 8,    /* EK_EVENKEEL: mean and rstd alone */
+	EK_NO_DGATE = 16      /* ek_glu_cost, EK_EVENKEEL: backward sums the gradients of biases alone */
 } ek_absent;
 
 /* Operands in addition to those of a plain norm. */

@@ -90,12 +90,22 @@ static const struct ek_cost_row attention_back[] = {GRADIENTS("out_proj", "1", "
 static const struct ek_cost_row attention_back_eager[] = {
 	GRADIENTS("out_proj", "1", "q", "model"), BIAS_SUM("out_proj", "biases", "model"), ATTENTION_BACKWARD, END};
 static const struct ek_cost_row qkv_back[] = {
-	QKV_GRADIENTS, BIAS_SUM("v_proj", "biases", "kv"), ADD("add_gradients", "1 - packed", "1"),
+	QKV_GRADIENTS, BIAS_SUM("v_proj", "biases*(1 - packed)", "kv"), ADD("add_gradients", "1 - packed", "1"),
 	ADD("add_gradients", "1 - packed", "1"), END};
 static const struct ek_cost_row qkv_back_eager[] = {
 	QKV_GRADIENTS, BIAS_SUM("q_proj", "biases*(1 - packed)", "q"), BIAS_SUM("k_proj", "biases*(1 - packed)", "kv"),
 	BIAS_SUM("v_proj", "biases*(1 - packed)", "kv"), BIAS_SUM("qkv_proj", "biases*packed", "(q + 2*kv)"), ADD("add_gradients", "1 - packed", "1"),
 	ADD("add_gradients", "1 - packed", "1"), END};
+/* What evenkeel sums by a kernel, the gradient of v copied into the packed one meanwhile; partial sums, a few kB, are not counted. */
+#define OWN_SUM(name, when, out, copied)                                                                              \
+	{name, "fused", "=src/ops/glu/kernels/sums.cu", when,                                                         \
+	 {"tokens*" out, "tokens*" out "*a", copied "*tokens*" out "*a"}},                                            \
+	{name "/fold", "fused", "=src/gpu/kernels/columns.cu", when, {"0", "0", out "*g"}}
+static const struct ek_cost_row v_back[] = {
+	OWN_SUM("v_proj/dbias", "biases*packed", "kv", "1"),
+	{"v_gradient", "fused", "=src/ops/glu/kernels/rows.cu", "packed - biases*packed", {"0", "tokens*kv*a", "tokens*kv*a"}},
+	END};
+static const struct ek_cost_row down_bias_own[] = {OWN_SUM("down_proj/dbias", "biases", "model", "0"), END};
 static const struct ek_cost_row residual_back[] = {ADD("add_residual_gradient", "1", "1"), END};
 
 /* ---- torch.compile: an estimate by the rules of inductor's fusion. Pointwise operations join the reduction or the pointwise kernel
@@ -201,12 +211,12 @@ static const struct ek_block_step pre_norm[] = {
 
 static const struct ek_block_step reordered_back[] = {
 	OP(EK_BLOCK_NORM, "ffn_norm", AFTER), STEP(down_back), OP(EK_BLOCK_GLU, "activation", 0), STEP(up_back), STEP(residual_back),
-	OP(EK_BLOCK_NORM, "attention_norm", AFTER), STEP(attention_back), OP(EK_BLOCK_ROPE, "rope", 0), STEP(qkv_back), STEP(residual_back), LAST};
+	OP(EK_BLOCK_NORM, "attention_norm", AFTER), STEP(attention_back), OP(EK_BLOCK_ROPE, "rope", 0), STEP(v_back), STEP(qkv_back), STEP(residual_back), LAST};
 
 /* The norms add the gradient of what went past them. */
 static const struct ek_block_step pre_norm_back[] = {
-	STEP(down_bias_back), OP(EK_BLOCK_GLU, "activation", 0), STEP(up_back), OP(EK_BLOCK_NORM, "ffn_norm", BEFORE),
-	STEP(attention_back), OP(EK_BLOCK_ROPE, "rope", 0), STEP(qkv_back), OP(EK_BLOCK_NORM, "attention_norm", EK_WITH_RESIDUAL), LAST};
+	STEP(down_bias_own), STEP(down_back), OP(EK_BLOCK_GLU, "activation", 0), STEP(up_back), OP(EK_BLOCK_NORM, "ffn_norm", BEFORE),
+	STEP(attention_back), OP(EK_BLOCK_ROPE, "rope", 0), STEP(v_back), STEP(qkv_back), OP(EK_BLOCK_NORM, "attention_norm", EK_WITH_RESIDUAL), LAST};
 
 /* In eager PyTorch products have their biases; the residual of a norm is a kernel of its own. */
 static const struct ek_block_step reordered_eager[] = {

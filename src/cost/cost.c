@@ -54,7 +54,7 @@ static ek_status check_kind(const ek_cost_args *a)
 	REQUIRE(a->norm == EK_LAYER_NORM || a->norm == EK_RMS_NORM, EK_ERROR_ARGUMENT,
 		"norm (%d) is neither EK_LAYER_NORM (%d) nor EK_RMS_NORM (%d)", (int)a->norm,
 		(int)EK_LAYER_NORM, (int)EK_RMS_NORM);
-	const int all = EK_NO_WEIGHT | EK_NO_BIAS | EK_NO_STATISTICS | EK_NO_MEAN_LO;
+	const int all = EK_NO_WEIGHT | EK_NO_BIAS | EK_NO_STATISTICS | EK_NO_MEAN_LO | EK_NO_DGATE;
 	REQUIRE((a->absent & ~all) == 0, EK_ERROR_ARGUMENT, "absent (%d) has bits beyond EK_NO_… (%d)",
 		a->absent, all);
 	const int others = EK_WITH_RESIDUAL | EK_WITH_X_BIAS | EK_WITH_RESIDUAL_AFTER;

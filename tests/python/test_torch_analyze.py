@@ -139,6 +139,15 @@ def test_the_kernels_of_a_block_are_those_of_the_cost_model():
     assert found("rope", "backward") == [tuple(c) for c in cost("rope", **rope, **{"pass": 2, "with": 32})]
 
 
+def test_the_bias_of_the_last_product_of_a_pre_norm_block_is_a_sum_alone():
+    kernels = made(BLOCKS["pre"](64, 4, 128, dtype=torch.bfloat16), 2, 16, 64, step=True)
+    found = parts(k for k in kernels if k.name.startswith("evenkeel.glu/") and k.phase == "backward")
+    of_down = {"seq_len": 32, "ffn_size": 64, "activation": 7, "with": 32, "absent": 16, "pass": 2}
+    expected = [tuple(c) for c in cost("glu", **of_down)]
+    assert [k[1:] for k in found[: len(expected)]] == expected
+    assert expected[0][1] == 32 * 64 * 2  # bytes read: dy alone
+
+
 def test_functions_are_counted_alone():
     class Activation(nn.Module):
         def __init__(self):

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from evenkeel import _core
+from evenkeel._glu import Options
 from evenkeel.torch._analysis_kernel import Kernel
 
 _WITH = {"residual": 1, "x_bias": 2, "residual_after": 4, "gate": 8, "value": 16, "biases": 32, "positions": 128}
-_ABSENT = {"weight": 1, "bias": 2, "statistics": 4}
+_ABSENT = {"weight": 1, "bias": 2, "statistics": 4, "dgate": 16}
 _ACTIVATIONS = {None: 0, "sigmoid": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4, "relu": 5, "relu_squared": 6, "none": 7}
 _DTYPES = {torch.float32: _core.F32, torch.float16: _core.F16, torch.bfloat16: _core.BF16, torch.float64: _core.F64}
 
@@ -80,8 +81,8 @@ def _glu(tensors: Any, others: Any, is_backward: bool) -> tuple[str, dict[str, i
     activation = next(o for o in others if isinstance(o, str))
     cols = y.shape[-1]
     is_pair = gate.shape[-1] == 2 * cols
-    sums = [o for o in others if isinstance(o, Tensor) and o.dim() == 1 and o.dtype is not torch.uint8]
-    biases = bias is not None or value_bias is not None or (is_backward and len(sums) > 0)
+    dgate, _, *sums = others[len(Options._fields) :][:4] if is_backward else (y, None)
+    biases = any(tensor is not None for tensor in (bias, value_bias, *sums))
     return "glu", {
         "batch_size": 1,
         "seq_len": y.numel() // cols,
@@ -90,6 +91,7 @@ def _glu(tensors: Any, others: Any, is_backward: bool) -> tuple[str, dict[str, i
         "weight_dtype": _first(bias, value_bias),
         "activation": _ACTIVATIONS[activation],
         "with": _mask(_WITH, value=value is not None or is_pair, biases=biases),
+        "absent": _mask(_ABSENT, dgate=dgate is None),
     }
 
 

@@ -194,6 +194,14 @@ static enum ek_symbol dtype_symbol(const struct ek_op *op, const struct ek_opera
 		       : EK_SYMBOL_W_BYTES;
 }
 
+/* Without an activation dgate is dy times the value: a GPU's kernels leave out what has no influence, as READS_GATE of
+ * kernels/elements.cu says. */
+static bool reads_gate(const ek_cost_args *a)
+{
+	return a->activation != EK_IDENTITY || a->with & EK_WITH_VALUE || a->device != EK_CUDA ||
+	       a->variant != EK_EVENKEEL;
+}
+
 static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 {
 	static const struct ek_cost_symbols symbols = {
@@ -216,11 +224,11 @@ static void add_operands(struct ek_facts *facts, const ek_cost_args *a)
 					       .weight_dtype = a->weight_dtype,
 					       .gradient_dtype = a->gradient_dtype,
 					       .dy = tensor,
-					       .gate = tensor,
+					       .gate = reads_gate(a) ? tensor : NULL,
 					       .value = value,
-					       .gate_bias = bias,
+					       .gate_bias = reads_gate(a) ? bias : NULL,
 					       .value_bias = value_bias,
-					       .dgate = tensor,
+					       .dgate = a->absent & EK_NO_DGATE ? NULL : tensor,
 					       .dvalue = value,
 					       .dgate_bias = bias,
 					       .dvalue_bias = value_bias};

@@ -24,7 +24,9 @@ enum {
 	HAS_VALUES = PAIRS || HAS_VALUE,
 	VALUE_SUMS = PAIRS || HAS_DVALUE_BIAS,
 	GATE_SUMS = HAS_DGATE_BIAS,
-	SUMS_EACH = PAIRS ? 2 : GATE_SUMS + VALUE_SUMS  /* column sums for each column */
+	SUMS_EACH = PAIRS ? 2 : GATE_SUMS + VALUE_SUMS, /* column sums for each column */
+	/* dgate of a sum alone is dy: nothing depends on the gate and its bias */
+	READS_GATE = KIND == KIND_GLU_FORWARD || ACTIVATION != ACTIVATION_IDENTITY || HAS_VALUES || LIMITED
 };
 
 /* Elements of a tensor that go with a unit: `each` quads or elements, side by side. */
@@ -48,6 +50,13 @@ DEVICE struct piece load_piece(const u8 *from, const int each, int count)
 		if (WHOLE || e < each * count)
 			p.q[e / PER_QUAD] = put_bits(p.q[e / PER_QUAD], e % PER_QUAD, load_bits(from + e * ELEMENT_BYTES, ELEMENT_BYTES));
 	return p;
+}
+
+DEVICE struct piece load_gate(const u8 *from, int count)
+{
+	struct piece none;
+	none.q[0] = none.q[1] = no_quad();
+	return READS_GATE ? load_piece(from, GATE_EACH, count) : none;
 }
 
 /* The numbers of a piece. */
@@ -123,7 +132,7 @@ DEVICE struct point point_of(const struct glu_arguments *a, struct piece gate, s
 	struct point p;
 	real of_gate[2 * UNIT], bias[2 * UNIT];
 	widen_piece(gate, GATE_EACH, of_gate);
-	if (HAS_GATE_BIAS) {
+	if (HAS_GATE_BIAS && READS_GATE) {
 		load_bias(a->gate_bias, GATE_EACH, col, count, bias);
 		UNROLL
 		for (int e = 0; e < GATE_EACH * UNIT; e++)

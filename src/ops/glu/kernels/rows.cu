@@ -41,7 +41,7 @@ KERNEL(KERNEL_NAME, THREADS, BLOCKS, glu_arguments)
 	UNROLL
 	for (int k = 0; k < UNITS; k++) {
 		at[k] = place_of(&a, first + k * THREADS, all);
-		gate[k] = load_piece(a.gate + bytes_to(&at[k], a.gate_stride, GATE_EACH), GATE_EACH, at[k].count);
+		gate[k] = load_gate(a.gate + bytes_to(&at[k], a.gate_stride, GATE_EACH), at[k].count);
 		if (HAS_VALUE)
 			value[k] = load_piece(a.value + bytes_to(&at[k], a.value_stride, 1), 1, at[k].count);
 		if (!FORWARD)

@@ -68,7 +68,7 @@ DEVICE void fetch_row(const struct walk *w, int count, int stage)
 {
 	const int bytes = count * ELEMENT_BYTES;
 	UNROLL
-	for (int i = 0; i < GATE_EACH; i++) {
+	for (int i = 0; READS_GATE && i < GATE_EACH; i++) {
 		const int left = GATE_EACH * bytes - 16 * i;
 		fetch_unit(fetched_at(stage, i), w->gate + (WHOLE || left > 0 ? 16 * i : 0), left);
 	}
@@ -85,7 +85,7 @@ DEVICE struct row row_of(const struct walk *w, int count, int stage)
 {
 	struct row r;
 	if (!FETCHES) {
-		r.gate = load_piece(w->gate, GATE_EACH, count);
+		r.gate = load_gate(w->gate, count);
 		if (HAS_VALUE)
 			r.value = load_piece(w->value, 1, count);
 		r.dy = load_piece(w->dy, 1, count);
@@ -93,7 +93,7 @@ DEVICE struct row row_of(const struct walk *w, int count, int stage)
 	}
 	UNROLL
 	for (int i = 0; i < GATE_EACH; i++)
-		r.gate.q[i] = load_fetched(fetched_at(stage, i));
+		r.gate.q[i] = READS_GATE ? load_fetched(fetched_at(stage, i)) : no_quad();
 	if (HAS_VALUE)
 		r.value.q[0] = load_fetched(fetched_at(stage, VALUE_PIECE));
 	r.dy.q[0] = load_fetched(fetched_at(stage, DY_PIECE));
