@@ -26,7 +26,7 @@ def to_heads(x: Tensor, head_dim: int) -> Tensor:
 
 def from_heads(x: Tensor) -> Tensor:
     """[rows, heads, head_dim]"""
-    return x[0].transpose(0, 1)
+    return x.squeeze(0).transpose(0, 1)  # not x[0], whose gradient is filled with zeros first
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

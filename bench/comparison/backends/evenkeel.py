@@ -7,7 +7,6 @@ from torch import Tensor
 
 from comparison.backends.base import TORCH_DTYPES, Autograd, Backend, Done, Operands
 from comparison.case import Case
-from comparison.composition import from_heads
 from comparison.ops import OPS
 
 GELU = {"gelu": "none", "gelu_tanh": "tanh"}
@@ -32,8 +31,8 @@ class Evenkeel(Autograd):
         if case.spec.form == "rope":
             weights = (weight, k_weight, case.eps) if case.norm else ()
             heads = (tensor.view(1, case.rows, -1, case.head_dim) for tensor in (x, k))
-            q_out, k_out = getattr(self.library, case.op)(*heads, cos, sin, *weights)
-            return from_heads(q_out), from_heads(k_out)
+            made = getattr(self.library, case.op)(*heads, cos, sin, *weights, layout="bshd")
+            return tuple(tensor.squeeze(0) for tensor in made)
         tensors = (x,) if residual is None and gate is None else (x, gate if residual is None else residual)
         columns = (weight, bias) if case.norm == "layer_norm" else (weight,)
         common = *tensors, (case.cols,), *columns, case.eps

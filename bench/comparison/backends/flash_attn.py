@@ -21,6 +21,6 @@ class FlashAttn(Autograd):
         if case.op == "rope":
             cos, sin = (table[:, : case.head_dim // 2].contiguous() for table in (given.cos, given.sin))
             tensors = (tensor.view(1, case.rows, -1, case.head_dim) for tensor in (given.x, given.k))
-            return tuple(self.turn(tensor, cos, sin)[0] for tensor in tensors)
+            return tuple(self.turn(tensor, cos, sin).squeeze(0) for tensor in tensors)
         options = {"eps": case.eps, "is_rms_norm": case.norm == "rms_norm", "prenorm": case.spec.form == "add"}
         return self.norm(given.x, given.weight, given.bias, residual=given.residual, **options)

@@ -369,11 +369,20 @@ static void set_sums(struct rope_side *to, const struct ek_rope_call *call, int 
 	const int64_t real = (int64_t)ek_bytes_of_dtype(columns.dtype), strip = 32 / policy->row_threads;
 	const bool weights = kind == KIND_ROPE_WEIGHTS;
 	to->slot_rows = ek_slot_rows(s.rows, s.cols);
+	to->chunk_rows = CHUNK_ROWS;
 	to->pitch = (int64_t)ek_partial_bytes(&columns) / real;
 	to->walkers = weights ? walkers_of(to->slot_rows, policy->row_threads) : 1;
-	int64_t groups = policy->threads / (weights ? policy->row_threads : 32), slots = groups / to->walkers,
+	const int64_t groups = policy->threads / (weights ? policy->row_threads : 32),
+		      strips = weights ? 1 : quotient_up(to->heads, strip);
+	int64_t slots = groups / to->walkers, partials = quotient_up(ek_slot_count(s.rows, s.cols), slots);
+	/* Two sides of short slots would be two waves: a warp starts once for two slots. */
+	if (!weights && call->side_count == 2 && 2 * to->slot_rows <= CHUNK_ROWS && partials * strips > 192) {
+		to->chunk_rows = (unsigned)to->slot_rows;
+		to->slot_rows *= 2;
+		slots *= 2;
 		partials = quotient_up(ek_slot_count(s.rows, s.cols), slots);
-	to->blocks = (unsigned)(partials * (weights ? 1 : quotient_up(to->heads, strip)));
+	}
+	to->blocks = (unsigned)(partials * strips);
 	if (gradient_of(&call->sides[side], kind))
 		to->partials = workspace ? workspace + workspace_to(call, side, kind) : NULL;
 	*fold = (struct ek_fold){.partials = to->partials,

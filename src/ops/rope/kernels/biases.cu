@@ -1,6 +1,6 @@
-/* Backward with the gradients of biases: rule 6 over tokens. Follows rows.cu. A warp walks the tokens of a slot in a strip of
- * the heads that its threads take; the warps of a block walk neighbouring slots, whose sums it folds into one
- * partial sum. SPDX-License-Identifier: MIT */
+/* Backward with the gradients of biases: rule 6 over tokens. Follows rows.cu. A warp walks the tokens of a slot, or of two
+ * that are short, in a strip of the heads that its threads take; the warps of a block walk neighbouring slots, whose sums it folds
+ * into one partial sum. SPDX-License-Identifier: MIT */
 
 enum { STRIP_HEADS = 32 / ROW_THREADS };
 
@@ -16,7 +16,8 @@ DEVICE void load_next_turn(const struct rope_arguments *a, const struct walk *w,
 	load_packed_turn(a, batch, seq, t, 1, by);
 }
 
-/* `rows` rows of a slot; its sums are then on the board. All threads of a warp take the same steps. */
+/* `rows` rows; the sums of their chunks, or of two slots, are then on the board, added in order. All threads of a warp take the same
+ * steps. */
 DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *side, i64 first, int rows, i64 head, int t)
 {
 	const int there = head < side->heads;
@@ -24,7 +25,7 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 	real weight[HELD], sums[HELD], g[1][HELD];
 	struct packed_turn next;
 	struct turn by;
-	u32 stage = 0;
+	u32 stage = 0, in_chunk = 0;
 	if (!LATE)
 		load_weights(side, t, weight);
 	UNROLL
@@ -42,13 +43,15 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 		fetch_row(side, &ahead, t, there && row + STAGES - 1 < rows, (stage + STAGES - 1) % STAGES);
 		walk_on(a, side, &ahead);
 		FETCH_WAIT(STAGES - 1);
-		if (row > 0 && row % CHUNK_ROWS == 0) {
+		if (in_chunk == side->chunk_rows) {
 			UNROLL
 			for (int i = 0; i < HELD; i++) {
-				*board_of(i) = row == CHUNK_ROWS ? sums[i] : *board_of(i) + sums[i];
+				*board_of(i) = row == (int)side->chunk_rows ? sums[i] : *board_of(i) + sums[i];
 				sums[i] = 0;
 			}
+			in_chunk = 0;
 		}
+		in_chunk++;
 		if (!TURN_AHEAD)
 			load_packed_turn(a, now.batch, now.seq, t, there, &next);
 		unpack_turn(&next, &by);
@@ -63,7 +66,7 @@ DEVICE void walk_slot(const struct rope_arguments *a, const struct rope_side *si
 	}
 	UNROLL
 	for (int i = 0; i < HELD; i++)
-		*board_of(i) = rows > CHUNK_ROWS ? *board_of(i) + sums[i] : sums[i];
+		*board_of(i) = rows > (int)side->chunk_rows ? *board_of(i) + sums[i] : sums[i];
 }
 
 KERNEL(KERNEL_NAME, THREADS, BLOCKS, rope_arguments)

@@ -284,13 +284,17 @@ DEVICE void load_packed_turn(const struct rope_arguments *a, i64 batch, i64 seq,
 	}
 }
 
-DEVICE void unpack_turn(const struct packed_turn *packed, struct turn *by)
+DEVICE void unpack_runs(const u32 *w, real *x)
 {
 	UNROLL
-	for (int i = 0; i < TURN_RUNS; i++) {
-		widen_words(packed->cos + i * RUN_WORDS, TABLE_ELEMENT, TURN_RUN, by->cos + i * TURN_RUN);
-		widen_words(packed->sin + i * RUN_WORDS, TABLE_ELEMENT, TURN_RUN, by->sin + i * TURN_RUN);
-	}
+	for (int i = 0; i < TURN_RUNS; i++)
+		widen_words(w + i * RUN_WORDS, TABLE_ELEMENT, TURN_RUN, x + i * TURN_RUN);
+}
+
+DEVICE void unpack_turn(const struct packed_turn *packed, struct turn *by)
+{
+	unpack_runs(packed->cos, by->cos);
+	unpack_runs(packed->sin, by->sin);
 }
 
 DEVICE void load_turn(const struct rope_arguments *a, i64 batch, i64 seq, int t, int there, struct turn *by)

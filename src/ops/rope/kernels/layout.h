@@ -32,6 +32,7 @@ struct rope_side {
 	void *partials; /* of its sums: [block][pitch]; NULL: none are wanted */
 	long long x_strides[ROPE_STRIDES], dy_strides[ROPE_STRIDES], y_strides[ROPE_STRIDES];
 	long long slot_rows, pitch; /* weights.cu, biases.cu; pitch: numbers of a sum of all columns */
+	unsigned chunk_rows;        /* biases.cu: of a chunk, or of a slot, of which a warp walks two then */
 	unsigned blocks;            /* weights.cu, biases.cu: of this side */
 	unsigned heads;
 	unsigned groups; /* turn.cu: threads that share the heads of a token; they take every so many-th */

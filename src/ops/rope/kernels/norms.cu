@@ -188,8 +188,8 @@ DEVICE void norm_backward(real (*g)[HELD], real (*xhat)[HELD], const struct stat
 
 /* ---- rule 12 ---- */
 
-/* Threads with many elements of a head, or several heads of many blocks, load what they need where they use it. */
-enum { LATE = HELD > 16 || FORWARD || KIND == KIND_ROPE_BIASES };
+/* Where registers are short, threads load what they need where they use it. */
+enum { LATE = HELD > 16 || FORWARD || KIND == KIND_ROPE_BIASES || !WHOLE };
 #define WEIGHTS_OF_USE(side, weight, t)      \
 	real of_use[HELD];                   \
 	const real *w = weight;              \
