@@ -1,6 +1,6 @@
 /* Column sums of a task's rows (rule 6): terms of rows into chunks, slots and leaves, leaves into an aligned subtree, and the
  * subtrees of all tasks into a gradient. Included by the CPU kernels of an op, with the words of level.inc.h.
- * Makes: N(columns), N(add_columns), N(column_sums), N(columns_for), N(rows_in_chunk), N(rows_are_in), N(open_sums), N(finish_tree),
+ * Makes: N(columns), N(add_columns), N(column_sums), N(columns_for), N(plus_product), N(rows_in_chunk), N(rows_are_in), N(open_sums), N(finish_tree),
  * N(finish_gradient). SPDX-License-Identifier: MIT */
 
 /* Where column sums come from and go: [cols] of each sum. mask 0: from +0. */
@@ -83,12 +83,18 @@ INLINE int64_t N(rows_in_chunk)(const struct N(column_sums) *sums, int64_t row)
 INLINE struct N(columns) N(columns_for)(const struct N(column_sums) *sums, int64_t row)
 {
 	if (!sums->task)
-		return (struct N(columns)){COLUMNS_NONE, NULL, NULL, 0, 0};
+		return (struct N(columns)){COLUMNS_NONE, V(zeros), NULL, 0, 0};
 	int64_t in_leaf = (row - sums->task->first_row) % sums->leaf_rows;
 	real *to = in_leaf >= CHUNK_ROWS ? sums->tree.chunk : sums->tree.leaf;
 	bool begins = in_leaf % CHUNK_ROWS == 0;
 	enum columns kind = sums->task->slot_rows == 1 ? COLUMNS_SLOTS : COLUMNS_CHAIN;
 	return (struct N(columns)){kind, begins ? V(zeros) : to, to, begins ? 0 : -1, sums->tree.cols};
+}
+
+/* A column's sum and a term a * b. Slots of one row are sums of their own, which are added. */
+INLINE vec N(plus_product)(enum columns kind, vec a, vec b, vec sum)
+{
+	return kind == COLUMNS_SLOTS ? V(add)(sum, V(mul)(a, b)) : V(fma)(a, b, sum);
 }
 
 /* Rows up to `end` are in: does a chunk or a leaf end here? */

@@ -1,60 +1,70 @@
-/* The row sum of rule 2 of docs/numerics.md over one segment of real numbers, in registers. Included by CPU kernels with the words of
- * level.inc.h and N(W). Makes: N(term), N(segment_sums). SPDX-License-Identifier: MIT */
+/* The row sum of rule 2 of docs/numerics.md over one segment, in registers. Included by CPU kernels with the words of level.inc.h,
+ * N(W), N(STEP) and those of steps.inc.h. Makes: N(term), N(segment_sums). SPDX-License-Identifier: MIT */
 
 /* What is summed: u, u * v, or both u - m and (u - m)^2. */
 enum N(term) { N(OF_U), N(OF_PRODUCT), N(OF_MOMENTS) };
 
-/* Adds the first n (1 … W) terms at u to the lanes; lanes beyond stay. */
-INLINE void N(add_term)(const enum N(term) term, const real *u, const real *v, vec m, int n, vec *sum,
-			vec *squares)
+/* What is summed of n terms, at most SEGMENT: elements of a dtype, which lie in the order of another dtype's load2. */
+struct N(terms) {
+	int dtype, order;
+	const void *u, *v;
+	vec m;
+	int64_t n;
+};
+
+/* Adds the first n (1 … STEP) terms from `at` on to two registers of lanes; lanes beyond stay. fresh: lanes are at +0. */
+INLINE void N(add_step)(const enum N(term) term, const struct N(terms) * t, int64_t at, int n,
+			const bool fresh, vec sum[2], vec squares[2])
 {
-	vec a = n == N(W) ? V(load)(u) : V(load_part)(u, n);
+	vec a[2], b[2];
+	N(load2)(t->dtype, t->u, at, n, a);
 	if (term == N(OF_PRODUCT)) {
-		*sum = V(fma)(a, n == N(W) ? V(load)(v) : V(load_part)(v, n), *sum);
+		N(load2)(t->dtype, t->v, at, n, b);
+		UNROLL for (int k = 0; k < 2; k++) sum[k] =
+			fresh ? V(mul)(a[k], b[k]) : V(fma)(a[k], b[k], sum[k]);
 		return;
 	}
 	if (term == N(OF_MOMENTS)) {
-		a = V(sub)(a, m);
-		if (n != N(W))
-			a = V(first)(a, n);
-		*squares = V(fma)(a, a, *squares);
+		UNROLL for (int k = 0; k < 2; k++) a[k] = V(sub)(a[k], t->m);
+		if (n != N(STEP))
+			N(first2)(t->dtype, a, n);
+		UNROLL for (int k = 0; k < 2; k++) squares[k] = V(fma)(a[k], a[k], squares[k]);
 	}
-	*sum = V(add)(*sum, a);
+	UNROLL for (int k = 0; k < 2; k++) sum[k] = fresh ? a[k] : V(add)(sum[k], a[k]);
 }
 
-/* The lanes of a block, GROUP registers wide, of n numbers from `at` on; the terms of a lane lie LANES apart. */
-INLINE void N(add_block)(const enum N(term) term, const real *u, const real *v, vec m, int64_t at, int64_t n,
-			 vec sum[GROUP], vec squares[GROUP])
+/* The lanes of a block, GROUP registers wide, from `at` on; the terms of a lane lie LANES apart. */
+INLINE void N(add_block)(const enum N(term) term, const struct N(terms) * t, int64_t at, vec sum[GROUP],
+			 vec squares[GROUP])
 {
+	enum { BLOCK = GROUP * N(W) };
 	UNROLL for (int k = 0; k < GROUP; k++) sum[k] = squares[k] = V(splat)(0);
-	if (at + GROUP * N(W) <= n && n <= LANES) { /* most heads: a term each */
-		UNROLL for (int k = 0; k < GROUP; k++) N(add_term)(term, u + at + k * N(W), v + at + k * N(W),
-								   m, N(W), &sum[k], &squares[k]);
+	if ((t->n % BLOCK == 0 || at + BLOCK <= t->n) && t->n <= LANES) { /* most heads: a term each */
+		UNROLL for (int k = 0; k < GROUP; k += 2)
+			N(add_step)(term, t, at + k * N(W), N(STEP), true, sum + k, squares + k);
 		return;
 	}
-	UNROLL for (int k = 0; k < GROUP; k++) for (int64_t i = at + k * N(W); i < n; i += LANES)
-		N(add_term)(term, u + i, v + i, m, (int)smaller(N(W), n - i), &sum[k], &squares[k]);
+	UNROLL for (int k = 0; k < GROUP; k += 2) for (int64_t i = at + k * N(W); i < t->n; i += LANES)
+		N(add_step)(term, t, i, (int)smaller(N(STEP), t->n - i), false, sum + k, squares + k);
 }
 
-/* Of n numbers, at most SEGMENT; *of_squares with OF_MOMENTS alone. */
-INLINE real N(segment_sums)(const enum N(term) term, const real *u, const real *v, real mean, int64_t n,
-			    real *of_squares)
+/* *of_squares with OF_MOMENTS alone. */
+INLINE real N(segment_sums)(const enum N(term) term, const struct N(terms) * t, real *of_squares)
 {
 	enum { BLOCK = GROUP * N(W), BLOCKS = PASTE(ACT, BLOCKS) };
-	const vec m = V(splat)(mean);
 	vec sums[BLOCKS], square_sums[BLOCKS];
 	UNROLL_BLOCKS for (int block = 0; block < BLOCKS; block++)
 	{
 		vec sum[GROUP], squares[GROUP];
 		sums[block] = square_sums[block] = V(splat)(0);
-		if (block * BLOCK >= n)
+		if (block * BLOCK >= t->n)
 			continue;
-		N(add_block)(term, u, v, m, block * BLOCK, n, sum, squares);
-		sums[block] = V(narrow)(sum);
+		N(add_block)(term, t, block * BLOCK, sum, squares);
+		sums[block] = N(fold)(t->order, sum);
 		if (term == N(OF_MOMENTS))
-			square_sums[block] = V(narrow)(squares);
+			square_sums[block] = N(fold)(t->order, squares);
 	}
 	if (term == N(OF_MOMENTS))
-		*of_squares = V(sum)(square_sums) + 0;
-	return V(sum)(sums) + 0; /* -0 never leaves a sum */
+		*of_squares = N(fold_blocks)(t->order, square_sums) + 0;
+	return N(fold_blocks)(t->order, sums) + 0; /* -0 never leaves a sum */
 }

@@ -6,6 +6,7 @@ enum { N(W) = PASTE(ACT, WIDTH), N(STEP) = 2 * N(W) };
 
 #include "cpu/convert.inc.h"
 #include "cpu/columns.inc.h"
+#include "cpu/steps.inc.h"
 #include "cpu/rowsum.inc.h"
 
 /* The first n (1 … W) numbers at p. */
@@ -23,78 +24,7 @@ INLINE void N(store)(real *p, vec a, int n)
 }
 
 #include "cpu_turn.inc.h"
-
-/* ---- the norm of a head ---- */
-
-/* As xhat uses them: fma(x - mean, rstd, shift). RMSNorm: a mean of 0 and a shift of -0, which change no bit. */
-struct N(stats) {
-	real mean, rstd, shift;
-};
-
-/* Rule 3. */
-INLINE struct N(stats) N(statistics)(const struct ek_rope_call *c, const real *x)
-{
-	const int64_t count = c->head_dim;
-	const real n = (real)count, eps = (real)c->eps;
-	real q;
-	if (c->norm == EK_RMS_NORM) {
-		q = N(segment_sums)(N(OF_PRODUCT), x, x, 0, count, NULL);
-		return (struct N(stats)){0, 1 / V(sqrt1)(q / n + eps), -(real)0};
-	}
-	const real m0 = N(segment_sums)(N(OF_U), x, x, 0, count, NULL) / n;
-	const real s = N(segment_sums)(N(OF_MOMENTS), x, x, m0, count, &q);
-	const real correction = s / n, mean = m0 + correction, mean_lo = (m0 - mean) + correction;
-	const real v = V(fma1)(-correction, correction, q / n), rstd = 1 / V(sqrt1)((v < 0 ? 0 : v) + eps);
-	return (struct N(stats)){mean, rstd, -(mean_lo * rstd)};
-}
-
-/* Rule 4: y = xhat(x) * weight. x and y may be the same. */
-INLINE void N(normalize)(const struct N(stats) * s, const real *x, const real *weight, real *y, int64_t count)
-{
-	const vec mean = V(splat)(s->mean), rstd = V(splat)(s->rstd), shift = V(splat)(s->shift);
-	for (int64_t i = 0; i < count; i += N(W)) {
-		const int n = (int)smaller(N(W), count - i);
-		const vec xhat = V(fma)(V(sub)(N(load)(x + i, n), mean), rstd, shift);
-		N(store)(y + i, V(mul)(xhat, N(load)(weight + i, n)), n);
-	}
-}
-
-/* Rule 5: the gradient of x from g. g and dx may be the same. */
-INLINE void N(norm_backward)(const struct ek_rope_call *c, const real *g, const real *xhat, real rstd_of_x,
-			     real *dx)
-{
-	const int64_t count = c->head_dim;
-	const bool centred = c->norm == EK_LAYER_NORM;
-	const real a = N(segment_sums)(N(OF_PRODUCT), g, xhat, 0, count, NULL) / (real)count,
-		   b = centred ? N(segment_sums)(N(OF_U), g, g, 0, count, NULL) / (real)count : 0;
-	const vec mean_a = V(splat)(a), mean_b = V(splat)(b), rstd = V(splat)(rstd_of_x);
-	for (int64_t i = 0; i < count; i += N(W)) {
-		const int n = (int)smaller(N(W), count - i);
-		const vec gi = N(load)(g + i, n), x = N(load)(xhat + i, n);
-		const vec d = centred ? V(sub)(gi, V(fma)(x, mean_a, mean_b)) : V(fnma)(x, mean_a, gi);
-		N(store)(dx + i, V(mul)(d, rstd), n);
-	}
-}
-
-INLINE void N(multiply)(const real *a, const real *b, real *to, int64_t count)
-{
-	for (int64_t i = 0; i < count; i += N(W)) {
-		const int n = (int)smaller(N(W), count - i);
-		N(store)(to + i, V(mul)(N(load)(a + i, n), N(load)(b + i, n)), n);
-	}
-}
-
-/* The weight, 1 + weight, or ones. */
-static void N(set_weight)(const struct ek_rope_call *c, const void *weight, real *to)
-{
-	const struct N(tensor) from = N(tensor_at)(weight, c->weight_dtype, 0);
-	for (int64_t i = 0; i < c->head_dim; i++)
-		to[i] = weight && !c->weight_offset ? 0 : 1;
-	if (weight && c->weight_offset)
-		N(add)(&from, 0, c->head_dim, to);
-	else if (weight)
-		N(widen)(&from, 0, c->head_dim, to);
-}
+#include "cpu_norm.inc.h"
 
 /* ---- heads between tensors and real numbers ---- */
 
@@ -115,9 +45,15 @@ INLINE struct N(heads) N(heads_of)(const struct ek_rope_call *c, const void *ten
 	return (struct N(heads)){t, strides[2], c->head_dim, buffer, direct && N(is_real)(&t)};
 }
 
+/* Head i's elements, and its numbers. */
+INLINE void *N(element)(const struct N(heads) * h, int64_t i)
+{
+	return N(from)(&h->tensor, i * h->stride);
+}
+
 INLINE real *N(head)(const struct N(heads) * h, int64_t i)
 {
-	return h->direct ? N(from)(&h->tensor, i * h->stride) : h->buffer + i * h->head_dim;
+	return h->direct ? N(element)(h, i) : h->buffer + i * h->head_dim;
 }
 
 INLINE void N(read_heads)(const struct N(heads) * h, int64_t count)
@@ -166,6 +102,8 @@ INLINE int64_t N(heads_together)(const struct ek_rope_heads *h, int64_t row)
 		       smaller(N(MOST_TOGETHER), larger(1, SEGMENT / h->call->head_dim)));
 }
 
+#include "cpu_direct.inc.h"
+
 /* ---- forward ---- */
 
 /* Heads of a token, of which x is v. */
@@ -177,7 +115,8 @@ INLINE void N(forward_heads)(const struct ek_rope_call *c, const struct N(angles
 	for (int64_t i = 0; i < count && (!c->norm || c->norm_last); i++)
 		N(turn)(c, angles, N(head)(x, i), N(head)(y, i));
 	for (int64_t i = 0; i < count && c->norm; i++)
-		stats[i] = N(statistics)(c, N(head)(c->norm_last ? y : x, i));
+		stats[i] = N(statistics)(c->norm, PASTE(dtype, ACT), N(head)(c->norm_last ? y : x, i),
+					 c->head_dim, (real)c->eps);
 	for (int64_t i = 0; i < count && c->norm; i++) {
 		N(normalize)(&stats[i], N(head)(c->norm_last ? y : x, i), weight, N(head)(y, i), c->head_dim);
 		if (!c->norm_last)
@@ -185,51 +124,47 @@ INLINE void N(forward_heads)(const struct ek_rope_call *c, const struct N(angles
 	}
 }
 
-/* Heads as they are from a tensor to y, by `direct`; bias: of the first. */
-INLINE void N(turn_directly)(const struct ek_rope_heads *h, const struct N(direct_turn) * direct,
-			     const struct N(angles) * angles, const struct N(heads) * x, const void *bias,
-			     const struct N(heads) * y, int64_t count)
-{
-	const struct N(tensor) b = N(tensor_at)(bias, h->call->weight_dtype, 0);
-	for (int64_t i = 0; i < count; i++)
-		direct->turn(h->call, angles, N(from)(&x->tensor, i * x->stride),
-			     N(from)(&b, i * x->head_dim), N(from)(&y->tensor, i * y->stride),
-			     h->nontemporal);
-}
-
 /* What a token's heads are turned by; direct: or NULL. */
 INLINE void N(set_angles_for)(const struct ek_rope_call *c, int64_t token, bool back,
-			      const struct N(direct_turn) * direct, struct N(angles) * angles)
+			      const struct N(direct) * direct, struct N(angles) * angles)
 {
 	N(set_angles)(c, token, back, angles);
+	if (direct) {
+		direct->order(angles->cos, c->rotary_dim / 2);
+		direct->order(angles->sin, c->rotary_dim);
+	}
+}
+
+INLINE void N(set_weight_for)(const struct ek_rope_call *c, const void *weight,
+			      const struct N(direct) * direct, real *to)
+{
+	N(set_weight)(c, weight, to);
 	if (direct)
-		direct->order(angles, c->rotary_dim / 2);
+		direct->order(to, c->head_dim);
 }
 
 static void N(forward)(const struct ek_rope_heads *h)
 {
 	const struct ek_rope_call *c = h->call;
 	const struct ek_rope_side *side = h->side;
-	const struct N(direct_turn) *direct = N(direct_turn_of)(h);
-	const struct N(tensor) bias = N(tensor_at)(side->bias, c->weight_dtype, 0);
+	const struct N(direct) *direct = N(direct_of)(h, EK_ROPE_NO_SUM);
 	struct N(angles) angles;
 	real weight[EK_MAX_HEAD_DIM], from[SEGMENT], to[SEGMENT];
-	N(set_weight)(c, side->weight, weight);
+	N(set_weight_for)(c, side->weight, direct, weight);
 	for (int64_t row = h->first, count; row < h->end; row += count) {
 		const int64_t token = row / side->heads, head = row % side->heads;
 		count = N(heads_together)(h, row);
 		if (head == 0 || row == h->first)
 			N(set_angles_for)(c, token, false, direct, &angles);
-		const struct N(heads) y =
-			N(heads_of)(c, side->y, side->y_strides, token, head, to, !h->nontemporal);
 		if (direct) {
-			const struct N(heads) x =
-				N(heads_of)(c, side->x, side->x_strides, token, head, from, true);
-			N(turn_directly)
-			(h, direct, &angles, &x, N(from)(&bias, head * c->head_dim), &y, count);
+			const struct N(direct_heads) these =
+				N(direct_heads_of)(h, token, head, count, &angles, weight);
+			direct->forward(&these);
 			continue;
 		}
 		const struct N(heads) x = N(read_biased)(c, side, token, head, count, from);
+		const struct N(heads) y =
+			N(heads_of)(c, side->y, side->y_strides, token, head, to, !h->nontemporal);
 		N(forward_heads)(c, &angles, weight, &x, &y, count);
 		N(write_heads)(&y, count, h->nontemporal);
 	}
@@ -256,13 +191,13 @@ INLINE void N(backward_head)(const struct ek_rope_call *c, struct N(backward_wor
 	}
 	if (c->norm_last) {
 		N(turn)(c, &w->angles, x, w->d);
-		s = N(statistics)(c, w->d);
+		s = N(statistics)(c->norm, PASTE(dtype, ACT), w->d, c->head_dim, (real)c->eps);
 		N(normalize)(&s, w->d, w->ones, w->xhat, c->head_dim);
 		N(norm_backward)(c, dy, w->xhat, s.rstd, w->d);
 		N(turn)(c, &w->back, w->d, dv);
 		return;
 	}
-	s = N(statistics)(c, x);
+	s = N(statistics)(c->norm, PASTE(dtype, ACT), x, c->head_dim, (real)c->eps);
 	N(normalize)(&s, x, w->ones, w->xhat, c->head_dim);
 	N(turn)(c, &w->back, dy, w->d);
 	N(multiply)(w->d, w->weight, dv, c->head_dim);
@@ -279,74 +214,92 @@ INLINE void N(add_terms)(const struct N(columns) * c, int64_t start, const real 
 	}
 }
 
-/* The same of products. Slots of one row are sums of their own, which are added. */
+/* The same of products. */
 INLINE void N(add_products)(const struct N(columns) * c, const real *a, const real *b, int64_t count)
 {
-	const bool apart = c->kind == COLUMNS_SLOTS;
 	for (int64_t i = 0; i < count; i += N(W)) {
 		const int n = (int)smaller(N(W), count - i);
 		const vec sum = N(load)(c->from + (i & c->mask), n), x = N(load)(a + i, n),
 			  y = N(load)(b + i, n);
-		N(store)(c->to + i, apart ? V(add)(sum, V(mul)(x, y)) : V(fma)(x, y, sum), n);
+		N(store)(c->to + i, N(plus_product)(c->kind, x, y, sum), n);
 	}
+}
+
+/* Heads from `row` on, in buffers. */
+INLINE void N(backward_heads)(const struct ek_rope_heads *h, struct N(backward_work) * w,
+			      enum ek_rope_sum sum, struct N(column_sums) * sums, int64_t row, int64_t count,
+			      bool writes)
+{
+	const struct ek_rope_call *c = h->call;
+	const struct ek_rope_side *side = h->side;
+	const int64_t token = row / side->heads, head = row % side->heads;
+	real from[SEGMENT], dy_from[SEGMENT], to[SEGMENT];
+	struct N(heads) x = {.direct = false};
+	if (c->norm)
+		x = N(read_biased)(c, side, token, head, count, from);
+	const struct N(heads) dy = N(heads_of)(c, side->dy, side->dy_strides, token, head, dy_from, true);
+	const struct N(heads) dx =
+		N(heads_of)(c, side->y, side->y_strides, token, head, to, writes && !h->nontemporal);
+	N(read_heads)(&dy, count);
+	for (int64_t i = 0; i < count; i++) {
+		real *dv = N(head)(&dx, i);
+		N(backward_head)(c, w, c->norm ? N(head)(&x, i) : NULL, N(head)(&dy, i), dv);
+		if (sum == EK_ROPE_NO_SUM)
+			continue;
+		const struct N(columns) columns =
+			N(columns_for)(sums, sum == EK_ROPE_OF_BIAS ? token : row + i);
+		if (sum == EK_ROPE_OF_BIAS) {
+			N(add_terms)(&columns, (head + i) * c->head_dim, dv, c->head_dim);
+		} else {
+			N(add_products)(&columns, w->d, w->xhat, c->head_dim);
+			N(rows_are_in)(sums, row + i + 1);
+		}
+	}
+	if (sum == EK_ROPE_OF_BIAS && head + count == side->heads)
+		N(rows_are_in)(sums, token + 1);
+	if (writes)
+		N(write_heads)(&dx, count, h->nontemporal);
 }
 
 static void N(backward)(const struct ek_rope_heads *h, enum ek_rope_sum sum,
 			const struct ek_column_task *task, bool writes)
 {
 	const struct ek_rope_call *c = h->call;
-	const struct ek_rope_side *side = h->side;
-	const int64_t heads = side->heads, dim = c->head_dim, rows = h->end - h->first;
-	const struct N(direct_turn) *direct = sum == EK_ROPE_NO_SUM ? N(direct_turn_of)(h) : NULL;
+	const int64_t heads = h->side->heads, dim = c->head_dim, rows = h->end - h->first;
+	const struct N(direct) *direct = N(direct_of)(h, sum);
 	struct N(backward_work) w;
-	real from[SEGMENT], dy_from[SEGMENT], to[SEGMENT];
 	struct N(column_sums) sums;
 	N(open_sums)
 	(&sums, task, sum == EK_ROPE_OF_BIAS ? rows / heads : rows,
 	 sum == EK_ROPE_OF_BIAS ? heads * dim : dim, 1);
-	N(set_weight)(c, side->weight, w.weight);
+	N(set_weight_for)(c, h->side->weight, direct, w.weight);
 	N(set_weight)(c, NULL, w.ones);
 	for (int64_t row = h->first, count; row < h->end; row += count) {
 		const int64_t token = row / heads, head = row % heads;
-		struct N(heads) x = {.direct = false};
 		count = N(heads_together)(h, row);
 		if (head == 0 || row == h->first) {
 			N(set_angles_for)(c, token, true, direct, &w.back);
 			if (c->norm_last)
 				N(set_angles)(c, token, false, &w.angles);
 		}
-		if (c->norm)
-			x = N(read_biased)(c, side, token, head, count, from);
-		const struct N(heads) dy =
-			N(heads_of)(c, side->dy, side->dy_strides, token, head, dy_from, true);
-		const struct N(heads) dx =
-			N(heads_of)(c, side->y, side->y_strides, token, head, to, writes && !h->nontemporal);
-		if (direct) {
-			N(turn_directly)(h, direct, &w.back, &dy, NULL, &dx, count);
+		if (!direct) {
+			N(backward_heads)(h, &w, sum, &sums, row, count, writes);
 			continue;
 		}
-		N(read_heads)(&dy, count);
-		for (int64_t i = 0; i < count; i++) {
-			real *dv = N(head)(&dx, i);
-			N(backward_head)(c, &w, c->norm ? N(head)(&x, i) : NULL, N(head)(&dy, i), dv);
-			if (sum == EK_ROPE_NO_SUM)
-				continue;
-			const struct N(columns) columns =
-				N(columns_for)(&sums, sum == EK_ROPE_OF_BIAS ? token : row + i);
-			if (sum == EK_ROPE_OF_BIAS) {
-				N(add_terms)(&columns, (head + i) * dim, dv, dim);
-			} else {
-				N(add_products)(&columns, w.d, w.xhat, dim);
-				N(rows_are_in)(&sums, row + i + 1);
-			}
-		}
-		if (sum == EK_ROPE_OF_BIAS && head + count == heads)
-			N(rows_are_in)(&sums, token + 1);
-		if (writes)
-			N(write_heads)(&dx, count, h->nontemporal);
+		const struct N(columns) columns = N(columns_for)(&sums, row);
+		if (task)
+			count = smaller(count, N(rows_in_chunk)(&sums, row));
+		const struct N(direct_heads) these =
+			N(direct_heads_of)(h, token, head, count, &w.back, w.weight);
+		direct->backward(&these, &columns, writes);
+		if (task)
+			N(rows_are_in)(&sums, row + count);
 	}
-	if (task)
+	if (task) {
 		N(finish_tree)(&sums.tree, task->result);
+		if (direct)
+			N(natural_order)(direct, task->result, dim);
+	}
 	if (h->nontemporal)
 		nontemporal_fence();
 }
