@@ -39,6 +39,7 @@ GLU_ON_STANDIN = "^cuda_glu$"
 ROPE_OP = "src/ops/rope/op.c"
 ROPE_REFERENCE = "src/ops/rope/reference.inc.h"
 ROPE_HEADS = "src/ops/rope/cpu_heads.inc.h"
+ROPE_DIRECT = "src/ops/rope/cpu_direct.inc.h"
 ROPE_TURN = "src/ops/rope/cpu_turn.inc.h"
 
 MUTATIONS = [
@@ -275,13 +276,19 @@ MUTATIONS = [
              "an element is its own partner in the scalar kernels"),
     Mutation("rope_rest_of_a_head", ROPE_TURN, "if (x != y && rest)", "if (false && rest)",
              "elements that do not turn are not written"),
-    Mutation("rope_order_of_angles", ROPE_HEADS, "\t\tdirect->order(angles, c->rotary_dim / 2);\n", "\t\t(void)direct;\n",
+    Mutation("rope_order_of_angles", ROPE_HEADS, "\t\tdirect->order(angles->sin, c->rotary_dim);\n", "",
              "angles lie in another order than the elements of bf16", "avx512_bf16"),
-    Mutation("rope_bias_of_the_next_head", ROPE_HEADS, "N(from)(&b, i * x->head_dim)", "N(from)(&b, (i + 1) * x->head_dim)",
+    Mutation("rope_bias_of_the_next_head", ROPE_DIRECT, "h->bias.at + head * h->bias.stride",
+             "h->bias.at + (head + 1) * h->bias.stride",
              "a head gets the bias of the next one"),
-    Mutation("rope_chain_of_slots", ROPE_HEADS, "const bool apart = c->kind == COLUMNS_SLOTS;", "const bool apart = false;",
+    Mutation("rope_order_of_sums", ROPE_DIRECT, "numbers[start + (int)index[i]] = ordered[i];",
+             "numbers[start + i] = ordered[i];", "the gradient of a weight lies in the order of bf16's elements", "avx512_bf16"),
+    Mutation("rope_chunks_of_heads", ROPE_HEADS, "count = smaller(count, N(rows_in_chunk)(&sums, row));", "(void)0;",
+             "heads that go together cross the end of a chunk"),
+    Mutation("rope_chain_of_slots", "src/cpu/columns.inc.h", "kind == COLUMNS_SLOTS ? V(add)(sum, V(mul)(a, b)) : V(fma)(a, b, sum)",
+             "V(fma)(a, b, sum)",
              "two slots of one row each are one chain of fma"),
-    Mutation("rope_weight_rows", ROPE_HEADS, "N(rows_are_in)(&sums, row + i + 1);", "N(rows_are_in)(&sums, row + 1);",
+    Mutation("rope_weight_rows", ROPE_HEADS, "N(rows_are_in)(sums, row + i + 1);", "N(rows_are_in)(sums, row + 1);",
              "chunks of a weight's sum end with other heads"),
     Mutation("rope_normalized_weight", ROPE_HEADS, "N(multiply)(w->d, w->weight, dv, c->head_dim);",
              "N(multiply)(w->d, w->ones, dv, c->head_dim);", "the gradient of a head's norm leaves out the weight"),
