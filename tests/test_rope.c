@@ -44,6 +44,29 @@ TEST(tokens_and_threads)
 		}
 }
 
+/* Heads that kernels keep in registers: no biases, every choice; slots of one row and of several, groups of heads that cross chunks. */
+TEST(heads_without_biases)
+{
+	static const struct head_sizes shapes[] = {{1, 5, 6, 2, 64, 64},
+						   {1, 9, 5, 1, 128, 128},
+						   {2, 3, 3, 1, 256, 256},
+						   {1, 150, 33, 3, 64, 64},
+						   {1, 110, 20, 4, 128, 128}};
+	for (int s = 0; s < COUNT_OF(shapes); s++)
+		for (int k = 0; k < ROPE_CASES; k++) {
+			struct test_case c = rope_case(k, shapes[s]);
+			for (int choice = 0; choice < case_choice_count(&c); choice++) {
+				struct test_case chosen = c;
+				if (choice && !test_sampled(s > 2 ? 60 : 12))
+					continue;
+				case_choose(&chosen, choice);
+				case_drop(&chosen, "q_bias");
+				case_drop(&chosen, "k_bias");
+				case_check_levels(&chosen);
+			}
+		}
+}
+
 /* Every set of optional operands, in place and not, accumulating and not. */
 TEST(operands_and_places)
 {
