@@ -12,9 +12,8 @@
 #define ACCESS_QUADS 0 /* as of the norms, here and below */
 #define ACCESS_ELEMENTS 2
 
-/* sums.cu: the warps of a block, a slot of 32 units each, or a chunk of one; and the rows that a thread has on their way or in hand:
- * 8192x8192 with biases .92, three .88, of whose ring the biases lack the L1 */
-enum { SUM_WARPS = 8, SUM_STAGES = 2 };
+/* sums.cu: the warps of a block, a slot of 32 units each, or a chunk of one. */
+enum { SUM_WARPS = 8 };
 
 /* Strides in bytes; pointers of absent operands NULL. */
 struct glu_arguments {

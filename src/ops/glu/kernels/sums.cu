@@ -1,13 +1,14 @@
 /* Backward of gated activations with the gradients of biases: rule 6. Follows elements.cu. A warp walks the rows of a slot, or of one
  * chunk of it where slots are few, in a strip of 32 units, a lane a unit. The SUM_WARPS warps of a block have neighbouring rows; it
  * folds their sums, and writes one partial sum. Rows are fetched into shared memory ahead; a thread reads there what it has fetched
- * itself, so no thread waits for another before the end. SPDX-License-Identifier: MIT */
+ * itself, so no thread waits for another before the end. Constants of its own: THREADS, 32 SUM_WARPS; BLOCKS that shall fit a
+ * multiprocessor; STAGES, rows that a thread has on their way or in hand. SPDX-License-Identifier: MIT */
 
 enum {
 	THREAD_SUMS = SUMS_EACH * UNIT,
-	PIECES = GATE_EACH + HAS_VALUE + 1, /* quads of a row that a thread fetches */
-	VALUE_PIECE = GATE_EACH,
-	DY_PIECE = GATE_EACH + HAS_VALUE,
+	VALUE_PIECE = READS_GATE ? GATE_EACH : 0,
+	DY_PIECE = VALUE_PIECE + HAS_VALUE,
+	PIECES = DY_PIECE + 1, /* quads of a row that a thread fetches */
 	FETCHES = ACCESS == ACCESS_QUADS /* else rows are loaded where they are used */
 };
 
@@ -131,7 +132,7 @@ DEVICE void walk_rows(const struct glu_arguments *a, i64 first, int rows, int co
 	for (int i = 0; i < THREAD_SUMS; i++)
 		sums[i] = 0;
 	UNROLL
-	for (int i = 0; FETCHES && i < SUM_STAGES - 1; i++) {
+	for (int i = 0; FETCHES && i < STAGES - 1; i++) {
 		if (i < rows)
 			fetch_row(&w, count, i);
 		read_on(&w, a);
@@ -140,13 +141,13 @@ DEVICE void walk_rows(const struct glu_arguments *a, i64 first, int rows, int co
 	int stage = 0;
 	NO_UNROLL
 	for (int i = 0; i < rows; i++) {
-		if (FETCHES && i + SUM_STAGES - 1 < rows)
-			fetch_row(&w, count, (stage + SUM_STAGES - 1) % SUM_STAGES);
+		if (FETCHES && i + STAGES - 1 < rows)
+			fetch_row(&w, count, (stage + STAGES - 1) % STAGES);
 		fetch_close();
-		FETCH_WAIT(SUM_STAGES - 1);
+		FETCH_WAIT(STAGES - 1);
 		const struct row r = row_of(&w, count, stage);
 		read_on(&w, a);
-		stage = (stage + 1) % SUM_STAGES;
+		stage = (stage + 1) % STAGES;
 		if (i > 0 && i % CHUNK_ROWS == 0) {
 			UNROLL
 			for (int k = 0; k < THREAD_SUMS; k++) {
