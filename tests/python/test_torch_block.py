@@ -241,6 +241,15 @@ def test_the_product_of_backward_adds_in_memory_that_nothing_else_refers_to(kept
         assert found[0] == dx.data_ptr()
 
 
+def test_in_a_stack_of_blocks_the_gradient_of_every_residual_but_the_last_takes_the_sum():
+    first, second = block_of("reordered"), block_of("reordered", seed=5)
+    y = second(first(example().requires_grad_()))
+    with torch.profiler.profile() as profiler:
+        y.backward(example(seed=2))
+    calls = Counter(event.name for event in profiler.events())
+    assert calls["aten::addmm_"] == 3 and calls["aten::addmm"] == 1  # that one's is the user's
+
+
 def test_the_gradient_that_a_user_gives_is_not_written():
     x, weight = example((2, 9, 32)).requires_grad_(), example((48, 32), seed=2)
     y, past = fork(x, weight, None)

@@ -73,8 +73,13 @@ class Fork(Function):
             return dy @ weight, dweight, None
         is_own = not torch.is_grad_enabled() and past.is_contiguous() and _references(past) == _references_of_autograd()
         onto = past.view(-1, past.shape[-1]) if is_own else past.reshape(-1, past.shape[-1])
-        add = onto.addmm_ if is_own else onto.addmm
-        return add(rows, weight).view(x.shape), dweight, None
+        dx = (onto.addmm_ if is_own else onto.addmm)(rows, weight)
+        # As a plain tensor, not as a view, whose base would be another reference to the memory.
+        return (
+            (dx.view(x.shape) if torch.is_grad_enabled() else torch.ops.aten._unsafe_view(dx, x.shape)),
+            dweight,
+            None,
+        )
 
 
 def fork(x: Tensor, weight: Tensor, bias: Tensor | None) -> Pair:
