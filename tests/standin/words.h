@@ -93,15 +93,20 @@ DEVICE void standin_store(void *to, quad v, const struct standin_place *place)
 }
 
 #define load_once(from) standin_load(from, STANDIN_PLACE("load_once"))
+#define load_kept(from) standin_load(from, STANDIN_PLACE("load_kept"))
 #define load_shared_by_all(from) standin_load(from, STANDIN_PLACE("load_shared_by_all"))
 #define store_once(to, v) standin_store(to, v, STANDIN_PLACE("store_once"))
 #define load_shared_by_all_8(from) \
 	(*(const u64 *)standin_machine->reading(from, sizeof(u64), STANDIN_PLACE("load_shared_by_all_8")))
 #define load_once_8(from) \
 	(*(const u64 *)standin_machine->reading(from, sizeof(u64), STANDIN_PLACE("load_once_8")))
+#define load_kept_8(from) \
+	(*(const u64 *)standin_machine->reading(from, sizeof(u64), STANDIN_PLACE("load_kept_8")))
 #define store_once_8(to, v) \
 	(*(u64 *)standin_machine->writing(to, sizeof(u64), STANDIN_PLACE("store_once_8")) = (v))
 #define store_kept(to, v) standin_store(to, v, STANDIN_PLACE("store_kept"))
+#define store_kept_8(to, v) \
+	(*(u64 *)standin_machine->writing(to, sizeof(u64), STANDIN_PLACE("store_kept_8")) = (v))
 #define load_one(type, from) \
 	(*(const type *)standin_machine->reading(from, sizeof(type), STANDIN_PLACE("load_one")))
 #define store_one(type, to, value) \

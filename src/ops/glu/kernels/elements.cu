@@ -40,7 +40,7 @@ DEVICE struct piece load_piece(const u8 *from, const int each, int count)
 	struct piece p;
 	p.q[0] = p.q[1] = no_quad();
 	if (ACCESS == ACCESS_QUADS && (WHOLE || count == UNIT)) {
-		p.q[0] = each == 2 ? load_shared_by_all(from) : load_once(from);
+		p.q[0] = each == 2 ? load_shared_by_all(from) : load_kept(from);
 		if (each == 2)
 			p.q[1] = load_shared_by_all(from + 16);
 		return p;
@@ -83,9 +83,9 @@ DEVICE void store_piece(u8 *to, const int each, const real *x, int count)
 	if (ACCESS == ACCESS_QUADS && (WHOLE || count == UNIT)) {
 		if (count == 0)
 			return;
-		store_once(to, q[0]);
+		store_kept(to, q[0]);
 		if (each == 2)
-			store_once(to + 16, q[1]);
+			store_kept(to + 16, q[1]);
 		return;
 	}
 	UNROLL

@@ -61,9 +61,9 @@ DEVICE quad load_unit(const u8 *from)
 {
 	quad v = no_quad();
 	if (UNIT * ELEMENT_BYTES == 16 && !SINGLE)
-		return load_once(from);
+		return load_kept(from);
 	if (UNIT * ELEMENT_BYTES == 8 && !SINGLE) {
-		u64 bits = load_once_8(from);
+		u64 bits = load_kept_8(from);
 		v.w[0] = (u32)bits;
 		v.w[1] = (u32)(bits >> 32);
 		return v;
@@ -74,9 +74,9 @@ DEVICE quad load_unit(const u8 *from)
 DEVICE void store_unit(u8 *to, quad v)
 {
 	if (UNIT * ELEMENT_BYTES == 16 && !SINGLE)
-		store_once(to, v);
+		store_kept(to, v);
 	else if (UNIT * ELEMENT_BYTES == 8 && !SINGLE)
-		store_once_8(to, (u64)v.w[1] << 32 | v.w[0]);
+		store_kept_8(to, (u64)v.w[1] << 32 | v.w[0]);
 	else
 		store_bits(to, ELEMENT_BYTES, quad_bits(v, 0));
 }
