@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import evenkeel
 import evenkeel.torch as ek
 from block_cases import FORMS, block_of, example, step, twin
+from evenkeel.torch import _block_fork
 from evenkeel.torch._block_bias import copy_and_sum
 from evenkeel.torch._block_fork import fork
 from evenkeel.torch._block_heads import packed_heads
@@ -269,6 +270,79 @@ def test_a_fork_has_gradients_of_gradients():
         torch.testing.assert_close(dx, expected)
 
 
+def test_a_gradient_that_is_wanted_on_its_way_is_not_written():
+    x, weight = example((2, 9, 32)).requires_grad_(), example((48, 32), seed=2)
+    y, past = fork(x, weight, None)
+    result = y.sum(-1, keepdim=True) + past * 3
+    _, on_its_way = torch.autograd.grad(result, (x, past), torch.ones_like(x))
+    assert torch.equal(on_its_way, torch.full_like(x, 3.0))
+
+
+def test_a_pytorch_that_does_not_count_references_gives_the_same_gradients(monkeypatch):
+    def step_of(fork_result):
+        x, weight, result = fork_result
+        return torch.autograd.grad(result, (x, weight), example((2, 9, 32), seed=3))
+
+    expected = step_of(forked())
+
+    def missing(_):
+        raise AttributeError("_use_count")
+
+    _block_fork._references_of_autograd.cache_clear()
+    monkeypatch.setattr(_block_fork, "_references", missing)
+    found = step_of(forked())
+    _block_fork._references_of_autograd.cache_clear()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("frozen", ["x", "weight"])
+def test_a_fork_keeps_only_what_a_gradient_is_made_of(frozen):
+    x, weight, kept = example((2, 9, 32)), example((48, 32), seed=2), []
+    (weight if frozen == "x" else x).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        y, past = fork(x, weight, None)
+    assert [t.shape for t in kept] == [x.shape if frozen == "x" else weight.shape]
+    (y.sum() + past.sum()).backward()
+    if frozen == "x":
+        torch.testing.assert_close(weight.grad, x.sum((0, 1)).expand_as(weight))
+    else:
+        torch.testing.assert_close(x.grad, (weight.sum(0) + 1).expand_as(x))
+
+
+@pytest.mark.parametrize("form", SMOKE)
+def test_gradients_in_batches_are_those_one_by_one(form):
+    block, x = block_of(form), example().requires_grad_()
+    batch = torch.stack([example(seed=2), example(seed=3)])
+    with sdpa_kernel(SDPBackend.MATH):
+        y = block(x)
+    (found,) = torch.autograd.grad(y, x, batch, is_grads_batched=True, retain_graph=True)
+    for dx, dy in zip(found, batch, strict=True):
+        torch.testing.assert_close(dx, torch.autograd.grad(y, x, dy, retain_graph=True)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["weight", "bias", "qkv", "down"])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("form", SMOKE)
+def test_frozen_parameters_have_no_gradient_and_the_others_the_same(form, alone, part):
+    block, x, dy = block_of(form), example(), example(seed=2)
+    for name, parameter in block.named_parameters():
+        parameter.requires_grad_((part in name) == alone)
+    every, found = (step(b, x, dy) for b in (block_of(form), block))
+    assert all((found[name] is None) == ((part in name) != alone) for name, _ in block.named_parameters())
+    found = {name: gradient for name, gradient in found.items() if gradient is not None}
+    assert largest_difference(found, {name: every[name] for name in found}) < 1e-5
+
+
+def test_the_last_product_of_a_carrying_block_may_be_written_in_place():
+    block, x, found = block_of("pre-norm"), example(), []
+    for choice in (True, False):
+        leaf = x.clone().requires_grad_()
+        f, h = twin(block, choice)(leaf, carry=True)
+        (f.mul_(2) + h).backward(example(seed=2))
+        found.append({"x": leaf.grad})
+    assert largest_difference(*found) < 1e-5
+
+
 def test_the_bias_of_the_last_product_of_a_pre_norm_block_has_a_gradient_of_every_order():
     block, x = block_of("pre-norm", torch.float64), example((2, 9, 32), torch.float64)
     dy = example((2, 9, 32), torch.float64, seed=2).requires_grad_()
@@ -401,9 +475,10 @@ def test_an_x_of_another_shape_is_refused(cls, shape):
         cls(32, 4, 48, device=DEVICE)(example(shape))
 
 
+@pytest.mark.parametrize("form", SMOKE)
 @pytest.mark.parametrize("fused", [True, False])
-def test_no_sequences_are_no_results(fused):
-    block, x = block_of("pre-norm", fused=fused), example((0, 9, 32)).requires_grad_()
+def test_no_sequences_are_no_results(fused, form):
+    block, x = block_of(form, fused=fused), example((0, 9, 32)).requires_grad_()
     y = block(x)
     y.sum().backward()
     assert y.shape == x.grad.shape == (0, 9, 32) and not block.qkv.weight.grad.any()
@@ -454,12 +529,13 @@ def test_gradients_of_every_order(form):
         assert torch.autograd.gradgradcheck(block, (x,), fast_mode=True)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("form", SMOKE)
-def test_a_checkpointed_block_has_the_same_gradients(form):
+def test_a_checkpointed_block_has_the_same_gradients(form, reentrant):
     block, x = block_of(form), example().requires_grad_()
     (expected,) = torch.autograd.grad(block(x).sum(), x)
-    (found,) = torch.autograd.grad(checkpoint(block, x, use_reentrant=False).sum(), x)
-    assert torch.equal(found, expected)
+    checkpoint(block, x, use_reentrant=reentrant).sum().backward()
+    assert torch.equal(x.grad, expected)
 
 
 @pytest.mark.parametrize("form", SMOKE)

@@ -52,7 +52,9 @@ class _AddedBias(NamedTuple):
         return bias.new_zeros(()).expand(self.shape).requires_grad_(), bias
 
     def forward(self, inputs: Tensors) -> tuple[Tensor | None, ...]:
-        return inputs[:1]  # type: ignore[return-value]
+        product = inputs[0]
+        assert product is not None
+        return (product.detach(),)  # not the input itself: autograd would refuse to let its user write into it
 
     def backward(self, gradients: Tensors, kept: Tensors, needs: Sequence[bool]) -> tuple[Tensor | None, ...]:
         (dy,), bias = gradients, kept[1]

@@ -13,6 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
+from torch.compiler import is_compiling
+from torch.utils._python_dispatch import _disable_current_modes
+
+from evenkeel._core import is_plain
+from evenkeel.torch._autograd import has_no_memory
 
 Pair = tuple[Tensor, Tensor]
 
@@ -42,12 +47,18 @@ def _references_of_autograd() -> tuple[int, ...]:
     """() where this PyTorch does not tell."""
     found: list[tuple[int, ...]] = []
     try:
-        with torch.enable_grad():
-            x = torch.zeros(1, requires_grad=True)
-            torch.autograd.grad(_Probe.apply(x, found) * 2, x, torch.ones(1))  # type: ignore[no-untyped-call]
+        with _disable_current_modes(), torch.enable_grad():  # a mode may keep tensors, or make others
+            x = torch.zeros(1, requires_grad=True, device="cpu")
+            torch.autograd.grad(_Probe.apply(x, found) * 2, x, torch.ones(1, device="cpu"))  # type: ignore[no-untyped-call]
     except AttributeError:
         return ()
     return found[0]
+
+
+def _is_replaceable(gradient: Tensor) -> bool:
+    """Whether memory is all that it has: no history, no batch of is_grads_batched."""
+    seen = torch.is_grad_enabled() or is_compiling() or not is_plain(gradient) or has_no_memory(gradient)
+    return not seen and gradient.is_contiguous()
 
 
 class Fork(Function):
@@ -55,7 +66,8 @@ class Fork(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Pair:
-        ctx.save_for_backward(x, weight)
+        needs_x, needs_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
         ctx.set_materialize_grads(False)
         return F.linear(x, weight, bias), x.view_as(x)
 
@@ -65,21 +77,19 @@ class Fork(Function):
         needs_x, needs_weight, _ = ctx.needs_input_grad
         if dy is None:
             return past, None, None
-        rows = dy.flatten(0, -2)
-        dweight = rows.t() @ x.flatten(0, -2) if needs_weight else None
+        rows = dy.reshape(-1, dy.shape[-1])
+        dweight = rows.t().mm(x.reshape(-1, x.shape[-1])) if needs_weight else None
         if not needs_x:
             return None, dweight, None
         if past is None:
-            return dy @ weight, dweight, None
-        is_own = not torch.is_grad_enabled() and past.is_contiguous() and _references(past) == _references_of_autograd()
+            return rows.mm(weight).view(*dy.shape[:-1], -1), dweight, None
+        known = _is_replaceable(past) and _references_of_autograd()
+        is_own = bool(known) and _references(past) == known
         onto = past.view(-1, past.shape[-1]) if is_own else past.reshape(-1, past.shape[-1])
         dx = (onto.addmm_ if is_own else onto.addmm)(rows, weight)
         # As a plain tensor, not as a view, whose base would be another reference to the memory.
-        return (
-            (dx.view(x.shape) if torch.is_grad_enabled() else torch.ops.aten._unsafe_view(dx, x.shape)),
-            dweight,
-            None,
-        )
+        view = torch.ops.aten._unsafe_view if _is_replaceable(dx) else Tensor.view
+        return view(dx, past.shape), dweight, None
 
 
 def fork(x: Tensor, weight: Tensor, bias: Tensor | None) -> Pair:

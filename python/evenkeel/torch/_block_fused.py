@@ -57,7 +57,7 @@ def product(x: Tensor, linear: Linear, forks: bool = False) -> tuple[Tensor, Ten
 def product_and_bias(x: Tensor, linear: Linear) -> Tensor:
     """The product adds the bias, whose gradient is summed by a kernel."""
     bias = linear.bias if _is_bare(linear) else None
-    if bias is None or is_compiling() or _is_any_autocast_enabled():
+    if bias is None or not bias.requires_grad or is_compiling() or _is_any_autocast_enabled():
         return linear(x)  # type: ignore[no-any-return]
     return added(F.linear(x, linear.weight, bias.detach()), bias)
 
