@@ -248,6 +248,29 @@ TEST(products_of_a_block_are_the_count_by_hand)
 	EXPECT(found == COUNT_OF(products), "%d products", found);
 }
 
+/* 8192 tokens of 1024: the product reads the gradient of x past it, and no kernel adds that. */
+TEST(products_of_a_reordered_backward_add_the_gradient_of_what_went_past_them)
+{
+	static const struct {
+		const char *name;
+		int64_t columns;
+	} products[] = {{"up_proj/dx", 8192}, {"qkv_proj/dx", 3072}};
+	ek_cost_args args = block(EK_REORDERED, EK_BACKWARD, EK_EVENKEEL);
+	const int64_t tokens = 8192, x = tokens * 1024;
+	size_t found = 0;
+	args.with |= EK_WITH_PACKED;
+	const ek_cost_list *list = list_of(ek_block_cost, &args);
+	for (int i = 0; i < list->kernel_count; i++) {
+		EXPECT(strncmp(kernels[i].name, "add_", 4) != 0, "%s", kernels[i].name);
+		if (found == COUNT_OF(products) || strcmp(kernels[i].name, products[found].name) != 0)
+			continue;
+		int64_t columns = products[found++].columns;
+		expect_numbers(&kernels[i], 2 * x * columns + x, 2 * (tokens * columns + 1024 * columns + x),
+			       2 * x);
+	}
+	EXPECT(found == COUNT_OF(products), "%zu products", found);
+}
+
 /* Of pairs of tokens with the earlier of them, and of all: a pair is 2 * 64 FLOP in each of two products. */
 TEST(attention_counts_the_pairs_of_tokens)
 {

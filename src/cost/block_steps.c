@@ -18,9 +18,11 @@
 	{name, "product", LINEAR, when,                                                                               \
 	 {"2*tokens*" in "*" out " + " bias "*tokens*" out, "tokens*" in "*a + " in "*" out "*w + " bias "*" out "*w",  \
 	  "tokens*" out "*a"}}
-#define GRADIENTS(name, when, in, out)                                                                                \
+#define GRADIENTS(name, when, in, out) GRADIENTS_ONTO(name, when, in, out, "", "")
+/* dx is added to another gradient: so many FLOP and bytes more. */
+#define GRADIENTS_ONTO(name, when, in, out, flops, read)                                                              \
 	{name "/dx", "product", LINEAR ", backward", when,                                                            \
-	 {"2*tokens*" in "*" out, "tokens*" out "*a + " in "*" out "*w", "tokens*" in "*a"}},                         \
+	 {"2*tokens*" in "*" out flops, "tokens*" out "*a + " in "*" out "*w" read, "tokens*" in "*a"}},              \
 	{name "/dweight", "product", LINEAR ", backward", when,                                                       \
 	 {"2*tokens*" in "*" out, "tokens*" in "*a + tokens*" out "*a", in "*" out "*g"}}
 #define BIAS_SUM(name, when, out)                                                                                     \
@@ -35,21 +37,23 @@
 	PRODUCT("k_proj", "1 - packed", "model", "kv", q_bias),                                                       \
 	PRODUCT("v_proj", "1 - packed", "model", "kv", v_bias),                                                       \
 	PRODUCT("qkv_proj", "packed", "model", "(q + 2*kv)", v_bias)
-#define QKV_GRADIENTS                                                                                                 \
-	GRADIENTS("q_proj", "1 - packed", "model", "q"),                                                              \
+#define QKV_GRADIENTS QKV_GRADIENTS_ONTO("", "")
+#define QKV_GRADIENTS_ONTO(flops, read)                                                                               \
+	GRADIENTS_ONTO("q_proj", "1 - packed", "model", "q", flops, read),                                            \
 	GRADIENTS("k_proj", "1 - packed", "model", "kv"),                                                             \
 	GRADIENTS("v_proj", "1 - packed", "model", "kv"),                                                             \
-	GRADIENTS("qkv_proj", "packed", "model", "(q + 2*kv)")
+	GRADIENTS_ONTO("qkv_proj", "packed", "model", "(q + 2*kv)", flops, read)
 #define UP(bias)                                                                                                      \
 	PRODUCT("gate_proj", "gated - packed*gated", "model", "ffn", bias),                                           \
 	PRODUCT("value_proj", "gated - packed*gated", "model", "ffn", bias),                                          \
 	PRODUCT("up_proj", "packed*gated", "model", "2*ffn", bias),                                                   \
 	PRODUCT("up_proj", "1 - gated", "model", "ffn", bias)
-#define UP_GRADIENTS                                                                                                  \
-	GRADIENTS("gate_proj", "gated - packed*gated", "model", "ffn"),                                               \
+#define UP_GRADIENTS UP_GRADIENTS_ONTO("", "")
+#define UP_GRADIENTS_ONTO(flops, read)                                                                                \
+	GRADIENTS_ONTO("gate_proj", "gated - packed*gated", "model", "ffn", flops, read),                             \
 	GRADIENTS("value_proj", "gated - packed*gated", "model", "ffn"),                                              \
-	GRADIENTS("up_proj", "packed*gated", "model", "2*ffn"),                                                       \
-	GRADIENTS("up_proj", "1 - gated", "model", "ffn")
+	GRADIENTS_ONTO("up_proj", "packed*gated", "model", "2*ffn", flops, read),                                     \
+	GRADIENTS_ONTO("up_proj", "1 - gated", "model", "ffn", flops, read)
 
 /* A product of scores: 2 * head_dim for each pair of tokens. */
 #define SCORES "((2 - causal)*squares + causal*q_elements)"
@@ -81,6 +85,8 @@ static const struct ek_cost_row down_bias_back[] = {
 	GRADIENTS("down_proj", "1", "ffn", "model"), BIAS_SUM("down_proj", "biases", "model"), END};
 /* What autograd adds up: gradients of the input of two products, of three, and of what went past the sublayer. */
 static const struct ek_cost_row up_back[] = {UP_GRADIENTS, ADD("add_gradients", "gated - packed*gated", "1"), END};
+/* Where norms are reordered, products add what went past the sublayer (beta = 1). */
+static const struct ek_cost_row up_back_onto[] = {UP_GRADIENTS_ONTO(" + elements", " + elements*a"), ADD("add_gradients", "gated - packed*gated", "1"), END};
 static const struct ek_cost_row up_back_eager[] = {
 	UP_GRADIENTS, BIAS_SUM("gate_proj", "biases*gated*(1 - packed)", "ffn"),
 	BIAS_SUM("value_proj", "biases*gated*(1 - packed)", "ffn"), BIAS_SUM("up_proj", "biases*gated*packed", "2*ffn"),
@@ -91,6 +97,9 @@ static const struct ek_cost_row attention_back_eager[] = {
 	GRADIENTS("out_proj", "1", "q", "model"), BIAS_SUM("out_proj", "biases", "model"), ATTENTION_BACKWARD, END};
 static const struct ek_cost_row qkv_back[] = {
 	QKV_GRADIENTS, BIAS_SUM("v_proj", "biases*(1 - packed)", "kv"), ADD("add_gradients", "1 - packed", "1"),
+	ADD("add_gradients", "1 - packed", "1"), END};
+static const struct ek_cost_row qkv_back_onto[] = {
+	QKV_GRADIENTS_ONTO(" + elements", " + elements*a"), BIAS_SUM("v_proj", "biases*(1 - packed)", "kv"), ADD("add_gradients", "1 - packed", "1"),
 	ADD("add_gradients", "1 - packed", "1"), END};
 static const struct ek_cost_row qkv_back_eager[] = {
 	QKV_GRADIENTS, BIAS_SUM("q_proj", "biases*(1 - packed)", "q"), BIAS_SUM("k_proj", "biases*(1 - packed)", "kv"),
@@ -210,8 +219,8 @@ static const struct ek_block_step pre_norm[] = {
 	STEP(up), OP(EK_BLOCK_GLU, "activation", 0), STEP(down_add), LAST};
 
 static const struct ek_block_step reordered_back[] = {
-	OP(EK_BLOCK_NORM, "ffn_norm", AFTER), STEP(down_back), OP(EK_BLOCK_GLU, "activation", 0), STEP(up_back), STEP(residual_back),
-	OP(EK_BLOCK_NORM, "attention_norm", AFTER), STEP(attention_back), OP(EK_BLOCK_ROPE, "rope", 0), STEP(v_back), STEP(qkv_back), STEP(residual_back), LAST};
+	OP(EK_BLOCK_NORM, "ffn_norm", AFTER), STEP(down_back), OP(EK_BLOCK_GLU, "activation", 0), STEP(up_back_onto),
+	OP(EK_BLOCK_NORM, "attention_norm", AFTER), STEP(attention_back), OP(EK_BLOCK_ROPE, "rope", 0), STEP(v_back), STEP(qkv_back_onto), LAST};
 
 /* The norms add the gradient of what went past them. */
 static const struct ek_block_step pre_norm_back[] = {
