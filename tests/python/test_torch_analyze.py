@@ -1,6 +1,7 @@
 """evenkeel.torch.analyze: kernels, bytes and FLOPs against counts by hand, fusion, profiler events, the command."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,6 +115,13 @@ def test_a_block_has_its_launches(order):
     assert sum(k.kind == "product" for k in kernels) == 4
     assert sum(k.kind == "attention" for k in kernels) == 1
     assert len(kernels) + 3 == {"reordered": 12, "pre": 13}[order]
+
+
+@pytest.mark.parametrize("order", BLOCKS)
+def test_backward_of_a_block_has_no_additions_but_those_of_products(order):
+    kernels = made(BLOCKS[order](64, 4, 128, dtype=torch.bfloat16), 2, 16, 64, step=True)
+    backward = Counter(k.name for k in kernels if k.phase == "backward")
+    assert backward["add"] == 0 and backward["addmm"] == {"reordered": 2, "pre": 0}[order]
 
 
 def test_the_kernels_of_a_block_are_those_of_the_cost_model():

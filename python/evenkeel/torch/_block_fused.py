@@ -13,13 +13,12 @@ from torch._compile import _disable_dynamo
 from torch.compiler import is_compiling
 from torch.nn import Linear, Module
 
-from evenkeel._core import is_plain
-from evenkeel.torch._autograd import APPLY, Refused, attempt
+from evenkeel.torch._autograd import APPLY, Refused, forward
 from evenkeel.torch._block_bias import added
 from evenkeel.torch._block_fork import fork
 from evenkeel.torch._block_heads import packed_heads
 from evenkeel.torch._block_options import Feedforward, Heads, Rotation
-from evenkeel.torch._call import ADD_NORM, LAYER_NORM, RMS_NORM, Call, Flavour, Inputs, options_of
+from evenkeel.torch._call import ADD_NORM, LAYER_NORM, RMS_NORM, Call, Flavour, Inputs
 from evenkeel.torch._functional import (
     add_layer_norm,
     add_rms_norm,
@@ -29,6 +28,8 @@ from evenkeel.torch._functional import (
     rms_norm_residual,
 )
 from evenkeel.torch._glu import bias_act, glu
+from evenkeel.torch._ledger import is_estimated
+from evenkeel.torch._recompute import is_ours
 
 _packed_heads_outside = _disable_dynamo(lambda *given: packed_heads(*given))  # torch.compile breaks its graph here
 
@@ -41,7 +42,7 @@ def _is_bare(linear: Module) -> bool:
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, forks: bool) -> tuple[Tensor, Tensor]:
     """The product, and x past it: with forks backward adds up the gradients of both ways in the product."""
-    watched = is_compiling() or _is_any_autocast_enabled() or not is_plain(x, weight, bias)
+    watched = is_compiling() or _is_any_autocast_enabled() or not is_ours(x, weight, bias)
     if forks and not watched and torch.is_grad_enabled() and x.requires_grad:
         return fork(x, weight, bias)
     return F.linear(x, weight, bias), x
@@ -81,20 +82,17 @@ def norm(x: Tensor, module: Any) -> Tensor:
 def norm_and_residual(x: Tensor, module: Any) -> tuple[Tensor, Tensor]:
     """Backward adds the gradients of both in the kernel of the norm, as that of add_layer_norm does."""
     weight, bias = module.weight, getattr(module, "bias", None)
-    watched = is_compiling() or _is_any_autocast_enabled() or not is_plain(x, weight, bias)
+    watched = is_compiling() or _is_any_autocast_enabled() or not is_ours(x, weight, bias)
     if watched or not torch.is_grad_enabled() or not x.requires_grad:
         return norm(x, module), x
     kind = LAYER_NORM if _is_layer_norm(module) else RMS_NORM
     flavour = Flavour(weight_offset=module.weight_offset)
     call = Call(kind, Inputs(x, weight, bias), module.normalized_shape, module.eps, flavour)
     try:
-        with torch.no_grad():
-            made = attempt(call, True)
+        y, stats, options = forward(call, is_estimated())
     except Refused:
         return norm(x, module), x
-    results: tuple[Tensor, Tensor] = APPLY[ADD_NORM](
-        x, None, weight, bias, None, (made.y, x, made.stats, options_of(call))
-    )
+    results: tuple[Tensor, Tensor] = APPLY[ADD_NORM](x, None, weight, bias, None, (y, x, stats, options))
     return results
 
 

@@ -159,7 +159,7 @@ def _attempt(call: Call, inputs: Tensors) -> tuple[Tensor | None, ...]:
     raise failure
 
 
-def _is_ours(*tensors: Any) -> bool:
+def is_ours(*tensors: Any) -> bool:
     """Whether a call on these tensors is the kernels', or only estimated."""
     return is_plain(*tensors) or (is_estimated() and not _are_functorch_transforms_active())
 
@@ -167,7 +167,7 @@ def _is_ours(*tensors: Any) -> bool:
 def serve(call: Call, *inputs: Any) -> tuple[Any, ...]:
     """The results of a call."""
     x = inputs[0]
-    if not _is_ours(*inputs) or x.is_meta or x.numel() == 0:
+    if not is_ours(*inputs) or x.is_meta or x.numel() == 0:
         return call.composed(*inputs)
     try:
         if needs_gradient(*inputs):
@@ -211,7 +211,7 @@ _apply: Callable[..., Any] = super(Function, Recomputed).apply
 
 
 def _backward(call: Call, gradients: Tensors, kept: Tensors, needs: Sequence[bool]) -> Sequence[Any]:
-    if _is_ours(*gradients, *kept):  # a gradient and what hooks unpack may be of any kind
+    if is_ours(*gradients, *kept):  # a gradient and what hooks unpack may be of any kind
         try:
             if torch.is_grad_enabled():
                 return RecomputedBackward.apply(call, needs, len(gradients), *gradients, *kept)  # type: ignore[no-any-return, no-untyped-call]
