@@ -61,10 +61,12 @@ static ek_status copy_there(struct mirror *mirror)
 	for (int i = 0; i < mirror->count && status == EK_OK; i++) {
 		struct range *range = &mirror->ranges[i];
 		size_t bytes = (size_t)(range->end - range->start);
-		range->block = memory_make(mirror->gpu, bytes + ALIGNMENT);
+		size_t before = (uintptr_t)range->start % ALIGNMENT;
+		/* no byte behind the range, so that what reads past it is seen */
+		range->block = memory_make(mirror->gpu, before + bytes > 0 ? before + bytes : 1);
 		if (!range->block)
 			return EK_ERROR_MEMORY;
-		range->twin = range->block + (uintptr_t)range->start % ALIGNMENT;
+		range->twin = range->block + before;
 		status = memory_write(mirror->gpu, range->twin, range->start, bytes);
 	}
 	return status;
