@@ -37,5 +37,8 @@ int64_t rows_for(int64_t cols);
 void check_on(struct model model, const struct test_case *c);
 /* After case_expect: runs the case and compares; false and a message on a difference. */
 bool same_on(struct model model, const struct test_case *c);
+/* The same without margins: the memory of each operand ends behind its last element, and the stand-in ends the test where a kernel
+ * reads past that. */
+bool same_without_margins(struct model model, const struct test_case *c);
 
 #endif

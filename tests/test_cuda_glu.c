@@ -9,7 +9,6 @@
 #include "ops/glu/kernels/layout.h"
 #include "support_cuda.h"
 #include "support_models.h"
-#include "verify/mirror.h"
 
 /* A kernel is compiled for each set of operands and choices: of the lists some are run, the seed chooses. */
 static bool in_turn(int64_t one_in)
@@ -103,17 +102,22 @@ TEST(rows_and_slots)
 		}
 }
 
-/* Slots of over 32 rows are added in chunks: of quads, of elements and of pairs. */
+/* Slots of over 32 rows are added in chunks: of quads, of elements and of pairs. Two, three or four warps share a slot, a chunk each,
+ * which are no tree; of five chunks one warp walks all. The gradients of biases are in f32: 16 bits would hide the order. */
 TEST(slots_of_several_chunks)
 {
 	static const struct {
 		int64_t rows, cols;
 		ek_dtype dtype;
 		bool interleaved;
-	} cases[] = {{66000, 8, EK_BF16, false}, {140000, 1, EK_F32, false}, {66100, 4, EK_F32, true}};
+	} cases[] = {{66000, 8, EK_BF16, false},
+		     {140000, 1, EK_F32, false},
+		     {250000, 1, EK_F32, false},
+		     {300000, 1, EK_F16, false},
+		     {66100, 4, EK_F32, true}};
 	for (int i = 0; i < COUNT_OF(cases); i++) {
 		struct test_case c =
-			case_make(&open_glu, BACKWARD, (struct dtype_pair){cases[i].dtype, cases[i].dtype},
+			case_make(&open_glu, BACKWARD, (struct dtype_pair){cases[i].dtype, EK_F32},
 				  cases[i].rows, cases[i].cols);
 		c.interleaved = cases[i].interleaved;
 		c.accumulate = i % 2;
@@ -142,25 +146,17 @@ TEST(operands_and_places)
 	}
 }
 
-/* Without margins, the memory of each operand ends an element or a quad behind it: the stand-in ends the test where a quad
- * reaches past that. */
 TEST(nothing_is_read_past_the_end)
 {
-	ek_context *ctx = context_on(h200);
 	for (int k = 0; k < GLU_CASES; k++)
 		for (int turn = 0; turn < 8; turn++) {
 			struct test_case c = glu_case(k, 1 + turn % 3, 1 + (k * 13 + turn * 71) % 600);
-			union op_args args;
 			set_words(&c, turn + k);
 			lay_out(&c, turn / 2, turn);
 			if (!in_turn(8))
 				continue;
 			case_expect(&c);
-			case_outputs(ctx, &c, &case_actual);
-			args = case_args_in(&c, &case_actual);
-			EXPECT(mirror_call(ctx, case_op(&c), &args, 0) == EK_OK, "%s: %s", case_text(&c),
-			       ek_error(ctx));
-			(void)case_compare(&c, name_of(h200), 1, &case_actual);
+			(void)same_without_margins(h200, &c);
 		}
 }
 

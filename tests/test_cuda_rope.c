@@ -105,8 +105,8 @@ TEST(operands_and_places)
 	}
 }
 
-/* Slots of one row, of several, two of which a warp walks, and of several chunks, which groups of threads share; more than 256 partial sums; many tokens of a
- * sequence and many sequences. */
+/* Slots of one row, of several, two of which a warp walks, and of several chunks, which groups of threads share; more than 256
+ * partial sums; many tokens of a sequence and many sequences. */
 TEST(slots_of_every_length)
 {
 	static const struct {
@@ -134,6 +134,28 @@ TEST(slots_of_every_length)
 			case_normalise(&c);
 			if (test_mode == TEST_LONG || (turn == w % 4 && (w != 5 || test_sampled(4))))
 				check_on(models[turn % MODELS], &c);
+		}
+}
+
+/* Without a norm the angles of the next token are loaded ahead, also past the end of a sequence; slots of two rows, two of which a warp
+ * walks, and of three chunks. The gradients are in f32: 16 bits would hide the order. */
+TEST(slots_of_biases_without_a_norm)
+{
+	static const struct head_sizes walks[] = {{3, 1365, 2, 1, 8, 8}, {700, 200, 1, 1, 4, 4}};
+	for (int w = 0; w < COUNT_OF(walks); w++)
+		for (int turn = 0; turn < 2; turn++) {
+			struct test_case c = case_make_heads(
+				&ek_ops[FIRST_ROPE_OP], BACKWARD,
+				(struct dtype_pair){turn ? EK_BF16 : EK_F32, EK_F32}, walks[w]);
+			case_set(&c, "dq dk dq_bias dk_bias");
+			c.interleaved = turn;
+			c.table_step = turn ? c.seq : 0;
+			c.table_rows = turn ? c.batch * c.seq : c.seq;
+			if (w != turn)
+				case_add(&c, "positions");
+			case_normalise(&c);
+			case_expect(&c);
+			(void)same_without_margins(models[(w + turn) % MODELS], &c);
 		}
 }
 
