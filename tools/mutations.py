@@ -41,6 +41,8 @@ ROPE_REFERENCE = "src/ops/rope/reference.inc.h"
 ROPE_HEADS = "src/ops/rope/cpu_heads.inc.h"
 ROPE_DIRECT = "src/ops/rope/cpu_direct.inc.h"
 ROPE_TURN = "src/ops/rope/cpu_turn.inc.h"
+ROPE_BIASES_CU = "src/ops/rope/kernels/biases.cu"
+ROPE_ON_STANDIN = "^cuda_rope$"
 
 MUTATIONS = [
     # ---- the contract itself: reference and kernels together, or the reference alone ----
@@ -264,6 +266,8 @@ MUTATIONS = [
     Mutation("glu_chunks_on_gpus", GLU_SUMS_CU, "if (i > 0 && i % CHUNK_ROWS == 0) {",
              "if (i > CHUNK_ROWS && i % CHUNK_ROWS == 0) {",
              "the first chunk of a slot has 64 rows", tests=GLU_ON_STANDIN),
+    Mutation("glu_parts_on_gpus", GLU_SUMS_CU, "of_slots[k] = (k + 1) % parts == 0 ? sum : 0;", "of_slots[k] = own;",
+             "chunks of a slot that warps share are added as a tree", tests=GLU_ON_STANDIN),
     Mutation("glu_ring_on_gpus", GLU_SUMS_CU, "FETCH_WAIT(STAGES - 1);", "FETCH_WAIT(STAGES);",
              "a row is read before it has come", tests=GLU_ON_STANDIN),
 
@@ -310,6 +314,14 @@ MUTATIONS = [
              "the last token may be one row past the table"),
     Mutation("rope_overlapping_result", ROPE_OP, "REQUIRE(stride >= inside,", "REQUIRE(stride >= 0,",
              "a result may have elements that overlap"),
+    Mutation("rope_slots_of_a_warp_on_gpus", "src/ops/rope/plan.c", "to->chunk_rows = (unsigned)to->slot_rows;", "",
+             "two slots that a warp walks are added as one", tests=ROPE_ON_STANDIN),
+    Mutation("rope_chunks_of_biases_on_gpus", ROPE_BIASES_CU, "\t\t\tin_chunk = 0;\n", "",
+             "all chunks of a slot after the first are one", tests=ROPE_ON_STANDIN),
+    Mutation("rope_next_sequence_on_gpus", ROPE_BIASES_CU, "wraps ? 0 : w->seq + 1;", "w->seq + 1;",
+             "the first token of a sequence turns by the row after the last one", tests=ROPE_ON_STANDIN),
+    Mutation("rope_turn_past_the_end_on_gpus", ROPE_BIASES_CU, "row + 1 < rows, &next)", "1, &next)",
+             "the tables are read past their last row", tests=ROPE_ON_STANDIN),
     Mutation("packed_slices", "src/core/check.c",
              "if (low_bytes && high_bytes && offset >= low_bytes && offset + high_bytes <= period)",
              "if (low_bytes && high_bytes && offset >= low_bytes)",

@@ -107,7 +107,7 @@ static struct cut cut_of_sums(const struct glu_key *key)
 			    .stages = pieces_of(key) == 1 ? 4 : 2};
 }
 
-/* 16 bytes of each tensor that is read, 32 where it is one, and many warps: 40 registers forward, where the activation leaves it at
+/* 16 bytes of each tensor that is read, 32 where forward reads one, and many warps: 40 registers forward, where the activation leaves it at
  * that. SwiGLU 4096x4096: forward 1.07 of the copy, two units of 256 threads 1.03; with biases 1.02 and .95. */
 static struct cut cut_of_rows(const struct glu_key *key)
 {

@@ -61,7 +61,7 @@ static int heads_of(const struct ek_rope_form *form, int unit, int held)
 	return heads;
 }
 
-/* Whether 80 registers are enough for heads with a norm, that turn as a whole. */
+/* Whether 80 registers are enough: forward, of heads that turn as a whole. */
 static bool is_plain(const struct ek_rope_form *form)
 {
 	return !has_sums(form) && !form->bias && !form->centred && form->kind == KIND_ROPE_FORWARD &&
