@@ -116,7 +116,7 @@ static const struct command_entry commands[] = {
 	 "  evenkeel warmup --cols 4096,8192 --dtype bf16\n"
 	 "  evenkeel warmup layer_norm --cols 768 --dtype bf16 --weight-dtype f32 --pass forward\n"
 	 "  evenkeel warmup add_rms_norm --cols 4096 --dtype bf16\n"
-	 "  evenkeel warmup swiglu --cols 11008 --dtype bf16      of gated activations one kernel has all widths\n"
+	 "  evenkeel warmup swiglu --cols 11008 --dtype bf16      a kernel of gated activations has many widths\n"
 	 "  evenkeel warmup qk_norm_rope --head-dim 128 --dtype bf16   for any number of heads\n"
 	 "  evenkeel warmup rms_norm --cols 4096 --pack kernels.pack --arch 90,80\n"},
 };
