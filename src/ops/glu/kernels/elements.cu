@@ -40,9 +40,9 @@ DEVICE struct piece load_piece(const u8 *from, const int each, int count)
 	struct piece p;
 	p.q[0] = p.q[1] = no_quad();
 	if (ACCESS == ACCESS_QUADS && (WHOLE || count == UNIT)) {
-		p.q[0] = each == 2 ? load_shared_by_all(from) : load_kept(from);
+		p.q[0] = load_kept(from);
 		if (each == 2)
-			p.q[1] = load_shared_by_all(from + 16);
+			p.q[1] = load_kept(from + 16);
 		return p;
 	}
 	UNROLL
