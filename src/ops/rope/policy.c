@@ -45,20 +45,18 @@ static int row_threads_of(const struct ek_rope_form *form, int unit)
 	return threads;
 }
 
-/* With a norm several heads share their statistics' steps, cos, sin and weights: as many as 32 numbers hold, fewer of backward,
- * LayerNorm or a bias, and of parts that do not turn or units of one element. Without, many threads of one head are faster (RoPE
+/* With a norm two heads of a thread share the steps of their statistics, cos, sin and weights, where its part of a head is small enough:
+ * half as many elements of backward, of LayerNorm or a bias, and of parts that do not turn or units of one element. Without, many threads of one head are faster (RoPE
  * 4096x4096, bf16: 1.04 of the copy; four heads a thread .99). A row of column sums is one head. */
 static int heads_of(const struct ek_rope_form *form, int unit, int held)
 {
-	int most = form->dtype == EK_F64 ? 32 : 64, heads = 2;
+	int most = form->dtype == EK_F64 ? 16 : 32; /* elements of a head */
 	if (has_sums(form) || !form->norm)
 		return 1;
 	most /= form->kind != KIND_ROPE_FORWARD ? 2 : 1;
 	most /= form->centred || form->bias ? 2 : 1;
 	most /= form->rotary_dim < form->head_dim || unit == 1 ? 2 : 1;
-	while (heads > 1 && heads * held > most)
-		heads /= 2;
-	return heads;
+	return held > most ? 1 : 2;
 }
 
 /* Whether 80 registers are enough: forward, of heads that turn as a whole. */
