@@ -51,44 +51,16 @@ DEVICE int cluster_rank(void)
 
 /* ---- global memory; addresses of quads are multiples of 16 ---- */
 
-/* Accesses of 16 bytes and, as NAME_8, of 8, whose addresses are multiples of that. */
-#define LOADS(name, load)                                                                        \
-	DEVICE quad name(const void *from)                                                       \
-	{                                                                                        \
-		quad v;                                                                          \
-		asm volatile(load ".v4.u32 {%0, %1, %2, %3}, [%4];"                              \
-			     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])            \
-			     : "l"(from)                                                         \
-			     : "memory");                                                        \
-		return v;                                                                        \
-	}                                                                                        \
-	DEVICE u64 name##_8(const void *from)                                                    \
-	{                                                                                        \
-		u64 v;                                                                           \
-		asm volatile(load ".u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");            \
-		return v;                                                                        \
-	}
-#define STORES(name, store)                                                                      \
-	DEVICE void name(void *to, quad v)                                                       \
-	{                                                                                        \
-		asm volatile(store ".v4.u32 [%0], {%1, %2, %3, %4};"                             \
-			     :                                                                   \
-			     : "l"(to), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])       \
-			     : "memory");                                                        \
-	}                                                                                        \
-	DEVICE void name##_8(void *to, u64 v)                                                    \
-	{                                                                                        \
-		asm volatile(store ".u64 [%0], %1;" : : "l"(to), "l"(v) : "memory");             \
-	}
-
-/* Read or written once, and not again soon. */
-LOADS(load_once, "ld.global.L1::no_allocate")
-STORES(store_once, "st.global.cs")
-
-/* Written by the kernel before, and read by the next. SwiGLU 4096x4096, beside a copy: 1.05 forward and 1.02 backward; load_once with
- * either store .99 and .97. */
-LOADS(load_kept, "ld.global")
-STORES(store_kept, "st.global")
+/* Read once. */
+DEVICE quad load_once(const void *from)
+{
+	quad v;
+	asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+		     : "l"(from)
+		     : "memory");
+	return v;
+}
 
 /* Read by many blocks and not written by this kernel. Not ld.global.nc, which needs memory that is read-only during
  * the kernel's lifetime: with programmatic dependent launch the kernel before may still write it. */
@@ -106,6 +78,61 @@ DEVICE u64 load_shared_by_all_8(const void *from)
 {
 	u64 v;
 	asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(from));
+	return v;
+}
+
+/* 8 bytes, read once; their address is a multiple of 8. */
+DEVICE u64 load_once_8(const void *from)
+{
+	u64 v;
+	asm volatile("ld.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
+	return v;
+}
+
+/* Not read again soon. */
+DEVICE void store_once_8(void *to, u64 v)
+{
+	asm volatile("st.global.cs.u64 [%0], %1;" : : "l"(to), "l"(v) : "memory");
+}
+
+DEVICE void store_once(void *to, quad v)
+{
+	asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"
+		     :
+		     : "l"(to), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+		     : "memory");
+}
+
+/* Read by the next kernel. */
+DEVICE void store_kept(void *to, quad v)
+{
+	asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+		     :
+		     : "l"(to), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+		     : "memory");
+}
+
+DEVICE void store_kept_8(void *to, u64 v)
+{
+	asm volatile("st.global.u64 [%0], %1;" : : "l"(to), "l"(v) : "memory");
+}
+
+/* Written by the kernel before, where results go out by store_kept. SwiGLU 4096x4096, beside a copy:
+ * 1.05 forward and 1.02 backward; load_once with either store .99 and .97. */
+DEVICE quad load_kept(const void *from)
+{
+	quad v;
+	asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+		     : "l"(from)
+		     : "memory");
+	return v;
+}
+
+DEVICE u64 load_kept_8(const void *from)
+{
+	u64 v;
+	asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
 	return v;
 }
 
